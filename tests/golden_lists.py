@@ -15,6 +15,23 @@ NOT_MATCHED: Lists = {
     'centernet_postprocess': {
         'single_instance_shared': 'fails for offsets that all keypoints share; here it takes them',
     },
+    'context_rcnn_jobs': {
+        'context_not_added_ids': 'fails by an unbound variable; here it is an error of options',
+        'context_padded': 'fails when it writes the padded ids; here features and ids are padded',
+        'detection_*': 'drops all but eleven features of an image; here they are kept',
+        'embedding_none': 'embeds the padding if there are no detections; here nothing',
+        'embedding_top9_bottom9': 'embeds a detection twice; here once',
+        'embedding_*': 'appends to the embeddings that an image has; here they are replaced',
+        'pipeline_context_sequences': 'as sequence_*',
+        'pipeline_context_split': 'as split_*',
+        'pipeline_detections': 'as detection_*',
+        'pipeline_embeddings': 'as embedding_*',
+        'rekey_*_week': 'writes a week as 1.0; here as 1',
+        'rekey_resize_64': 'enlarges small images; here they are left as they are',
+        'sequence_*': 'says that every format is JPG; here what it is',
+        'sequence_not_added': 'fails by an unbound variable; here it is written',
+        'split_*': 'begins a subset an image too early; here as many as fit are in one',
+    },
     'crop_ops': {
         'mask_target_matmul': (
             'its matrix products fade out over a pixel outside of the image, where its kernel cuts '
@@ -175,7 +192,6 @@ NOT_BUILT: Lists = {
         'track': 'an intermediate value: whole models are compared',
     },
     'context_rcnn': {'*': 'Context R-CNN is not built'},
-    'context_rcnn_jobs': {'*': 'the jobs that make the contexts of Context R-CNN are not built'},
     'crop_ops': {
         'reframe_corners': 'an intermediate value of the reference',
     },

@@ -30,6 +30,7 @@ COMMANDS = {
     'data': 'Download a public data set and convert it, or split yours.',
     'weights': 'Download weights of backbones and of whole detectors.',
     'convert': 'Convert a data set to sharded TFRecords and a label map.',
+    'context': 'Make the data of Context R-CNN, in four jobs.',
     'config': 'Make a pipeline config from data, check or show one.',
     'summary': "List a model's layers, shapes, parameters and FLOPs.",
     'train': 'Train the model of a pipeline config.',

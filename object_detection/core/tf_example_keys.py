@@ -25,6 +25,17 @@ NOT_EXHAUSTIVE_CLASSES = 'image/not_exhaustive_category_ids'  # int64: some obje
 CONTEXT_FEATURES = 'image/context_features'  # float32
 CONTEXT_FEATURE_LENGTH = 'image/context_feature_length'  # int64, one value
 CONTEXT_IMAGE_IDS = 'image/context_features_image_id_list'  # N source ids
+# Which of the context features are those of the image itself, int64; in sequences, of each frame.
+CONTEXT_INDICES = 'context_features_idx'
+SEQUENCE_CONTEXT_INDICES = 'image/context_features_idx'
+
+# Embeddings of objects of the image, of which context features are made.
+EMBEDDING = 'image/embedding'  # float32, count * length numbers
+EMBEDDING_SCORE = 'image/embedding_score'  # float32, one of each
+EMBEDDING_LENGTH = 'image/embedding_length'  # int64, one value
+EMBEDDING_COUNT = 'image/embedding_count'  # int64, one value
+UNIX_TIME = 'image/unix_time'  # float32, seconds, exact to two minutes
+UNIX_SECONDS = 'image/unix_seconds'  # int64, UTC; not of the reference system
 
 # The objects' boxes, float32.
 YMIN = 'image/object/bbox/ymin'
@@ -106,6 +117,7 @@ IMAGE_DETAILS = frozenset(
 # and context features stand once, in the context.
 SEQUENCE_BOX_SIDES = tuple(f'region/bbox/{side}' for side in ('ymin', 'xmin', 'ymax', 'xmax'))
 SEQUENCE_LABEL = 'region/label/string'  # name or display name in the label map
+SEQUENCE_LABEL_INDEX = 'region/label/index'  # int64, 1-based
 SEQUENCE_CONFIDENCE = 'region/label/confidence'  # float32, the weight of the object
 IS_ANNOTATED = 'region/is_annotated'  # int64, 0 or 1
 TIMESTAMP = 'image/timestamp'  # int64, seconds
@@ -115,3 +127,4 @@ CLIP_START = 'clip/start/timestamp'  # int64, seconds
 CLIP_END = 'clip/end/timestamp'  # int64, seconds
 CLIP_FRAMES = 'clip/frames'  # int64, number of frames
 MEDIA_ID = 'clip/media_id'  # text, such as the id of a video
+CHANNELS = 'image/channels'  # int64

@@ -163,6 +163,37 @@ def stored_size(encoded: bytes) -> tuple[int, int]:
         raise _undecodable(error) from error
 
 
+def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> ImageFile | None:
+    """Makes a JPEG file of a smaller image, of the same aspect ratio but for rounding down.
+
+    Args:
+      encoded: the bytes of an image file.
+      longest_side: longest side of the result in pixels.
+      max_pixels: maximum number of pixels; larger images are not decoded.
+
+    Returns:
+      None for an image that is not larger.
+
+    Raises:
+      UnusableError: if it cannot be decoded or has too many pixels.
+    """
+    try:
+        with _open(encoded) as image:
+            scale = longest_side / max(image.size)
+            if scale >= 1:
+                return None
+            _check_pixels(image, max_pixels)
+            image = image if image.mode in ('L', 'RGB') else image.convert('RGB')
+            width, height = (max(1, int(side * scale)) for side in image.size)
+            file = io.BytesIO()
+            image.resize((width, height)).save(file, 'JPEG')
+    except UnusableError:
+        raise
+    except Exception as error:
+        raise _undecodable(error) from error
+    return ImageFile(file.getvalue(), FORMATS['JPEG'], height, width, ())
+
+
 def _open(encoded: bytes) -> Image.Image:
     """Opens a file with the readers of `FORMATS` only: the EPS reader, e.g., starts a program."""
     with _limit_lock:

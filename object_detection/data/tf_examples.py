@@ -86,11 +86,7 @@ def to_sequence_example(frames: Sequence[AnnotatedImage], clip: Clip) -> bytes:
         keys.WIDTH: int64_feature([frames[0].width]),
         keys.FORMAT: bytes_feature([frames[0].format.encode()]),
     }
-    entries = (
-        _field(1, _field(1, key.encode()) + _field(2, b''.join(_field(1, each) for each in values)))
-        for key, values in sorted(lists.items())
-    )
-    return serialize(context) + _field(2, b''.join(entries))
+    return serialize_sequence(context, lists)
 
 
 def _image_features(image: AnnotatedImage) -> dict[str, bytes]:
@@ -159,7 +155,9 @@ def bytes_feature(values: Iterable[bytes]) -> bytes:
 
 def float_feature(values: Iterable[float]) -> bytes:
     """Returns a serialised `Feature` that holds float32 numbers."""
-    packed = np.array(list(values), np.dtype('<f4')).tobytes()
+    # Context features are millions of numbers.
+    values = values if isinstance(values, np.ndarray) else list(values)
+    packed = np.asarray(values, np.dtype('<f4')).tobytes()
     return _field(_FLOAT_LIST, _field(1, packed) if packed else b'')
 
 
@@ -180,6 +178,20 @@ def serialize(features: Mapping[str, bytes]) -> bytes:
         for key, feature in sorted(features.items())
     )
     return _field(1, b''.join(entries))
+
+
+def serialize_sequence(context: Mapping[str, bytes], lists: Mapping[str, Sequence[bytes]]) -> bytes:
+    """Returns the serialised `SequenceExample`; equal features give equal bytes.
+
+    Args:
+      context: key -> a serialised `Feature` of the whole sequence.
+      lists: key -> a serialised `Feature` for each frame.
+    """
+    entries = (
+        _field(1, _field(1, key.encode()) + _field(2, b''.join(_field(1, each) for each in values)))
+        for key, values in sorted(lists.items())
+    )
+    return serialize(context) + _field(2, b''.join(entries))
 
 
 def _field(number: int, payload: bytes) -> bytes:

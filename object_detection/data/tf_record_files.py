@@ -17,6 +17,9 @@ from object_detection.errors import DataError
 # A record is its length (8 bytes), a checksum of that (4), the content and its checksum (4).
 _HEADER = struct.Struct('<QI')
 _CHECKSUM = struct.Struct('<I')
+# Bytes before the content of a record, and those before and after it.
+HEADER_SIZE = _HEADER.size
+FRAME_SIZE = HEADER_SIZE + _CHECKSUM.size
 # A longer record cannot be a tf.Example: protocol buffers end at twice this size.
 _MAX_RECORD = 1 << 30
 # Bytes that are read at a time to find the record after corrupt bytes, and in all per file.

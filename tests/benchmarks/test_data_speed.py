@@ -45,6 +45,16 @@ def test_converts_generated_data(load, tmp_path):
     assert not list(tmp_path.glob('out-*'))
 
 
+def test_adds_context_to_a_generated_camera(load, tmp_path):
+    program = load('context_memory')
+    program.generate(tmp_path, 6, num_shards=2)
+    arguments = argparse.Namespace(elements=4, output_type='tf_example', workers=1)
+    result = program.add(tmp_path, 6, arguments)
+    assert result['banks'] == 2
+    # A context has 4 and 2 embeddings of 2057 numbers.
+    assert result['output_megabytes'] > result['input_megabytes'] + (4 * 4 + 2 * 2) * 2057 * 4 / 1e6
+
+
 @pytest.mark.slow
 def test_measures_the_input_and_its_parts(load, tmp_path):
     program = load('input_pipeline')

@@ -180,3 +180,20 @@ def test_damage_that_shows_when_an_image_is_turned():
     encoded = turned(6)
     with pytest.raises(UnusableError, match='cannot be decoded'):
         image_files.read_upright(encoded[: len(encoded) // 2])
+
+
+@pytest.mark.parametrize('mode', ['L', 'RGB', 'RGBA', 'P'])
+def test_reduced_images_are_jpeg_of_their_colours(mode):
+    file = io.BytesIO()
+    Image.fromarray(UPRIGHT).convert(mode).save(file, 'PNG')
+    reduced = image_files.reduce(file.getvalue(), WIDTH // 4)
+    assert (reduced.format, reduced.height, reduced.width) == ('jpeg', HEIGHT // 4, WIDTH // 4)
+    found = np.asarray(Image.open(io.BytesIO(reduced.encoded)).convert('RGB'), int)
+    # The lower half is blue, or its grey value.
+    expected = np.asarray(Image.fromarray(UPRIGHT).convert(mode).convert('RGB'), int)[-1, -1]
+    assert np.abs(found[-1, -1] - expected).max() < 30
+    assert image_files.reduce(file.getvalue(), WIDTH) is None
+    with pytest.raises(UnusableError, match='pixels'):
+        image_files.reduce(file.getvalue(), 8, max_pixels=100)
+    with pytest.raises(UnusableError, match='cannot be decoded'):
+        image_files.reduce(file.getvalue()[:30], 8)

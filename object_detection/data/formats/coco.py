@@ -103,7 +103,7 @@ class CocoSource(Source):
             CocoReader(self.image_dir, contents),
             len(file.images),
             labels,
-            tuple(_problems(file)),
+            tuple(problems(file)),
             layout,
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
         )
@@ -212,7 +212,7 @@ def labels_of(categories: list[dict[str, Any]], label_map: LabelMap) -> dict[Any
     return {key: ClassLabel(i, texts[i]) for key, i in numbers.items() if i > 0}
 
 
-def _problems(file: CocoFile) -> Iterator[EntryProblem]:
+def problems(file: CocoFile) -> Iterator[EntryProblem]:
     """Yields the problems that do not belong to an image, which the job would not find."""
     yield from file.problems
     seen: set[Any] = set()

@@ -170,5 +170,6 @@ def _stem(source: Source) -> str:
 
 
 def name_of(source: Source) -> str:
-    """Returns the name of a source's format."""
-    return next(name for name, row in FORMATS.items() if type(source) is row.source)
+    """Returns the name of a source's format; that of its class if it is not in the table."""
+    names = (name for name, row in FORMATS.items() if type(source) is row.source)
+    return next(names, type(source).__name__)

@@ -21,6 +21,8 @@ from object_detection.dataset_tools.converters import beam_worker
 from object_detection.errors import UserError
 
 _SECONDS_BETWEEN_LOOKS = 0.2
+# What Beam's error says if a local worker process ends.
+_LOST_WORKER = 'Channel closed prematurely'
 
 
 def create(name: str) -> PipelineRunner:
@@ -71,6 +73,9 @@ def run(pipeline: beam.Pipeline) -> None:
     """Runs a pipeline to its end, in a thread, so that Ctrl-C ends the wait immediately.
 
     After Ctrl-C the local runner's thread continues; the caller should end the process soon.
+
+    Raises:
+      UserError: if a local worker process was killed.
     """
     errors: list[BaseException] = []
 
@@ -84,6 +89,11 @@ def run(pipeline: beam.Pipeline) -> None:
     thread.start()
     while thread.is_alive():
         thread.join(_SECONDS_BETWEEN_LOOKS)
+    if errors and _LOST_WORKER in str(errors[0]):
+        raise UserError(
+            'A worker process ended before its work was done: it was killed, or memory was short. '
+            'Nothing was published; run the job again, with fewer --workers if memory was short.'
+        ) from errors[0]
     if errors:
         raise errors[0]
 

@@ -21,6 +21,8 @@ from object_detection.errors import UserError
 
 _SHARD = re.compile(r'-\d{5}-of-\d{5}')
 _TEMPORARY_SHARD = re.compile(r'-\d{5}-of-\d{5}\.tmp-[0-9a-f]{32}')
+# No shard has this name, as there are no sets of 0 shards.
+_SCRATCH = '-00000-of-00000.tmp-'
 # Bytes of a record's framing: its length and two checksums.
 _FRAME = 8 + 4 + 4
 # Suffix of the marker file, which readers check too.
@@ -38,6 +40,14 @@ def shard_path(prefix: str, shard: int, num_shards: int) -> str:
 def temporary_path(prefix: str, shard: int, num_shards: int) -> str:
     """Returns a path that no other attempt to write the shard uses, in the same folder."""
     return f'{shard_path(prefix, shard, num_shards)}.tmp-{uuid.uuid4().hex}'
+
+
+def scratch_path(prefix: str) -> str:
+    """Returns a path for a file that a job needs only while it runs.
+
+    It is removed with the temporary shards, and is not counted among them.
+    """
+    return f'{prefix}{_SCRATCH}{uuid.uuid4().hex}'
 
 
 def prepare_output(prefix: str, num_shards: int) -> str:
@@ -225,6 +235,8 @@ class GrowingShards:
     def count(self) -> int:
         """Returns the number of complete records, including published shards."""
         for path in temporary_files(self._prefix):
+            if _SCRATCH in path:
+                continue
             count, position = self._read.get(path, (0, 0))
             # It may have been published since the folder was listed.
             with contextlib.suppress(FileNotFoundError):

@@ -190,3 +190,14 @@ def test_nothing_is_watched_unasked_or_on_other_machines(prefix):
     progress = None if not prefix else lambda done, total: None
     with sharded_writer.watched(prefix, 2, progress):
         assert not [thread for thread in threading.enumerate() if thread.name == 'progress']
+
+
+def test_scratch_files_are_removed_and_not_counted(tmp_path):
+    prefix = sharded_writer.prepare_output(str(tmp_path / 'a'), 1)
+    path = sharded_writer.scratch_path(prefix)
+    with sharded_writer.open_for_writing(path) as file:
+        sharded_writer.write_record(file, b'bank')
+    assert sharded_writer.GrowingShards(prefix).count() == 0
+    assert sharded_writer.temporary_files(prefix) == [path]
+    sharded_writer.remove_temporary_files(prefix)
+    assert not list(tmp_path.iterdir())

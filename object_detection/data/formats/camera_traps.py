@@ -1,0 +1,154 @@
+"""Data sets in the format COCO Camera Traps: COCO with locations, times and sequences of images.
+
+(https://github.com/agentmorris/MegaDetector/blob/main/megadetector/data_management/README.md)
+Most annotations say what is in the image, not where: they have no box.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.data import file_access, source_ids
+from object_detection.data.annotated_image import (
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.coco import annotations as coco_annotations
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import examples as coco_examples
+from object_detection.data.file_access import Files
+from object_detection.data.formats import coco
+from object_detection.data.formats.source import (
+    DataSet,
+    ImageEntry,
+    Source,
+    SourceReader,
+    option,
+)
+from object_detection.data.image_files import ImageFile
+from object_detection.data.label_map import LabelMap
+
+_EMPTY = ClassLabel(0, 'empty')
+# An animal covers about half of its box.
+_AREA_SHARE = 0.5
+# Key of an entry of `images` -> key of the example.
+_TEXTS = {
+    'location': keys.LOCATION,
+    'datetime': keys.DATE_CAPTURED,
+    'date_captured': keys.DATE_CAPTURED,
+    'seq_id': keys.SEQUENCE_ID,
+}
+_NUMBERS = {
+    'seq_num_frames': keys.SEQUENCE_NUM_FRAMES,
+    'frame_num': keys.SEQUENCE_FRAME_NUMBER,
+    'seq_frame_num': keys.SEQUENCE_FRAME_NUMBER,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class CameraTrapsSource(Source):
+    """A data set in the format COCO Camera Traps.
+
+    Attributes:
+      image_dir: folder to which the file names in the annotation file are relative.
+      annotations_file: JSON file.
+    """
+
+    image_dir: str = option('', 'Folder of the images.', flag='images', required=True)
+    annotations_file: str = option('', 'JSON file.', flag='annotations', required=True)
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        if not files.exists(self.image_dir):
+            raise FileNotFoundError(f'There is no image folder {self.image_dir}.')
+        file = coco.read_annotation_file(self.annotations_file, files, segmentations=False)
+        categories = [item for item in file.categories if not _is_empty(item)]
+        if label_map:
+            labels = coco.labels_of(categories, label_map)
+        else:
+            labels = coco_categories.from_categories(categories)
+        # The reader finds the class of empty images here, and the label map must not have it.
+        empty = tuple(item['id'] for item in file.categories if _is_empty(item))
+        return DataSet(
+            CameraTrapsReader(self, labels, empty),
+            len(file.images),
+            labels,
+            tuple(coco.problems(file)),
+            is_renumbered=not label_map and coco_categories.are_renumbered(labels),
+        )
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        file = coco.read_annotation_file(self.annotations_file, files, segmentations=False)
+        for item in coco_annotations.group_by_image(file):
+            yield ImageEntry(item.image, item.annotations)
+
+
+@dataclasses.dataclass(frozen=True)
+class CameraTrapsReader(SourceReader[CameraTrapsSource]):
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      empty: ids of the categories that say that nothing is in the image.
+    """
+
+    empty: tuple[Any, ...] = ()
+    provided = Provided()
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        del files
+        image = entry.image
+        with_boxes = [item for item in entry.annotations if item.get('bbox') is not None]
+        return ImageAnnotations(
+            file_name=image['file_name'],
+            source_id=source_ids.to_text(image['id']),
+            annotations=[(item['id'], item) for item in with_boxes],
+            paths=(file_access.path_within(self.source.image_dir, image['file_name']),),
+            stated_size=coco_annotations.stated_size(image),
+            details=_details(image) | self._classes(entry.annotations),
+        )
+
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        del rasterize  # There are no masks.
+        found = coco_examples.read_object(annotation, file, coco_examples.Contents(self.labels))
+        if annotation.get('area') is None:
+            found = found._replace(area=found.area * _AREA_SHARE)
+        return found
+
+    def _classes(self, annotations: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        """Returns the classes of the image, each once; the class 0, empty, if there is none."""
+        ids = [item.get('category_id') for item in annotations]
+        known = [self.labels[each] for each in ids if _is_known(each, self.labels)]
+        found: Sequence[ClassLabel] = list(dict.fromkeys(known)) or [_EMPTY]
+        return {
+            keys.IMAGE_CLASS_LABEL: np.array([label for label, _ in found], np.int64),
+            keys.IMAGE_CLASS_TEXT: np.array([text for _, text in found]),
+        }
+
+
+def _is_known(category_id: Any, labels: Mapping[Any, ClassLabel]) -> bool:
+    return coco_annotations.is_id(category_id) and category_id in labels
+
+
+def _is_empty(category: Mapping[str, Any]) -> bool:
+    """Whether a category says that nothing is in the image, which is no class of objects."""
+    return category['id'] == 0 and str(category['name']).strip().lower() == _EMPTY.text
+
+
+def _details(image: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns where and when an image was taken, as far as its entry says it."""
+    details: dict[str, np.ndarray] = {}
+    for name, key in _TEXTS.items():
+        value = image.get(name)
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != '':
+            details[key] = np.array([str(value)])
+    for name, key in _NUMBERS.items():
+        value = image.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):
+            details[key] = np.array([int(value)], np.int64)
+    return details

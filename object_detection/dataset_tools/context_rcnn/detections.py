@@ -1,0 +1,154 @@
+"""Adds detected boxes to images whose species is known, but not where the animals are."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.core.fields import DetectionFields
+from object_detection.data import tf_examples
+from object_detection.dataset_tools.context_rcnn import options as job_options
+from object_detection.dataset_tools.context_rcnn import record_job
+from object_detection.dataset_tools.context_rcnn.models import Model, Outputs
+from object_detection.dataset_tools.context_rcnn.options import DetectionOptions
+from object_detection.dataset_tools.context_rcnn.record_job import Counts
+from object_detection.dataset_tools.context_rcnn.records import Example
+
+# Scores of the boxes, one of each; the reference's key.
+SCORE = 'image/object/class/score'
+
+# What the report counts.
+COUNTS = ('already_with_boxes', 'several_classes', 'without_class', 'with_new_boxes', 'new_boxes')
+
+
+def run(
+    options: DetectionOptions,
+    beam_options: Iterable[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Runs the job.
+
+    Returns:
+      The report: 'records', 'num_shards', and the numbers of images 'already_with_boxes',
+      'several_classes' (which are not written), 'without_class' and 'with_new_boxes', and of
+      'new_boxes'.
+
+    Raises:
+      UserError: if an option, the model or an input cannot be used.
+    """
+    job_options.check(options)
+    model = Model(options.detection_model_dir, options.batch_size)
+    model.check()
+    job = record_job.Job(
+        options.detection_input_tfrecord,
+        'detection_input_tfrecord',
+        options.detection_output_tfrecord,
+        options.num_shards,
+        record_job.all_records,
+        DetectionMaker(model, options.confidence_threshold),
+        COUNTS,
+    )
+    return record_job.run(
+        job,
+        workers=options.workers,
+        runner=options.runner,
+        beam_options=list(beam_options),
+        progress=progress,
+    )
+
+
+class DetectionMaker:
+    """Writes images with boxes, see `record_job.RecordMaker`.
+
+    Args:
+      model: the detector.
+      threshold: lowest score of a box.
+    """
+
+    def __init__(self, model: Model, threshold: float):
+        self._model = model
+        self._threshold = threshold
+
+    def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
+        for example, outputs in self._model.run(record_job.read_places(entries)):
+            record = add_boxes(example, outputs, self._threshold, counts)
+            if record:
+                yield record
+
+
+def add_boxes(example: Example, outputs: Outputs, threshold: float, counts: Counts) -> bytes:
+    """Returns the record of an image with its boxes.
+
+    All features of the image are kept. Boxes get the one class of the image; an image without a
+    class, or of the class 0 (empty), gets none, and one that has boxes keeps them.
+
+    Args:
+      example: the image.
+      outputs: its detections, see `Model.run`.
+      threshold: lowest score of a box.
+      counts: to count in, for the report.
+
+    Returns:
+      b'' for an image of several classes, which is left out.
+    """
+    if len(example.floats(keys.YMIN)):
+        counts['already_with_boxes'] += 1
+        return example.with_features({})
+    classes = image_classes(example)
+    if len(classes) > 1:
+        counts['several_classes'] += 1
+        return b''
+    if not classes or classes[0][0] < 1:
+        counts['without_class'] += 1
+        return example.with_features(
+            _boxes_features(np.zeros((0, 4)), np.zeros(0), 0, b'') | _class_features(classes)
+        )
+    is_good = outputs[DetectionFields.SCORES] >= np.float32(threshold)
+    boxes = outputs[DetectionFields.BOXES][is_good]
+    counts['with_new_boxes'] += bool(len(boxes))
+    counts['new_boxes'] += len(boxes)
+    scores = outputs[DetectionFields.SCORES][is_good]
+    return example.with_features(
+        _boxes_features(boxes, scores, *classes[0]) | _class_features(classes)
+    )
+
+
+def image_classes(example: Example) -> list[tuple[int, bytes]]:
+    """Returns the different (label, text) of an image without boxes.
+
+    They are the classes of objects without boxes, as the reference writes them, or those of the
+    image.
+    """
+    for label_key, text_key in (
+        (keys.CLASS_LABEL, keys.CLASS_TEXT),
+        (keys.IMAGE_CLASS_LABEL, keys.IMAGE_CLASS_TEXT),
+    ):
+        if labels := list(example.integers(label_key)):
+            texts = list(example.texts(text_key))
+            texts += [b''] * (len(labels) - len(texts))
+            return list(dict(zip(labels, texts[: len(labels)], strict=True)).items())
+    return []
+
+
+def _class_features(classes: list[tuple[int, bytes]]) -> dict[str, bytes]:
+    """Returns the classes of the image, which objects without boxes no longer say."""
+    if not classes:
+        return {}
+    labels, texts = zip(*classes, strict=True)
+    return {
+        keys.IMAGE_CLASS_LABEL: tf_examples.int64_feature(labels),
+        keys.IMAGE_CLASS_TEXT: tf_examples.bytes_feature(texts),
+    }
+
+
+def _boxes_features(
+    boxes: np.ndarray, scores: np.ndarray, label: int, text: bytes
+) -> dict[str, bytes]:
+    sides = {key: tf_examples.float_feature(boxes[:, i]) for i, key in enumerate(keys.BOX_SIDES)}
+    return {
+        **sides,
+        keys.CLASS_LABEL: tf_examples.int64_feature([label] * len(boxes)),
+        keys.CLASS_TEXT: tf_examples.bytes_feature([text] * len(boxes)),
+        SCORE: tf_examples.float_feature(scores),
+    }

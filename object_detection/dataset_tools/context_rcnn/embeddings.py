@@ -1,0 +1,164 @@
+"""Adds embeddings of detected objects to images: what Context R-CNN remembers of them.
+
+(Beery et al., "Context R-CNN: Long Term Temporal Context for Per-Camera Object Detection",
+https://arxiv.org/abs/1912.03538)
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.core.fields import DetectionFields
+from object_detection.data import tf_examples
+from object_detection.dataset_tools.context_rcnn import models, record_job, records
+from object_detection.dataset_tools.context_rcnn import options as job_options
+from object_detection.dataset_tools.context_rcnn.models import Model, Outputs
+from object_detection.dataset_tools.context_rcnn.options import EmbeddingOptions
+from object_detection.dataset_tools.context_rcnn.record_job import Counts
+from object_detection.dataset_tools.context_rcnn.records import Example
+from object_detection.errors import UserError
+
+# What the report counts.
+COUNTS = ('embeddings', 'without_embedding', 'without_date', 'embedded_again')
+
+
+def run(
+    options: EmbeddingOptions,
+    beam_options: Iterable[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Runs the job.
+
+    Returns:
+      The report: 'records', 'num_shards', the number of 'embeddings', and the numbers of images
+      'without_embedding', 'without_date' and 'embedded_again' (which had some).
+
+    Raises:
+      UserError: if an option, the model or an input cannot be used.
+    """
+    job_options.check(options)
+    if not options.top_k_embedding_count + options.bottom_k_embedding_count:
+        raise UserError(
+            '--top_k_embedding_count and --bottom_k_embedding_count: expected at least one '
+            'embedding of an image. Received: 0 of both.'
+        )
+    features = models.features_output(options.embedding_type)
+    model = Model(options.embedding_model_dir, options.batch_size, features)
+    model.check()
+    maker = EmbeddingMaker(
+        model, features, options.top_k_embedding_count, options.bottom_k_embedding_count
+    )
+    job = record_job.Job(
+        options.embedding_input_tfrecord,
+        'embedding_input_tfrecord',
+        options.embedding_output_tfrecord,
+        options.num_shards,
+        record_job.all_records,
+        maker,
+        COUNTS,
+    )
+    return record_job.run(
+        job,
+        workers=options.workers,
+        runner=options.runner,
+        beam_options=list(beam_options),
+        progress=progress,
+    )
+
+
+class EmbeddingMaker:
+    """Writes images with their embeddings, see `record_job.RecordMaker`.
+
+    Args:
+      model: the detector.
+      features: name of its output that is embedded.
+      top_k, bottom_k: numbers of embeddings of the best, and of the lowest, scores.
+    """
+
+    def __init__(self, model: Model, features: str, top_k: int, bottom_k: int):
+        self._model = model
+        self._features = features
+        self._top_k = top_k
+        self._bottom_k = bottom_k
+
+    def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
+        for example, outputs in self._model.run(record_job.read_places(entries)):
+            yield add_embeddings(
+                example, outputs, self._features, self._top_k, self._bottom_k, counts
+            )
+
+
+def add_embeddings(
+    example: Example, outputs: Outputs, features: str, top_k: int, bottom_k: int, counts: Counts
+) -> bytes:
+    """Returns the record of an image with the embeddings of its detections.
+
+    An embedding is the mean of the features over the cells of the box, the box as (x, y, width,
+    height) of its centre, normalized, and the date, see `embed_date`. Embeddings that the image has
+    are replaced; a detection is embedded once.
+
+    Args:
+      example: the image.
+      outputs: its detections, the best first, see `Model.run`.
+      features: name of the features among the outputs, float32 [n, C].
+      top_k: number of embeddings of the best scores, which are the first ones.
+      bottom_k: number of embeddings of the lowest scores among the others, the lowest first.
+      counts: to count in, for the report.
+    """
+    num_detections = len(outputs[DetectionFields.SCORES])
+    top = range(min(top_k, num_detections))
+    bottom = range(num_detections - 1, max(len(top), num_detections - bottom_k) - 1, -1)
+    chosen = [*top, *bottom]
+    time = records.time_of(example.text(keys.DATE_CAPTURED))
+    date = embed_date(example.text(keys.DATE_CAPTURED))
+    rows = np.concatenate(
+        [
+            outputs[features][chosen],
+            embed_position(outputs[DetectionFields.BOXES][chosen]),
+            np.tile(date, (len(chosen), 1)),
+        ],
+        axis=1,
+    )
+    counts['embeddings'] += len(chosen)
+    counts['without_embedding'] += not chosen
+    counts['without_date'] += time is None
+    counts['embedded_again'] += keys.EMBEDDING in example
+    new = {
+        keys.EMBEDDING: tf_examples.float_feature(rows.ravel()),
+        keys.EMBEDDING_SCORE: tf_examples.float_feature(outputs[DetectionFields.SCORES][chosen]),
+        keys.EMBEDDING_LENGTH: tf_examples.int64_feature([rows.shape[1]]),
+        keys.EMBEDDING_COUNT: tf_examples.int64_feature([len(chosen)]),
+    }
+    if time is not None:
+        seconds = int(time.timestamp())
+        new[keys.UNIX_TIME] = tf_examples.float_feature([seconds])
+        new[keys.UNIX_SECONDS] = tf_examples.int64_feature([seconds])
+    return example.with_features(new)
+
+
+def embed_date(date: str) -> np.ndarray:
+    """Returns the year, month, day, hour and minute of image/date_captured, each about 0 to 1.
+
+    Returns:
+      float64 [5]; [0] if the text is no date.
+    """
+    time = records.time_of(date)
+    if time is None:
+        return np.zeros(0)
+    return np.array(
+        [
+            (time.year - 1990) / 40,
+            (time.month - 1) / 12,
+            (time.day - 1) / 31,
+            time.hour / 24,
+            time.minute / 60,
+        ]
+    )
+
+
+def embed_position(boxes: np.ndarray) -> np.ndarray:
+    """Returns [n, 4], (x, y, width, height), x and y of the centre, of boxes [n, 4], normalized."""
+    ymin, xmin, ymax, xmax = np.moveaxis(np.asarray(boxes, np.float64), -1, 0)
+    return np.stack([(xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin], axis=-1)

@@ -1,0 +1,129 @@
+"""Runs an exported detector on records, in batches; a process loads the model once."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+from apache_beam.utils import shared
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.core.fields import DetectionFields
+from object_detection.dataset_tools.context_rcnn.options import RPN_BOX_FEATURES
+from object_detection.dataset_tools.context_rcnn.records import Example
+from object_detection.errors import UserError
+from object_detection.export import inference
+from object_detection.export.inference import SavedDetector
+from object_detection.export.input_types import TF_EXAMPLE
+
+Outputs = dict[str, np.ndarray]
+
+# Images of one size are looked for among so many batches.
+_BATCHES_AT_A_TIME = 4
+_BOXES = (DetectionFields.BOXES, DetectionFields.SCORES, DetectionFields.NUM_DETECTIONS)
+_FIELD_OF_OUTPUT = {
+    DetectionFields.FEATURES: 'output_final_box_features',
+    DetectionFields.CROPPED_FEATURES: 'output_final_box_rpn_features',
+}
+
+
+def features_output(embedding_type: str) -> str:
+    """Returns the name of the output that an embedding type is made of."""
+    is_rpn = embedding_type == RPN_BOX_FEATURES
+    return DetectionFields.CROPPED_FEATURES if is_rpn else DetectionFields.FEATURES
+
+
+class Model:
+    """A detector that was exported with --input_type tf_example; it is pickled without weights.
+
+    Args:
+      directory: the output of an exporter.
+      batch_size: largest number of images at a time; a model of one image at a time gets one.
+      features: name of an output [B, T, h, w, C] to return as its mean over h and w, or ''.
+    """
+
+    def __init__(self, directory: str, batch_size: int, features: str = ''):
+        self._directory = directory
+        self._batch_size = batch_size
+        self._features = features
+        self._shared = shared.Shared()
+
+    def check(self) -> None:
+        """Raises a UserError if there is no SavedModel in the folder."""
+        if inference.find_saved_model(self._directory) is None:
+            raise UserError(f'{self._directory}: holds no SavedModel.')
+
+    def run(self, examples: Iterable[Example]) -> Iterator[tuple[Example, Outputs]]:
+        """Yields each image, in order, with its used detections, the best first.
+
+        Each of the outputs has an axis of the image's detections: boxes float32 [n, 4], normalized;
+        scores [n]; and the features [n, C].
+
+        Raises:
+          UserError: if the model or an image cannot be used.
+        """
+        examples = iter(examples)
+        window = self._batch_size * _BATCHES_AT_A_TIME
+        while chunk := list(itertools.islice(examples, window)):
+            outputs: dict[int, Outputs] = {}
+            for indices in _batches(chunk, self._batch_size):
+                found = self._run_batch([chunk[i] for i in indices])
+                outputs |= dict(zip(indices, found, strict=True))
+            for index, example in enumerate(chunk):
+                yield example, outputs[index]
+
+    def _run_batch(self, examples: Sequence[Example]) -> list[Outputs]:
+        detector = self._shared.acquire(self._load)
+        rows = [example.with_features({}) for example in examples]
+        try:
+            outputs = detector.run_serialized(rows)
+        except tf.errors.InvalidArgumentError as error:
+            raise UserError(
+                f'{detector.directory} cannot process {examples[0]}, one of {len(examples)}; it '
+                f'must be exported with --input_type {TF_EXAMPLE}: {error.message[:300]}'
+            ) from error
+        self._check_outputs(outputs, detector.directory)
+        wanted = {key: outputs[key] for key in _BOXES}
+        if self._features:
+            # Only the mean leaves the device: the features of an image take a hundred megabytes.
+            wanted[self._features] = tf.reduce_mean(outputs[self._features], axis=(2, 3))
+        arrays = {key: value.numpy() for key, value in wanted.items()}
+        counts = arrays.pop(DetectionFields.NUM_DETECTIONS).astype(int)
+        return [_used(arrays, index, count) for index, count in enumerate(counts)]
+
+    def _load(self) -> SavedDetector:
+        detector = SavedDetector(self._directory)
+        if detector.input_spec.dtype != tf.string:
+            raise UserError(
+                f'{detector.directory}: expected a SavedModel that was exported with --input_type '
+                f'{TF_EXAMPLE}. Received one that takes pixels.'
+            )
+        return detector
+
+    def _check_outputs(self, outputs: dict[str, tf.Tensor], directory: str) -> None:
+        wanted = (*_BOXES, self._features) if self._features else _BOXES
+        missing = [name for name in wanted if name not in outputs]
+        if missing:
+            fields = [_FIELD_OF_OUTPUT[name] for name in missing if name in _FIELD_OF_OUTPUT]
+            hint = f'; set {", ".join(fields)} of its config and export again' if fields else ''
+            raise UserError(
+                f'{directory}: expected the outputs {", ".join(wanted)}{hint}. Missing: '
+                f'{", ".join(missing)}.'
+            )
+
+
+def _batches(examples: Sequence[Example], batch_size: int) -> Iterator[list[int]]:
+    """Yields indices of examples whose images are of one size."""
+    by_size: dict[tuple, list[int]] = {}
+    for index, example in enumerate(examples):
+        size = tuple(example.integers(keys.HEIGHT)), tuple(example.integers(keys.WIDTH))
+        by_size.setdefault(size, []).append(index)
+    for indices in by_size.values():
+        for start in range(0, len(indices), batch_size):
+            yield indices[start : start + batch_size]
+
+
+def _used(arrays: Outputs, index: int, count: int) -> Outputs:
+    """Returns the used rows of an image, by descending score."""
+    order = np.argsort(-arrays[DetectionFields.SCORES][index, :count], kind='stable')
+    return {key: value[index, :count][order] for key, value in arrays.items()}

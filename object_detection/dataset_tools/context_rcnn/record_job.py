@@ -1,0 +1,311 @@
+"""A Beam job that makes TFRecords of TFRecords; the records themselves are no elements of it.
+
+What is grouped and sent between workers is where a record is in the input files, and what is known
+of it. The worker that writes a shard reads the records of the shard one after the other, so that
+memory does not grow with the data. The shards are published together when all are complete, and
+PREFIX.report.json says what was done.
+"""
+
+import collections
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+
+from object_detection.data import shard_names, tf_record_files
+from object_detection.dataset_tools.context_rcnn import records
+from object_detection.dataset_tools.context_rcnn.records import Place
+from object_detection.dataset_tools.converters import beam_runners, sharded_writer
+from object_detection.errors import UserError
+
+Counts = collections.Counter[str]
+# Shard -> (sort key within the shard, JSON of an entry or an error).
+Element = tuple[int, tuple[str, bytes]]
+
+_TEMPORARY = '.tmp-'
+_ERROR = 'error'
+
+
+class RecordMaker(Protocol):
+    """Makes the records of a shard; it is pickled."""
+
+    def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
+        """Yields serialized records.
+
+        Args:
+          entries: entries as they were given to `element`, in order.
+          counts: to count in, for the report.
+
+        Raises:
+          UserError, OSError: which end the job.
+        """
+
+
+class Job(NamedTuple):
+    """A job on records.
+
+    Attributes:
+      pattern: pattern of the input files; commas separate several.
+      flag: name of the flag of `pattern`, for errors.
+      prefix: prefix of the output files.
+      num_shards: number of output files; 0 takes the number of input files.
+      plan: makes a collection of `Element` of one of input files (number, path); also takes the
+        prefix and the number of shards of the output.
+      maker: makes the records.
+      counts: names of what `maker` counts, which are in every report.
+    """
+
+    pattern: str
+    flag: str
+    prefix: str
+    num_shards: int
+    plan: Callable[[beam.PCollection, str, int], beam.PCollection]
+    maker: RecordMaker
+    counts: Sequence[str]
+
+
+class WrittenShard(NamedTuple):
+    """A shard: its temporary file, what was counted, and why it could not be written."""
+
+    number: int
+    path: str
+    counts: Mapping[str, int]
+    error: str = ''
+
+
+def run(
+    job: Job,
+    *,
+    workers: int,
+    runner: str,
+    beam_options: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Runs a job to its end.
+
+    Args:
+      job: the job.
+      workers, runner, beam_options: as of `beam_runners.options`.
+      progress: as of `sharded_writer.watched`.
+
+    Returns:
+      The report, as in PREFIX.report.json: 'num_shards', 'complete', 'error' and the counts.
+
+    Raises:
+      UserError: if an input cannot be used, or nothing was published.
+    """
+    chosen = beam_runners.create(runner)
+    options = beam_runners.options(workers=workers, runner=runner, beam_options=beam_options)
+    files = input_files(job.pattern, job.flag)
+    num_shards = job.num_shards or len(files)
+    prefix = sharded_writer.prepare_output(job.prefix, num_shards)
+    identity = uuid.uuid4().hex
+    facts = {'job': identity, 'input': job.pattern, **dict.fromkeys(job.counts, 0)}
+    pipeline = beam.Pipeline(runner=chosen, options=options)
+    inputs = pipeline | 'Files' >> beam.Create(list(enumerate(files)))
+    # Shards without records are written too.
+    shards = (
+        pipeline
+        | 'ShardNumbers' >> beam.Create(range(num_shards))
+        | 'Shards' >> beam.Map(lambda shard: (shard, ('', b'')))
+    )
+    _ = (
+        (job.plan(inputs, prefix, num_shards), shards)
+        | beam.Flatten()
+        | 'GroupByShard' >> beam.GroupByKey()
+        | 'Write' >> beam.ParDo(WriteShard(job.maker, prefix, num_shards, raises=bool(runner)))
+        | 'GroupShards' >> beam.GroupByKey()
+        | 'Publish' >> beam.ParDo(Publish(prefix, num_shards, facts))
+    )
+    try:
+        with sharded_writer.watched(prefix, _count(files), progress):
+            beam_runners.run(pipeline)
+    except BaseException:
+        if not sharded_writer.is_publishing(prefix):
+            sharded_writer.remove_temporary_files(prefix)
+        raise
+    return _check_report(prefix, identity)
+
+
+def input_files(pattern: str, flag: str) -> list[str]:
+    """Returns the files that match a pattern, in order.
+
+    Raises:
+      UserError: if there is none, or a set of shards is incomplete.
+    """
+    found: list[str] = []
+    for part in filter(None, pattern.split(',')):
+        matched = _glob(part)
+        if not matched:
+            raise UserError(f'--{flag}: expected TFRecord files. Received: {part}, which is none.')
+        if problem := shard_names.problem(matched, part, glob=_glob, exists=FileSystems.exists):
+            raise UserError(f'--{flag}: {problem}')
+        found += matched
+    return list(dict.fromkeys(found))
+
+
+def _glob(pattern: str) -> list[str]:
+    # Beam finds no files by a pattern without a folder.
+    pattern = pattern if '://' in pattern else os.path.abspath(pattern)
+    matched = FileSystems.match([pattern])[0].metadata_list
+    return sorted(file.path for file in matched if _TEMPORARY not in os.path.basename(file.path))
+
+
+def _count(files: Sequence[str]) -> int:
+    """Returns the number of records, if all files are on this machine; else 0."""
+    if any('://' in path for path in files):
+        return 0
+    # A corrupt file is reported by the job.
+    with contextlib.suppress(UserError, OSError):
+        return sum(1 for path in files for _ in tf_record_files.positions(path))
+    return 0
+
+
+def element(shard: int, order: str, entry: Any) -> Element:
+    """Returns an entry of a shard, for `RecordMaker.make`.
+
+    Args:
+      shard: number of the shard.
+      order: sort key within the shard; not ''.
+      entry: what JSON can hold.
+    """
+    return shard, (order, json.dumps(entry).encode())
+
+
+def error_element(error: Exception) -> Element:
+    """Returns an element that ends the job with an error."""
+    return 0, (_ERROR, json.dumps({_ERROR: describe(error)}).encode())
+
+
+def describe(error: Exception) -> str:
+    """Returns the sentence of an error, without a full stop at its end."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f'{error.filename}: {error.strerror}'
+    return str(error).removesuffix('.')
+
+
+def all_records(files: beam.PCollection, prefix: str, num_shards: int) -> beam.PCollection:
+    """The plan of a job that makes a record of each record: (number, path) -> `Element`."""
+    del prefix
+    return files | 'Records' >> beam.FlatMap(_elements_of_file, num_shards)
+
+
+def _elements_of_file(file: tuple[int, str], num_shards: int) -> Iterator[Element]:
+    number, path = file
+    try:
+        for index, place in enumerate(records.places(path)):
+            yield element((number + index) % num_shards, f'{number:06d}/{index:012d}', place)
+    except (UserError, OSError) as error:
+        yield error_element(error)
+
+
+class WriteShard(beam.DoFn):
+    """Writes a shard to a temporary file: (shard, entries) -> (0, `WrittenShard`).
+
+    Args:
+      maker: makes the records.
+      prefix, num_shards: the output.
+      raises: whether a file that cannot be written is an error of the runner, which may retry.
+    """
+
+    def __init__(self, maker: RecordMaker, prefix: str, num_shards: int, *, raises: bool):
+        self._maker = maker
+        self._prefix = prefix
+        self._num_shards = num_shards
+        self._raises = raises
+
+    def process(
+        self, item: tuple[int, Iterable[tuple[str, bytes]]]
+    ) -> Iterator[tuple[int, WrittenShard]]:
+        shard, elements = item
+        path = sharded_writer.temporary_path(self._prefix, shard, self._num_shards)
+        counts, error = Counts(), ''
+        try:
+            with sharded_writer.open_for_writing(path) as file:
+                for record in self._maker.make(_entries(sorted(elements)), counts):
+                    sharded_writer.write_record(file, record)
+                    counts['records'] += 1
+        except UserError as problem:
+            error = describe(problem)
+        except OSError as problem:
+            if self._raises:
+                raise
+            error = f'shard {shard} of {self._prefix}: {describe(problem)}'
+        yield 0, WrittenShard(shard, path, dict(counts), error)
+
+
+def _entries(elements: Iterable[tuple[str, bytes]]) -> Iterator[Any]:
+    for order, text in elements:
+        if order == _ERROR:
+            raise UserError(json.loads(text)[_ERROR])
+        # An element without order creates the shard.
+        if order:
+            yield json.loads(text)
+
+
+class Publish(beam.DoFn):
+    """Publishes the shards and a report: (0, all `WrittenShard`) -> path of the report.
+
+    Args:
+      prefix, num_shards: the output.
+      facts: entries of the report that are known in advance.
+    """
+
+    def __init__(self, prefix: str, num_shards: int, facts: Mapping[str, Any]):
+        self._prefix = prefix
+        self._num_shards = num_shards
+        self._facts = facts
+
+    def process(self, item: tuple[int, Iterable[WrittenShard]]) -> Iterator[str]:
+        shards = sorted(item[1])
+        counts = Counts()
+        for shard in shards:
+            counts.update(shard.counts)
+        error = next((shard.error for shard in shards if shard.error), '')
+        if not error and not counts['records']:
+            error = 'no record would be written'
+        if error:
+            sharded_writer.remove_temporary_files(self._prefix)
+        else:
+            paths = {shard.number: shard.path for shard in shards}
+            sharded_writer.publish(paths, self._prefix, self._num_shards)
+        report = {'records': 0, **self._facts, **counts}
+        report |= {'num_shards': self._num_shards, 'complete': not error, 'error': error}
+        text = json.dumps(report, indent=1, ensure_ascii=False)
+        sharded_writer.write_text(report_path(self._prefix), text)
+        yield report_path(self._prefix)
+
+
+def report_path(prefix: str) -> str:
+    """Returns the path of the report of a job."""
+    return f'{prefix}.report.json'
+
+
+def summary(report: Mapping[str, Any]) -> str:
+    """Summarizes a report in a line."""
+    left_out = ('records', 'num_shards', 'complete', 'error', 'job', 'input')
+    counts = [f'{name.replace("_", " ")} {report[name]}' for name in report if name not in left_out]
+    text = f'{report["records"]} records in {report["num_shards"]} shards'
+    return '; '.join([text, ', '.join(counts)]) if counts else text
+
+
+def _check_report(prefix: str, identity: str) -> dict[str, Any]:
+    path = report_path(prefix)
+    with FileSystems.open(path) as file:
+        report = json.loads(file.read())
+    if report['job'] != identity:
+        raise UserError(f'{path} is that of an earlier job, as this one could not be written.')
+    if report['error']:
+        raise UserError(f'Nothing was published: {report["error"]}.')
+    return report
+
+
+def read_places(entries: Iterable[Sequence[Any]]) -> Iterator[records.Example]:
+    """Reads the records of `all_records`, one at a time."""
+    for entry in entries:
+        yield records.read(Place(*entry))

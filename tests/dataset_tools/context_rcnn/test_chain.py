@@ -1,0 +1,317 @@
+"""The four jobs one after the other, with a detector that was exported here."""
+
+import io
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.data import decoder as decoders
+from object_detection.data import label_map, sequence_examples, tf_record_files
+from object_detection.dataset_tools.context_rcnn import (
+    camera_traps,
+    context,
+    detections,
+    embeddings,
+    records,
+)
+from object_detection.dataset_tools.context_rcnn.options import (
+    CameraTrapsOptions,
+    ContextOptions,
+    DetectionOptions,
+    EmbeddingOptions,
+)
+from object_detection.errors import UserError
+from object_detection.export import exporter
+from object_detection.weights import checkpoints
+from tests import tiny_models as tiny
+from tests.dataset_tools.context_rcnn import examples
+
+BOX_FEATURES = """
+model {
+  faster_rcnn { output_final_box_features: true output_final_box_rpn_features: true }
+}
+"""
+LABELS = 'snapshot_serengeti_label_map.pbtxt'
+NUM_IMAGES = 9
+# Of a detector that was not trained: all of its six detections.
+THRESHOLD = 0.0
+DETECTIONS = 6
+
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp('model')
+    detector = tiny.tiny_detector(BOX_FEATURES)
+    # All six detections have scores then.
+    tiny.shrink_last_layers(detector)
+    checkpoints.save_model(str(folder / 'trained'), detector.named_variables(), 7)
+    pipeline = tiny.tiny_pipeline(BOX_FEATURES)
+    exporter.export(pipeline, str(folder / 'trained'), folder / 'exported', input_type='tf_example')
+    return folder / 'exported'
+
+
+def _document() -> dict:
+    """Nine images of two cameras: of an animal, of none, of two species, and one with a box."""
+    categories = [
+        {'id': 0, 'name': 'empty'},
+        {'id': 3, 'name': 'zebra'},
+        {'id': 5, 'name': 'lion'},
+    ]
+    images = [
+        {
+            'id': f'img{i}',
+            'file_name': f'{i}.jpg',
+            'location': f'camera{i % 2}',
+            'datetime': f'2020-03-{i + 1:02d} 10:20:30',
+            'seq_id': f's{i // 3}',
+            'seq_num_frames': 3,
+            'frame_num': i % 3,
+        }
+        for i in range(NUM_IMAGES)
+    ]
+    labels = [(i, 3) for i in range(6)] + [(6, 0), (7, 3), (7, 5)]
+    annotations = [
+        {'id': n, 'image_id': f'img{i}', 'category_id': label}
+        for n, (i, label) in enumerate(labels)
+    ]
+    annotations[0]['bbox'] = [4, 6, 20, 10]
+    # Of the same image, without a box.
+    annotations.append({'id': 99, 'image_id': 'img0', 'category_id': 3})
+    return {'images': images, 'annotations': annotations, 'categories': categories}
+
+
+@pytest.fixture(scope='module')
+def converted(tmp_path_factory) -> pathlib.Path:
+    """The prefix of the records of the first job."""
+    folder = tmp_path_factory.mktemp('data')
+    (folder / 'images').mkdir()
+    for i in range(NUM_IMAGES):
+        # Two sizes, of which a batch has one.
+        content = examples.image_file(48, 64 if i % 4 else 80, seed=i)
+        (folder / 'images' / f'{i}.jpg').write_bytes(content)
+    (folder / 'a.json').write_text(json.dumps(_document()))
+    report = camera_traps.run(
+        CameraTrapsOptions(
+            image_directory=str(folder / 'images'),
+            output_tfrecord_prefix=str(folder / 'out' / 'a'),
+            input_annotations_file=str(folder / 'a.json'),
+            num_images_per_shard=4,
+        )
+    )
+    assert (report['examples'], report['num_shards']) == (NUM_IMAGES, 3)
+    assert report['num_problems'] == {}
+    return folder / 'out' / 'a'
+
+
+def test_records_of_camera_traps(converted):
+    found = examples.read_set(converted)
+    assert [each.text(keys.SOURCE_ID) for each in found] == [f'img{i}' for i in range(NUM_IMAGES)]
+    classes = [list(each.integers(keys.IMAGE_CLASS_LABEL)) for each in found]
+    assert classes == [*[[3]] * 6, [0], [3, 5], [0]]
+    assert list(found[7].texts(keys.IMAGE_CLASS_TEXT)) == [b'zebra', b'lion']
+    assert found[6].text(keys.IMAGE_CLASS_TEXT) == found[8].text(keys.IMAGE_CLASS_TEXT) == 'empty'
+    # An annotation without a box is no object.
+    first = found[0]
+    assert list(first.integers(keys.CLASS_LABEL)) == [3]
+    # (4, 6, 20, 10) of 80 x 48 pixels.
+    box = [first.floats(key)[0] for key in keys.BOX_SIDES]
+    np.testing.assert_allclose(box, [6 / 48, 4 / 80, 16 / 48, 24 / 80], rtol=1e-6)
+    assert first.floats(keys.AREA).tolist() == [100.0]
+    assert all(
+        not each.count(keys.YMIN) and not each.integers(keys.CLASS_LABEL) for each in found[1:]
+    )
+    place = [first.text(key) for key in (keys.LOCATION, keys.DATE_CAPTURED, keys.SEQUENCE_ID)]
+    assert place == ['camera0', '2020-03-01 10:20:30', 's0']
+    assert list(found[5].integers(keys.SEQUENCE_FRAME_NUMBER)) == [2]
+    assert list(found[5].integers(keys.SEQUENCE_NUM_FRAMES)) == [3]
+    assert first.text(keys.FORMAT) == 'jpeg'
+    text = pathlib.Path(f'{converted}_label_map.pbtxt').read_text()
+    assert 'zebra' in text
+    assert 'empty' not in text
+
+
+@pytest.fixture(scope='module')
+def detected(converted, model) -> tuple[pathlib.Path, dict]:
+    prefix = converted.parent / 'boxes'
+    options = DetectionOptions(
+        detection_input_tfrecord=f'{converted}-?????-of-00003',
+        detection_output_tfrecord=str(prefix),
+        detection_model_dir=str(model),
+        confidence_threshold=THRESHOLD,
+        num_shards=2,
+        batch_size=3,
+    )
+    return prefix, detections.run(options)
+
+
+@pytest.fixture(scope='module')
+def embedded(detected, model) -> tuple[pathlib.Path, dict]:
+    prefix = detected[0].parent / 'embedded'
+    return prefix, embeddings.run(_embedding_options(detected[0], prefix, model))
+
+
+def _embedding_options(source, prefix, model, **others) -> EmbeddingOptions:
+    return EmbeddingOptions(
+        embedding_input_tfrecord=f'{source}-?????-of-00002',
+        embedding_output_tfrecord=str(prefix),
+        embedding_model_dir=str(model),
+        top_k_embedding_count=2,
+        bottom_k_embedding_count=1,
+        **others,
+    )
+
+
+def test_boxes_of_detections(converted, detected):
+    prefix, report = detected
+    counts = {key: report[key] for key in detections.COUNTS}
+    assert counts == {
+        'already_with_boxes': 1,
+        'several_classes': 1,
+        'without_class': 2,
+        'with_new_boxes': 5,
+        'new_boxes': 5 * DETECTIONS,
+    }
+    before = {each.text(keys.SOURCE_ID): each for each in examples.read_set(converted)}
+    found = examples.read_set(prefix)
+    assert [each.text(keys.SOURCE_ID) for each in found] == [
+        f'img{i}' for i in range(NUM_IMAGES) if i != 7
+    ]
+    for each in found:
+        number = each.text(keys.SOURCE_ID)
+        count = {'img0': 1, 'img6': 0, 'img8': 0}.get(number, DETECTIONS)
+        assert each.count(keys.YMIN) == len(each.integers(keys.CLASS_LABEL)) == count
+        assert set(each.integers(keys.CLASS_LABEL)) <= {3}
+        # All else is as it was.
+        changed = {*keys.BOX_SIDES, keys.CLASS_LABEL, keys.CLASS_TEXT, detections.SCORE}
+        old = before[number].raw()
+        assert {k: v for k, v in each.raw().items() if k not in changed} == {
+            k: v for k, v in old.items() if k not in changed
+        }
+
+
+def test_embeddings_are_those_of_the_model_of_one_image(detected, embedded, model):
+    prefix, report = embedded
+    images = NUM_IMAGES - 1
+    assert (report['records'], report['embeddings']) == (images, 3 * images)
+    serve = tf.saved_model.load(str(model / 'saved_model')).signatures['serving_default']
+    before = {each.text(keys.SOURCE_ID): each for each in examples.read_set(detected[0])}
+    for each in examples.read_set(prefix):
+        number = each.text(keys.SOURCE_ID)
+        alone = serve(tf.constant([before[number].with_features({})]))
+        features = alone['detection_features'][0].numpy().mean(axis=(1, 2))[[0, 1, DETECTIONS - 1]]
+        length = features.shape[1] + 9
+        assert list(each.integers(keys.EMBEDDING_LENGTH)) == [length]
+        rows = each.floats(keys.EMBEDDING).reshape(3, length)
+        # Batches round otherwise than single images.
+        np.testing.assert_allclose(rows[:, : features.shape[1]], features, rtol=1e-3, atol=1e-4)
+        day = int(number.removeprefix('img')) / 31
+        date = [30 / 40, 2 / 12, day, 10 / 24, 20 / 60]
+        np.testing.assert_allclose(rows[:, -5:], [date] * 3, rtol=1e-6)
+
+
+def test_features_of_proposals(detected, model, tmp_path):
+    options = _embedding_options(
+        detected[0], tmp_path / 'a', model, embedding_type='rpn_box_features', batch_size=1
+    )
+    embeddings.run(options)
+    found = examples.read_set(tmp_path / 'a')
+    assert len(found) == NUM_IMAGES - 1
+    assert all(each.integers(keys.EMBEDDING_COUNT)[0] == 3 for each in found)
+
+
+@pytest.mark.slow  # Each of the workers imports TensorFlow and loads the model.
+def test_workers_embed_the_same(detected, embedded, model, tmp_path):
+    options = _embedding_options(detected[0], tmp_path / 'embedded', model, workers=2)
+    embeddings.run(options)
+    ours = examples.read_set(tmp_path / 'embedded')
+    theirs = examples.read_set(embedded[0])
+    assert [each.raw() for each in ours] == [each.raw() for each in theirs]
+
+
+def test_a_model_without_features_is_named(detected, tmp_path):
+    boxes = {'detection_boxes': np.zeros((1, 4), np.float32), 'num_detections': np.float32(1)}
+    boxes['detection_scores'] = np.ones(1, np.float32)
+    path = examples.save_model(tmp_path / 'm', boxes)
+    with pytest.raises(UserError, match=r'set output_final_box_features.*Missing: detection_feat'):
+        embeddings.run(_embedding_options(detected[0], tmp_path / 'a', path))
+    assert not list(tmp_path.glob('a-*'))
+
+
+def _context_options(embedded, prefix, **others) -> ContextOptions:
+    source = f'{embedded[0]}-?????-of-00002'
+    return ContextOptions(input_tfrecord=source, output_tfrecord=str(prefix), **others)
+
+
+def test_context_of_examples(embedded, tmp_path):
+    report = context.run(_context_options(embedded, tmp_path / 'a', max_image_dimension=64))
+    images = NUM_IMAGES - 1
+    counts = {key: report[key] for key in ('records', 'images', 'groups', 'banks')}
+    assert counts == {'records': images, 'images': images, 'groups': 2, 'banks': 2}
+    assert report['context_features'] == 3 * images
+    # Images 0, 4 and 8 are 80 pixels wide.
+    assert report['images_reduced'] == 3
+    decoder = decoders.ExampleDecoder(fields=['context_features'])
+    for path in sorted(tmp_path.glob('a-*-of-*')):
+        for place in records.places(str(path)):
+            decoded = decoder(tf_record_files.read_record(*place))
+            number = int(decoded['source_id'].numpy().decode().removeprefix('img'))
+            # Image 7 was left out.
+            assert len(decoded['context_features']) == 3 * (5 if number % 2 == 0 else 3)
+            assert decoded['image'].shape == ((48, 64, 3) if number % 4 else (38, 64, 3))
+
+
+def _sequences(prefix: pathlib.Path) -> list[bytes]:
+    paths = sorted(prefix.parent.glob(f'{prefix.name}-*-of-*'))
+    places = [place for path in paths for place in records.places(str(path))]
+    return [tf_record_files.read_record(*place) for place in places]
+
+
+def _sequence_keys(serialized: bytes) -> tuple[set[str], set[str]]:
+    sequence = tf.train.SequenceExample.FromString(serialized)
+    return {*sequence.context.feature}, {*sequence.feature_lists.feature_list}
+
+
+def test_context_of_sequences_in_the_form_of_snapshot_serengeti(embedded, tmp_path, shared):
+    options = _context_options(
+        embedded, tmp_path / 'a', output_type='tf_sequence_example', max_clip_length=3
+    )
+    report = context.run(options)
+    # Five and three images of the cameras: clips of 3 and 2, and of 3.
+    assert (report['records'], report['images']) == (3, NUM_IMAGES - 1)
+    ours = _sequences(tmp_path / 'a')
+    frames = [frame for clip in ours for frame in sequence_examples.frames(clip)]
+    assert len(frames) == NUM_IMAGES - 1
+    path = shared / 'data/tf_od_api_samples/test_data/snapshot_serengeti_sequence_examples.record'
+    if not path.exists():
+        pytest.skip(f'needs {path}')
+    theirs = [tf_record_files.read_record(*place) for place in records.places(str(path))]
+    context_keys, lists = _sequence_keys(theirs[0])
+    for clip in ours:
+        assert _sequence_keys(clip) == (context_keys, lists | {keys.UNIX_SECONDS})
+    # What reads theirs reads ours.
+    names = label_map.load(str(shared / 'data/tf_od_api_samples' / 'data' / LABELS))
+    decoder = decoders.ExampleDecoder(label_map=names, fields=['context_features'])
+    for clip in (*theirs[:1], *ours):
+        for frame in sequence_examples.frames(clip):
+            decoded = decoder(frame)
+            assert decoded['context_features'].shape[0] > 0
+            assert decoded['image'].shape[-1] == 3
+            assert (decoded['groundtruth_classes'].numpy() > 0).all()
+
+
+def test_output_may_replace_the_input(embedded, tmp_path):
+    for path in embedded[0].parent.glob('embedded-*'):
+        shutil.copy(path, tmp_path)
+    copied = (tmp_path / 'embedded', embedded[1])
+    options = _context_options(copied, tmp_path / 'embedded', reduce_image_size=False)
+    context.run(options)
+    found = examples.read_set(tmp_path / 'embedded')
+    assert len(found) == NUM_IMAGES - 1
+    assert all(keys.CONTEXT_FEATURES in each for each in found)
+    assert Image.open(io.BytesIO(found[0].texts(keys.ENCODED)[0])).size == (80, 48)
