@@ -110,9 +110,7 @@ def remember(
       UserError: if an argument is absent or not taken, or features have another length.
     """
     given = {F.CONTEXT_FEATURES: features, F.VALID_CONTEXT_SIZE: counts}
-    received = [
-        f'{name} {value.shape.as_list()}' for name, value in given.items() if value is not None
-    ]
+    received = [f'{name} {list(value.shape)}' for name, value in given.items() if value is not None]
     if stage is None or stage.memory is None:
         if received:
             raise UserError(
