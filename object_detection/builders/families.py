@@ -170,6 +170,12 @@ def input_flags(model: ModelConfig) -> dict[str, str]:
     return family.input_flags(options(model)) if family else {}
 
 
+def context_size(model: ModelConfig) -> tuple[int, int] | None:
+    """Returns the number and length of the context features of an image; None if it has none."""
+    family = find(model)
+    return family.example_options(options(model)).get('context_size') if family else None
+
+
 def anchor_detection(model: ModelConfig) -> ssd.AnchorDetection | None:
     """Returns how predictions of anchors become detections; None if detections come otherwise."""
     family = find(model)
