@@ -18,6 +18,7 @@ from object_detection.dataset_tools.converters import category_labels
 from object_detection.dataset_tools.shapes import CATEGORIES, KEYPOINTS, MAX_OBJECTS
 from object_detection.export import saved_model
 from object_detection.export.inference import SavedDetector
+from object_detection.meta_architectures import side_inputs
 from object_detection.training.step import TrainStep
 from object_detection.weights import checkpoints
 
@@ -28,7 +29,10 @@ _TRAININGS = {'8x1': (8, 12), '8x8': (64, 12), '8x12': (96, 12), '1x': (16, 12.2
 _RECIPES = {f'{_RECIPE}_{training}.config' for training in _TRAININGS}
 # The demo's detector with other augmentation.
 _DEMO, _AUGMENTED = (f'mask_rcnn_resnet18_fpn_shapes{end}.config' for end in ('', '_augmented'))
-_SAME_MODELS = {*_RECIPES, _AUGMENTED}
+_CONTEXT, _CONTEXT_SYNC = (
+    f'context_rcnn_resnet101_snapshot_serengeti{end}.config' for end in ('', '_sync')
+)
+_SAME_MODELS = {*_RECIPES, _AUGMENTED, _CONTEXT_SYNC}
 _COCO_IMAGES = 118_287
 SIZE = 128
 _RESIZER = 'image_resizer={fixed_shape_resizer { height: 128 width: 128 }}'
@@ -143,6 +147,14 @@ def test_the_augmented_demo_differs_in_its_augmentation_alone():
     assert other == base
 
 
+def test_context_rcnn_for_several_accelerators_differs_in_its_training_alone():
+    base, other = (read_pipeline(str(SAMPLES / name)) for name in (_CONTEXT, _CONTEXT_SYNC))
+    assert (base.train_config.batch_size, other.train_config.batch_size) == (8, 64)
+    other.train_config.CopyFrom(base.train_config)
+    other.eval_config.CopyFrom(base.eval_config)
+    assert other == base
+
+
 # The default run trains and exports the demo's detector, made small (tests/tiny_models.py), and a
 # single-shot detector (tests/test_zoo.py).
 @pytest.mark.slow
@@ -156,7 +168,9 @@ def test_builds_trains_a_step_and_exports(name, tmp_path):
         overrides.apply_setting(pipeline, f'model.{family}.{setting}')
     detector = model_builder.build(pipeline.model)
     detector.build_variables()
-    data = one_batch(detector.num_classes)
+    data = one_batch(detector.num_classes).map(
+        lambda batch: batch | side_inputs.zeros(detector)  # context, where boxes attend to it
+    )
     train_step = TrainStep(
         detector,
         optimizer_builder.build(
@@ -181,7 +195,15 @@ def test_builds_trains_a_step_and_exports(name, tmp_path):
         ),
         pipeline_text='',
     )
-    detections = SavedDetector(tmp_path).run(np.zeros((SIZE, SIZE, 3), np.uint8))
+    image = np.zeros((SIZE, SIZE, 3), np.uint8)
+    if detector.side_inputs():
+        loaded = tf.saved_model.load(str(tmp_path / 'saved_model'))
+        outputs = loaded.signatures['serving_default'](
+            input_tensor=image[np.newaxis], **side_inputs.zeros(detector)
+        )
+        detections = {name: value[0] for name, value in outputs.items()}
+    else:
+        detections = SavedDetector(tmp_path).run(image)
     assert detections['detection_boxes'].shape == (4, 4)
     assert ('detection_masks' in detections) == name.startswith('mask')
     assert ('detection_keypoints' in detections) == ('keypoint' in name)

@@ -81,6 +81,7 @@ CENTER_NET = (
 SAMPLE = ('ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',)
 # Of TensorFlow 1, whose programs alone ran them: one of each kind that is built here.
 OLD_TRAINED = (
+    'context_rcnn_resnet101_snapshot_serengeti',
     'faster_rcnn_resnet50_pets',
     'mask_rcnn_resnet101_pets',
     'rfcn_resnet101_pets',
@@ -100,8 +101,6 @@ OLD_FOR_TPUS = (
 )
 # Those that are rejected, and by what word of the message.
 OLD_REJECTED = {
-    'context_rcnn_resnet101_snapshot_serengeti': 'Context R-CNN is not built',
-    'context_rcnn_resnet101_snapshot_serengeti_sync': 'Context R-CNN is not built',
     'faster_rcnn_inception_resnet_v2_atrous_oid': 'eval_config.metrics_set',
     'faster_rcnn_inception_resnet_v2_atrous_oid_v4': 'eval_config.metrics_set',
     'faster_rcnn_nas_coco': "'faster_rcnn_nas'",
@@ -126,6 +125,8 @@ CLASSES = 90
 KEYPOINTS = 17
 PERSON = 'person'
 DETECTIONS = 4
+# Length of the context features of the records.
+CONTEXT = 5
 SIZE = 96
 
 
@@ -146,6 +147,8 @@ def records(tmp_path_factory) -> pathlib.Path:
             labels=[CLASSES],
             image=examples.png(examples.noise(80, SIZE, seed)),
             source_id=str(seed),
+            image__context_features=[0.5] * 3 * CONTEXT,
+            image__context_feature_length=[CONTEXT],
             masks=[np.pad(np.ones((60, 72), np.uint8), [(0, 20), (0, 24)])],
             image__object__keypoint__y=np.linspace(0.1, 0.7, KEYPOINTS),
             image__object__keypoint__x=np.linspace(0.7, 0.1, KEYPOINTS),
@@ -194,6 +197,7 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
         'keep_aspect_ratio_resizer': ('min_dimension', 'max_dimension'),
     }[resizer]
     readers = ('train_input_reader', 'eval_input_reader[0]')
+    has_context = is_two_stage and message.HasField('context_config')
     return [
         *(f'{model}.image_resizer.{resizer}.{side}={SIZE}' for side in sides),
         f'{model}.num_classes={CLASSES}',  # that of the label map here; some have fewer
@@ -205,6 +209,8 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
             for reader in readers
         ),
         *(f'{reader}.mask_type=PNG_MASKS' for reader in readers),
+        *(f'{reader}.input_type=TF_EXAMPLE' for reader in readers),
+        *([f'{model}.context_config.context_feature_length={CONTEXT}'] if has_context else ()),
         'train_config.batch_size=1',
         'train_config.num_steps=1',
         'train_config.fine_tune_checkpoint=',
@@ -227,7 +233,10 @@ def run(config: str, settings: tuple[str, ...], folder: pathlib.Path) -> dict[st
     model_dir = str(folder / 'model')
     assert jobs.run_training(config, model_dir, options) == 0
     pipeline = read_pipeline(config, settings=settings)
-    exporter.export(pipeline, model_dir, folder / 'exported')
+    # Models with a context read it from examples.
+    has_context = pipeline.model.faster_rcnn.HasField('context_config')
+    input_type = 'tf_example' if has_context else 'image_tensor'
+    exporter.export(pipeline, model_dir, folder / 'exported', input_type=input_type)
     detections = SavedDetector(folder / 'exported').run(examples.noise(50, 70))
     lines = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
     return {

@@ -55,6 +55,7 @@ class ModelFamily:
       needs_keypoints: whether the losses need keypoints.
       reader_flags: option of an input reader that the losses need to be true -> the field of the
         message because of which they do; besides those of masks.
+      input_flags: the same of options that predictions need, and losses with them.
       example_options: options of `ExampleTransform` that follow from the message.
       anchor_detection: how the box codes and scores of anchors, which the detector's
         `anchor_predictions` returns, become detections; None for families whose detections do not
@@ -69,6 +70,7 @@ class ModelFamily:
     predicts_masks: Callable[[Any], bool] | None = None
     needs_keypoints: Callable[[Any], bool] = _never
     reader_flags: Callable[[Any], dict[str, str]] = _no_options
+    input_flags: Callable[[Any], dict[str, str]] = _no_options
     example_options: Callable[[Any], dict[str, Any]] = _no_options
     anchor_detection: Callable[[Any], ssd.AnchorDetection | None] = _no_anchors
     anchor_options: Callable[[Any], AnchorOptions | None] = _no_anchors
@@ -83,6 +85,7 @@ MODELS: dict[str, ModelFamily] = {
         loss_names=faster_rcnn.loss_names,
         needs_masks=faster_rcnn.needs_masks,
         needs_keypoints=faster_rcnn.needs_keypoints,
+        input_flags=faster_rcnn.input_flags,
         example_options=faster_rcnn.example_options,
         anchor_options=faster_rcnn.anchor_options,
         nvidia_names=faster_rcnn.NVIDIA_NAMES,
@@ -159,6 +162,18 @@ def reader_flags(model: ModelConfig) -> dict[str, str]:
     """Returns the options of input readers that the losses need; see `ModelFamily`."""
     family = find(model)
     return family.reader_flags(options(model)) if family else {}
+
+
+def input_flags(model: ModelConfig) -> dict[str, str]:
+    """Returns the options of input readers that predictions need; see `ModelFamily`."""
+    family = find(model)
+    return family.input_flags(options(model)) if family else {}
+
+
+def context_size(model: ModelConfig) -> tuple[int, int] | None:
+    """Returns the number and length of the context features of an image; None if it has none."""
+    family = find(model)
+    return family.example_options(options(model)).get('context_size') if family else None
 
 
 def anchor_detection(model: ModelConfig) -> ssd.AnchorDetection | None:

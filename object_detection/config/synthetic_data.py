@@ -18,6 +18,8 @@ _STANDSTILL = 1e-9
 
 # Fields about files, their content, or weights to read.
 _OF_READERS = (
+    'input_type',
+    'frame_index',
     'label_map_path',
     'num_epochs',
     'num_keypoints',

@@ -56,7 +56,6 @@ _LOSSES_WITH_ANCHORWISE_OUTPUT = (
     'WeightedSoftmaxClassificationAgainstLogitsLoss',
     'BootstrappedSigmoidClassificationLoss',
 )
-_NO_CONTEXT = _error('Context R-CNN is not built yet')
 
 _MODEL = {
     'Ssd.inplace_batchnorm_update': _warning('batch norm statistics are updated by Keras'),
@@ -70,7 +69,6 @@ _MODEL = {
         'little memory'
     ),
     'DetectionModel.experimental_model': _error('there is no experimental model; use faster_rcnn'),
-    'FasterRcnn.context_config': _NO_CONTEXT,
     'FasterRcnn.inplace_batchnorm_update': _error('batch norm statistics are updated by Keras'),
     'FasterRcnn.resize_masks': _warning(
         'mask targets are cropped from the resized ground truth and are never resized twice', False

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.core import tracing
-from object_detection.core.fields import DetectionFields
+from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
@@ -21,6 +21,8 @@ from object_detection.system import private_names
 
 # The items of an export in the order in which they are renamed: `saved_model` marks completion.
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
+# The side inputs that tf.Examples hold.
+_CONTEXT = {InputFields.CONTEXT_FEATURES, InputFields.VALID_CONTEXT_SIZE}
 # Name of the asset with the class names.
 LABEL_MAP = 'label_map.pbtxt'
 
@@ -39,7 +41,8 @@ class ServedDetector(tf.Module):
       precision: the precision in which the detector computes, stored for clients.
       label_map_path: a label map, which becomes an asset; the function `class_names` returns its
         names. None exports neither.
-      given_side_inputs: side inputs of the signature; None takes those of the detector.
+      given_side_inputs: side inputs of the signature; None takes those of the detector, but reads
+        the context of images from their tf.Examples.
       constant_weights: whether the graph holds the weights as constants. Kernels of some CPUs then
         lay them out once and not in each run; the first run takes seconds longer and more memory.
 
@@ -62,6 +65,9 @@ class ServedDetector(tf.Module):
         input_types.check(input_type)
         folded = FoldedVariables(converts=True)
         side_specs = side_inputs.resolve(detector, given_side_inputs)
+        names = {each.name for each in side_specs}
+        if given_side_inputs is None and input_type == input_types.TF_EXAMPLE and names == _CONTEXT:
+            side_specs = []
         specs, serve = _serving(detector, input_type, side_specs, folded)
         # No detector needs AutoGraph, and tracing takes several times as long with it.
         self.serve = tf.function(serve, input_signature=specs, autograph=False)
@@ -162,6 +168,8 @@ def _serving(
     spec, read = _READERS[input_type]
 
     detect = _detect_function(detector, read, [each.name for each in side_specs])
+    if not side_specs and detector.side_inputs():
+        detect = _detect_function(detector, read, sorted(_CONTEXT), _context_of_examples)
 
     def serve(input_tensor: tf.Tensor, *side_inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         with tracing.portable(), folded:
@@ -171,11 +179,19 @@ def _serving(
 
 
 def _detect_function(
-    detector: DetectionModel, read: Callable, names: Sequence[str]
+    detector: DetectionModel,
+    read: Callable,
+    names: Sequence[str],
+    read_side_inputs: Callable | None = None,
 ) -> Callable[..., dict[str, tf.Tensor]]:
-    """Returns the function from what a reader of `_READERS` takes, and side inputs, to outputs."""
+    """Returns the function from what a reader of `_READERS` takes, and side inputs, to outputs.
+
+    With `read_side_inputs`, a function of the detector and the input, it takes none.
+    """
 
     def detect(input_tensor: tf.Tensor, *values: tf.Tensor) -> dict[str, tf.Tensor]:
+        if read_side_inputs is not None:
+            values = read_side_inputs(detector, input_tensor)
         # The readers replace an empty batch by one image, since not all layers accept empty
         # batches.
         count = tf.shape(input_tensor)[0]
@@ -337,6 +353,28 @@ def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tens
 def _from_examples(detector: DetectionModel, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     features = {keys.ENCODED: tf.io.FixedLenFeature([], tf.string)}
     return _from_encoded(detector, tf.io.parse_example(examples, features)[keys.ENCODED])
+
+
+def _context_of_examples(detector: DetectionModel, examples: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the context of tf.Examples, string [B]: the values of `_CONTEXT`, by sorted names.
+
+    An example without context features has none; what is too much is cut off.
+    """
+    size, length = detector.side_inputs()[InputFields.CONTEXT_FEATURES].shape[1:]
+    features = {keys.CONTEXT_FEATURES: tf.io.RaggedFeature(tf.float32)}
+    rows = tf.io.parse_example(examples, features)[keys.CONTEXT_FEATURES]  # [B, n * L]
+    lengths = tf.cast(rows.row_lengths(), tf.int32)
+    check = tf.debugging.Assert(
+        tf.reduce_all(lengths % length == 0),
+        [f'{keys.CONTEXT_FEATURES}: expected a multiple of {length} numbers. Received:', lengths],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        padded = tf.reshape(rows.to_tensor(shape=[None, size * length]), [-1, size, length])
+    values = {
+        InputFields.CONTEXT_FEATURES: padded,
+        InputFields.VALID_CONTEXT_SIZE: tf.minimum(lengths // length, size),
+    }
+    return [values[name] for name in sorted(_CONTEXT)]
 
 
 _IMAGES_AND_BOXES = [

@@ -11,7 +11,12 @@ from google.protobuf.message import Message
 
 from object_detection.config import overrides, reader, writer
 from object_detection.errors import ConfigError
-from object_detection.protos import image_resizer_pb2, model_pb2, optimizer_pb2
+from object_detection.protos import (
+    faster_rcnn_pb2,
+    image_resizer_pb2,
+    model_pb2,
+    optimizer_pb2,
+)
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.utils import missing
@@ -50,8 +55,6 @@ __getattr__ = missing(
     {
         'update_input_reader_config': _BY_OVERRIDES,
         'remove_unnecessary_ema': 'evaluation and export choose between weights and averages',
-        'get_max_num_context_features': 'Context R-CNN is not built',
-        'get_context_feature_length': 'Context R-CNN is not built',
         'get_configs_from_multiple_files': _ONE_FILE,
         'get_graph_rewriter_config_from_file': _ONE_FILE,
         'clear_fine_tune_checkpoint': 'clear the field and call save_pipeline_config',
@@ -148,6 +151,18 @@ def get_image_resizer_config(
     return _family(model_config).image_resizer
 
 
+def get_max_num_context_features(model_config: model_pb2.DetectionModel) -> int | None:
+    """Returns the number of context features of an image; None if the model has no context."""
+    context = _context(model_config)
+    return context and context.max_num_context_features
+
+
+def get_context_feature_length(model_config: model_pb2.DetectionModel) -> int | None:
+    """Returns the length of a context feature; None if the model has no context."""
+    context = _context(model_config)
+    return context and context.context_feature_length
+
+
 def get_spatial_image_size(image_resizer_config: image_resizer_pb2.ImageResizer) -> list[int]:
     """Returns the [height, width] of resized images in pixels; [-1, -1] where it varies.
 
@@ -222,6 +237,11 @@ def _paths(pipeline: TrainEvalPipelineConfig, name: str) -> list[str]:
             f'field, such as `train_config.batch_size`. Received: {name!r}.'
         )
     return [f'{part}.{rest}']
+
+
+def _context(model_config: model_pb2.DetectionModel) -> faster_rcnn_pb2.Context | None:
+    has_context = model_config.faster_rcnn.HasField('context_config')
+    return model_config.faster_rcnn.context_config if has_context else None
 
 
 def _family(model_config: model_pb2.DetectionModel) -> Message:

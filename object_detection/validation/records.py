@@ -132,6 +132,7 @@ def _reader(
             _warn_of_bits(features, path)
             problem = _label_problem(features, known, pipeline, path)
             problem = problem or _score_problem(features, pipeline, path)
+            problem = problem or _context_problem(features, pipeline)
             if problem:
                 yield f'{path}, {_name(features)}: {problem}'
                 return
@@ -253,6 +254,20 @@ def _score_problem(features, pipeline: TrainEvalPipelineConfig, path: str) -> st
         f'expected {num_boxes * num_classes} values of image/object/class/multiclass_scores, one '
         f'for each of {num_classes} classes (without background) of {num_boxes} boxes. '
         f'Received: {num_scores}.'
+    )
+
+
+def _context_problem(features, pipeline: TrainEvalPipelineConfig) -> str | None:
+    size = families.context_size(pipeline.model)
+    if size is None:
+        return None
+    lengths = features[keys.CONTEXT_FEATURE_LENGTH].int64_list.value
+    if lengths and lengths[0] == size[1]:
+        return None
+    return (
+        f'expected an {keys.CONTEXT_FEATURE_LENGTH} of {size[1]}, as '
+        f'{families.path(pipeline.model)}.context_config.context_feature_length says. '
+        f'Received: {lengths[0] if lengths else "none"}.'
     )
 
 

@@ -6,7 +6,7 @@ names of files, which is fast; the builders, which load TensorFlow; the first re
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from object_detection.builders import families
 from object_detection.builders.input_readers import channels
@@ -170,12 +170,7 @@ def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             'train_input_reader.load_instance_masks is false, but the model'
             f'{_mask_setting(pipeline, ": ")} trains on masks; set it to true.'
         )
-    for flag, field in families.reader_flags(pipeline.model).items():
-        if not getattr(reader, flag):
-            yield (
-                f'train_input_reader.{flag} is false, but {families.path(pipeline.model)}.{field} '
-                'needs what it loads; set it to true.'
-            )
+    yield from _flags(reader, 'train_input_reader', pipeline, families.reader_flags(pipeline.model))
     if families.needs_keypoints(pipeline.model) and not reader.num_keypoints:
         yield (
             'train_input_reader.num_keypoints is 0, but the model trains on keypoints; set it to '
@@ -246,6 +241,19 @@ def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -
     elif not synthetic_data.is_synthetic(reader):
         yield from _record_files(reader.tf_record_input_reader, f'{path}.tf_record_input_reader')
     yield from _label_map(reader.label_map_path, f'{path}.label_map_path', pipeline)
+    yield from _flags(reader, path, pipeline, families.input_flags(pipeline.model))
+
+
+def _flags(
+    reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig, flags: Mapping[str, str]
+) -> Iterator[str]:
+    """Yields a sentence for each flag of the reader that a field of the model needs to be true."""
+    for flag, field in flags.items():
+        if not getattr(reader, flag):
+            yield (
+                f'{path}.{flag} is false, but {families.path(pipeline.model)}.{field} '
+                'needs what it loads; set it to true.'
+            )
 
 
 def _record_files(reader: TFRecordInputReader, path: str) -> Iterator[str]:

@@ -114,7 +114,7 @@ def check(
     checkpoint_type: str,
     names: VariableNames,
 ) -> None:
-    """Checks that only the number of classes explains differences.
+    """Checks that only the number of classes, and whole additions, explain differences.
 
     Raises:
       CheckpointError: if there are other differences; the message lists names, shapes and advice.
@@ -124,12 +124,15 @@ def check(
         f'{list(_shape(variables[name]))} in the model)'
         for name in found.reshaped
     ]
+    parts = {name.partition('/')[0] for name in entries}
+    added = tuple(f'{part}/' for part in names.additions if part not in parts)
+    absent = [name for name in found.absent if not name.startswith(added)]
     extra = [f'{name} ({_key(name, entries)}{list(entries[name].shape)})' for name in found.extra]
     problems = [
         f'{what}: {format_list(differing)}'
         for what, differing in (
             ('of another shape', reshaped),
-            ('not in it', found.absent),
+            ('not in it', absent),
             ('only in it', extra),
         )
         if differing

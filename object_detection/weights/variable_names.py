@@ -24,12 +24,15 @@ class VariableNames:
       backbone_parts: the components that may contain layers of a backbone; the first one usually
         does.
       backbone_field: path of the config's message that describes the backbone.
+      additions: the components that may be added to a trained detector: a fine-tuning starts them
+        anew if its file has nothing of them.
       subtracts_means: whether ResNets see RGB images less the means of ImageNet unless the config
         changes it; False if each type of extractor has a normalisation of its own.
     """
 
     backbone_parts: tuple[str, ...] = ('backbone',)
     backbone_field = 'model'
+    additions: tuple[str, ...] = ()
     subtracts_means = True
 
     def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:

@@ -56,6 +56,7 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
             detector = Rfcn
         else:
             parts |= _crop_parts(config, extractor.strides)
+            parts['context_stage'] = second_stage_builder.build_context(config, is_training)
             if rules.predicts_keypoints(config):
                 parts['keypoint_stage'] = second_stage_builder.build_keypoints(
                     config, extractor, is_training

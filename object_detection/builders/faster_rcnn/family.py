@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from object_detection.builders.faster_rcnn import rules
+from object_detection.builders.faster_rcnn import context_rules, rules
 from object_detection.config.anchor_options import AnchorOptions, matched_threshold
 from object_detection.meta_architectures.faster_rcnn import loss_names as names
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
@@ -36,9 +36,22 @@ def needs_keypoints(config: FasterRcnn) -> bool:
     return rules.predicts_keypoints(config)
 
 
+def input_flags(config: FasterRcnn) -> dict[str, str]:
+    """Returns options of input readers that predictions need; see `ModelFamily.input_flags`."""
+    has_memory = context_rules.has_memory(config)
+    return {'load_context_features': context_rules.FIELD} if has_memory else {}
+
+
 def example_options(config: FasterRcnn) -> dict[str, Any]:
     """Returns options of the input; see `ModelFamily.example_options`."""
-    return {'mask_crop_size': config.groundtruth_mask_crop_size}
+    options: dict[str, Any] = {'mask_crop_size': config.groundtruth_mask_crop_size}
+    if context_rules.has_memory(config):
+        context = config.context_config
+        options['context_size'] = (
+            context.max_num_context_features,
+            context.context_feature_length,
+        )
+    return options
 
 
 def anchor_options(config: FasterRcnn) -> AnchorOptions:

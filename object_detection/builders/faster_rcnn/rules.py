@@ -6,7 +6,12 @@
 import math
 from collections.abc import Iterator
 
-from object_detection.builders.faster_rcnn import anchor_rules, crop_rules, extractor_types
+from object_detection.builders.faster_rcnn import (
+    anchor_rules,
+    context_rules,
+    crop_rules,
+    extractor_types,
+)
 from object_detection.config import model_rules
 from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE, SHARE
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
@@ -123,6 +128,7 @@ def stage_problems(config: FasterRcnn) -> Iterator[str]:
         yield from _first_stage_alone(config)
     if config.number_of_stages == 3:
         yield from _mask_head(config)
+    yield from context_rules.check(config, ROOT, is_rfcn=is_rfcn(config))
     if is_rfcn(config):
         for name in _BOX_FEATURES:
             if getattr(config, name):

@@ -11,7 +11,7 @@ from object_detection.builders import (
     losses_builder,
     post_processing_builder,
 )
-from object_detection.builders.faster_rcnn import crop_rules
+from object_detection.builders.faster_rcnn import context_rules, crop_rules
 from object_detection.core.post_processing import Detections
 from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
@@ -20,11 +20,13 @@ from object_detection.errors import UserError
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
+from object_detection.meta_architectures.faster_rcnn.context_stage import ContextStage
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
 from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
-from object_detection.protos import post_processing_pb2
+from object_detection.predictors.context_attention import ContextAttention, ContextMemory
+from object_detection.protos import faster_rcnn_pb2, post_processing_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.similarities.similarities import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
@@ -128,6 +130,41 @@ def build_keypoints(
         max_regions=config.max_num_keypoint_rois or None,
         pad_regions=config.pad_keypoint_rois,
         of_classes=keypoints_of_classes(config),
+    )
+
+
+def build_context(config: FasterRcnn, is_training: bool) -> ContextStage | None:
+    """Builds what boxes attend to; None without `context_config`.
+
+    Args:
+      config: the model's message.
+      is_training: False freezes batch norms.
+    """
+    if not config.HasField(context_rules.FIELD):
+        return None
+    context, memory = config.context_config, None
+    depth = context.attention_bottleneck_dimension
+    if context_rules.has_memory(config):
+        memory = ContextMemory(
+            depth,
+            num_heads=context.num_attention_heads,
+            num_layers=context.num_attention_layers,
+            norm_trainable=is_training,
+        )
+    return ContextStage(
+        attention=ContextAttention(
+            depth,
+            temperature=context.attention_temperature,
+            num_heads=context.num_attention_heads,
+            num_layers=context.num_attention_layers if memory else 0,
+            use_self_attention=context.use_self_attention,
+            self_in_sequence=context.self_attention_in_sequence,
+            norm_trainable=is_training,
+        ),
+        memory=memory,
+        before_box_classifier=context.attention_position == faster_rcnn_pb2.POST_RPN,
+        max_features=context.max_num_context_features,
+        feature_length=context.context_feature_length,
     )
 
 

@@ -35,6 +35,7 @@ def build(
         num_classes=transform.num_classes,
         with_masks=reader.load_instance_masks,
         seed=seed,
+        context_size=transform.context_size if reader.load_context_features else None,
     )
     _log.warning(
         'the %s data are synthetic: noise, made once and repeated. Speed can be measured; losses '

@@ -79,7 +79,8 @@ def _fit_features(example: Example, size: int, length: int) -> tf.Tensor:
     check = tf.debugging.Assert(
         tf.equal(tf.shape(features)[1], length),
         [
-            f'Context features need {length} numbers each, as the model has it. Image, numbers:',
+            f'Context features need {length} numbers each (context_config.context_feature_length '
+            'of the model). Image, numbers:',
             *(example[F.SOURCE_ID], tf.shape(features)[1]),
         ],
     )

@@ -21,6 +21,7 @@ def examples(
     num_classes: int,
     with_masks: bool,
     seed: int,
+    context_size: tuple[int, int] | None = None,
 ) -> tf.data.Dataset:
     """Makes images of noise with elliptic objects, the same ones for the same seed.
 
@@ -31,6 +32,7 @@ def examples(
       num_classes: K, without background.
       with_masks: whether the objects have masks.
       seed: seed of everything that is random.
+      context_size: number and length of the context features of each image; None makes none.
 
     Returns:
       Examples with what `ExampleDecoder` gives for records, but for keypoints and scores of all
@@ -47,6 +49,7 @@ def examples(
                 num_objects=num_objects,
                 num_classes=num_classes,
                 with_masks=with_masks,
+                context_size=context_size,
             )
 
         numbers = tf.data.Dataset.range(index * count, (index + 1) * count)
@@ -82,6 +85,7 @@ def _example(
     num_objects: int,
     num_classes: int,
     with_masks: bool,
+    context_size: tuple[int, int] | None,
 ) -> Example:
     height, width = size
     of_image, of_sides, of_corners, of_classes = tf.unstack(tf.random.split(seed, 4))
@@ -109,6 +113,9 @@ def _example(
         ),
         F.GROUNDTRUTH_AREA: math.pi / 4 * tf.reduce_prod(sides, axis=1) * height * width,
     }
+    if context_size is not None:
+        of_context = tf.random.fold_in(of_image, 1)
+        example[F.CONTEXT_FEATURES] = tf.random.stateless_normal(context_size, of_context)
     if with_masks:
         example[F.GROUNDTRUTH_INSTANCE_MASKS] = _ellipses(boxes, size)
     return example

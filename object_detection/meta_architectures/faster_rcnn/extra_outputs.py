@@ -45,6 +45,12 @@ def of_detections(rows: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tenso
     return tf.where(is_used, tf.cast(rows, tf.float32), 0.0)
 
 
+def absolute_boxes(boxes: tf.Tensor, true_shapes: tf.Tensor) -> tf.Tensor:
+    """Converts boxes float32 [B, T, 4], normalized to the true images, int32 [B, 3]."""
+    sizes = tf.cast(true_shapes[:, :2], tf.float32)
+    return boxes * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
+
+
 def raw_boxes(
     box_stage: BoxStage, codes: tf.Tensor, proposals: Proposals, true_shapes: tf.Tensor
 ) -> tf.Tensor:

@@ -15,9 +15,16 @@ from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, num_positives
+from object_detection.meta_architectures.faster_rcnn.context_stage import (
+    ContextStage,
+    RegionContext,
+    no_context,
+    remember,
+)
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper, RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import (
     ExtraOutputs,
+    absolute_boxes,
     of_detections,
     raw_boxes,
 )
@@ -69,6 +76,9 @@ class FasterRcnn(DetectionModel):
       box_stage: the second stage, or None.
       mask_stage: the third stage, or None.
       keypoint_stage: predicts keypoints, or None.
+      context_stage: what regions see in other images and in each other, or None. It changes the
+        features that boxes are classified by, also where masks are predicted from these; not the
+        crops of masks and keypoints.
       maxpool_size, maxpool_stride: pooling of the crops before the box head.
       outputs: what is returned beside the usual; needs a second stage.
     """
@@ -86,6 +96,7 @@ class FasterRcnn(DetectionModel):
         box_stage: BoxStage | None = None,
         mask_stage: MaskStage | None = None,
         keypoint_stage: KeypointStage | None = None,
+        context_stage: ContextStage | None = None,
         maxpool_size: int = 1,
         maxpool_stride: int = 1,
         outputs: ExtraOutputs | None = None,
@@ -97,6 +108,7 @@ class FasterRcnn(DetectionModel):
         self.box_stage = box_stage
         self.mask_stage = mask_stage
         self.keypoint_stage = keypoint_stage
+        self.context_stage = context_stage
         self._cropper = cropper
         self._pool = rounding.MaxPooling2D(maxpool_size, maxpool_stride, name='crop_pool')
         self._pools = maxpool_size > 1 or maxpool_stride > 1
@@ -110,7 +122,12 @@ class FasterRcnn(DetectionModel):
             layers['mask_head'] = self.mask_stage.head
         if self.keypoint_stage is not None:
             layers['keypoint_head'] = self.keypoint_stage.head
+        if self.context_stage is not None:
+            layers |= self.context_stage.layers_with_variables()
         return layers
+
+    def side_inputs(self) -> dict[str, tf.TensorSpec]:
+        return {} if self.context_stage is None else self.context_stage.side_inputs()
 
     def build_variables(self) -> None:
         # One region and not none: oneDNN's convolutions hand empty inputs through as they are.
@@ -119,13 +136,15 @@ class FasterRcnn(DetectionModel):
         self.rpn.head(maps)
         if self.box_stage is None:
             return
-        regions = self._classify_regions(maps, boxes, (_PROBE_SIZE, _PROBE_SIZE), training=False)
+        frame = (_PROBE_SIZE, _PROBE_SIZE)
+        regions = self._classify_regions(
+            maps, boxes, frame, training=False, context=no_context(self.context_stage)
+        )
         if self.keypoint_stage is not None:
             self.keypoint_stage.heat_maps(maps, boxes)
         if self.mask_stage is None:
             return
         if self.mask_stage.cropper is not None:
-            frame = (_PROBE_SIZE, _PROBE_SIZE)
             features = self._crop_for_masks(maps, boxes, frame, training=False)
         elif self.mask_stage.from_crops:
             features = regions.crops
@@ -143,6 +162,8 @@ class FasterRcnn(DetectionModel):
         training: bool | None = None,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
+        context_features: tf.Tensor | None = None,
+        valid_context_size: tf.Tensor | None = None,
     ) -> Predictions:
         """Runs the stages that do not need final detections; see the base class.
 
@@ -176,6 +197,7 @@ class FasterRcnn(DetectionModel):
             proposals_normalized=normalized,
             final_anchors=normalized,
             targets=targets,
+            memory=remember(self.context_stage, context_features, valid_context_size, training),
         )
         if self.box_stage is None:
             return predictions
@@ -185,6 +207,7 @@ class FasterRcnn(DetectionModel):
             self.feature_extractor.padded_size(*size),
             training,
             _fold_in(seeds, _DROPOUT),
+            RegionContext(proposals.count, predictions.memory),
         )
         predictions = predictions._replace(regions=regions)
         if self._outputs.raw_detections:
@@ -238,9 +261,10 @@ class FasterRcnn(DetectionModel):
         batch, count = dimensions(boxes, 0, 1)
         regions = self._classify_regions(
             predictions.features,
-            _absolute_detections({DetectionFields.BOXES: boxes}, true_shapes),
+            absolute_boxes(boxes, true_shapes),
             self._features_frame(predictions),
             training=False,
+            context=RegionContext(tf.fill([batch], count), predictions.memory),
         )
         scores = self.box_stage.scores(regions.class_logits, batch, count)
         classes = tf.argmax(scores[..., 1:], axis=-1)
@@ -261,22 +285,24 @@ class FasterRcnn(DetectionModel):
     ) -> dict[str, tf.Tensor]:
         """Adds masks, keypoints, and what `outputs` asks for."""
         maps, frame = predictions.features, self._features_frame(predictions)
-        boxes = _absolute_detections(detections, true_shapes)
+        boxes = absolute_boxes(detections[DetectionFields.BOXES], true_shapes)
         if self.keypoint_stage is not None:
             detections |= self.keypoint_stage.detect(maps, boxes, detections)
         shares_crops = self.mask_stage is not None and self.mask_stage.cropper is None
         if self.mask_stage is not None and not shares_crops:
             features = self._crop_for_masks(maps, boxes, frame, training=False)
-            detections['detection_masks'] = self._predict_masks(features, detections)
+            detections['detection_masks'] = self.mask_stage.detect(features, detections)
         if not shares_crops and not self._outputs.need_crops:
             return detections
         crops = self._cropper(maps, boxes, *frame)
-        pooled = self._pool_crops(crops)
+        counts = tf.cast(detections[DetectionFields.NUM_DETECTIONS], tf.int32)
+        context = RegionContext(counts, predictions.memory)
+        pooled = self._pool_crops(crops, context, training=False)
         uses_crops = shares_crops and self.mask_stage.from_crops
         if self._outputs.box_features or (shares_crops and not uses_crops):
-            features = self.feature_extractor.box_classifier_features(pooled, training=False)
+            features = self._features_of(pooled, context, training=False)
         if shares_crops:
-            detections['detection_masks'] = self._predict_masks(
+            detections['detection_masks'] = self.mask_stage.detect(
                 crops if uses_crops else features, detections
             )
         if self._outputs.box_features:
@@ -388,6 +414,7 @@ class FasterRcnn(DetectionModel):
         frame: tuple[Any, Any],
         training: bool,
         seeds: tf.Tensor | None = None,
+        context: RegionContext | None = None,
     ) -> RegionPredictions:
         """Runs the second stage's networks.
 
@@ -397,18 +424,32 @@ class FasterRcnn(DetectionModel):
           frame: height and width in pixels that the features cover.
           training: whether dropout and norms act as in training.
           seeds: of dropout, int32 [B, 2].
+          context: what the boxes attend to; needed with a context stage.
         """
         # Training stops gradients at the proposals; elsewhere all is differentiable.
         crops = self._cropper(features, boxes, *frame, box_gradients=not training)
-        box_features = self.feature_extractor.box_classifier_features(
-            self._pool_crops(crops), training
-        )
+        pooled = self._pool_crops(crops, context, training)
+        box_features = self._features_of(pooled, context, training)
         codes, logits = self.box_stage.head(box_features, training=training, seeds=seeds)
         codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
         return RegionPredictions(codes, logits, box_features, crops)
 
-    def _pool_crops(self, crops: tf.Tensor) -> tf.Tensor:
-        return self._pool(crops) if self._pools else crops
+    def _pool_crops(
+        self, crops: tf.Tensor, context: RegionContext | None = None, training: bool = False
+    ) -> tf.Tensor:
+        pooled = self._pool(crops) if self._pools else crops
+        if self.context_stage is None:
+            return pooled
+        return self.context_stage.add_to_crops(pooled, crops, context, training)
+
+    def _features_of(
+        self, pooled: tf.Tensor, context: RegionContext | None, training: bool
+    ) -> tf.Tensor:
+        """Returns the features that classify boxes, of pooled crops [B * P, h, w, C]."""
+        features = self.feature_extractor.box_classifier_features(pooled, training)
+        if self.context_stage is None:
+            return features
+        return self.context_stage.add_to_features(features, context, training)
 
     def _features_frame(self, predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
         """The height and width in pixels that the feature maps of predictions cover."""
@@ -458,19 +499,6 @@ class FasterRcnn(DetectionModel):
             features = tf.reshape(tf.gather(features, rows, batch_dims=1), [-1, *shape])
         logits = self.mask_stage.head(features, training=training)
         return MaskPredictions(tf.cast(logits, tf.float32), rows)
-
-    def _predict_masks(self, features: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Predicts the masks of final detections: float32 [B, T, h, w], probabilities."""
-        logits = tf.cast(self.mask_stage.head(features, training=False), tf.float32)
-        classes = tf.cast(detections['detection_classes'], tf.int32)
-        masks = tf.sigmoid(self.mask_stage.select_class(logits, classes))
-        return of_detections(masks, detections)
-
-
-def _absolute_detections(detections: dict[str, tf.Tensor], true_shapes: tf.Tensor) -> tf.Tensor:
-    """The final boxes, float32 [B, T, 4], absolute."""
-    sizes = tf.cast(true_shapes[:, :2], tf.float32)
-    return detections['detection_boxes'] * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
 
 
 def _absolute_objects(predictions: Predictions, groundtruth: Groundtruth) -> tf.Tensor:

@@ -5,11 +5,13 @@ import tensorflow as tf
 
 from object_detection.core import masks as mask_ops
 from object_detection.core import replicas, sampling, tracing
+from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper
+from object_detection.meta_architectures.faster_rcnn.extra_outputs import of_detections
 from object_detection.target_assigners.target_assigner import Targets
 
 
@@ -97,6 +99,17 @@ class MaskStage(keras.layers.Layer):
         total = tf.reduce_sum(losses * weights[:, :, tf.newaxis, tf.newaxis])
         normalizer = replicas.global_normalizer(tf.reduce_sum(weights) * size[0] * size[1])
         return {loss_names.MASK: self._loss_weight * total / normalizer}
+
+    def detect(self, features: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Predicts the masks of final detections, float32 [B, T, h, w], probabilities.
+
+        Args:
+          features: of the detections, [B * T, h', w', C].
+          detections: classes, scores and numbers of detections.
+        """
+        logits = tf.cast(self.head(features, training=False), tf.float32)
+        classes = tf.cast(detections[DetectionFields.CLASSES], tf.int32)
+        return of_detections(tf.sigmoid(self.select_class(logits, classes)), detections)
 
     @staticmethod
     def select_class(logits: tf.Tensor, classes: tf.Tensor) -> tf.Tensor:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
+from object_detection.predictors.context_attention import Memory
 from object_detection.target_assigners.target_assigner import Targets
 
 
@@ -96,6 +97,7 @@ class Predictions(NamedTuple):
       targets: targets of the proposals, from the ground truth given to `predict`.
       masks: predictions of the third stage.
       keypoints: predictions of keypoints, with their targets.
+      memory: the memory of the images that regions attend to, if there is one.
     """
 
     image_shape: tf.Tensor
@@ -109,6 +111,7 @@ class Predictions(NamedTuple):
     targets: Targets | None = None
     masks: MaskPredictions | None = None
     keypoints: KeypointPredictions | None = None
+    memory: Memory | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the predictions by the names of the reference, or by own names if it has none."""

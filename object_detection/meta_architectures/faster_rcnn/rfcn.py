@@ -9,6 +9,7 @@ from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
+from object_detection.meta_architectures.faster_rcnn.context_stage import RegionContext
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
 from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
 from object_detection.meta_architectures.faster_rcnn.predictions import (
@@ -84,8 +85,9 @@ class Rfcn(FasterRcnn):
         frame: tuple[Any, Any],
         training: bool,
         seeds: tf.Tensor | None = None,
+        context: RegionContext | None = None,
     ) -> RegionPredictions:
-        del seeds  # nothing is dropped
+        del seeds, context  # nothing is dropped; there are no features of single boxes
         maps = self.feature_extractor.box_classifier_features(features[0], training)
         normalized = box_ops.absolute_to_normalized(boxes, *frame)
         # As in Faster R-CNN: training stops gradients at the proposals.

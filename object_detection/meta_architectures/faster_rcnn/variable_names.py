@@ -38,6 +38,15 @@ _RFCN_GROUPS = (
     (r'box_head/box_codes(_bn)?', f'{_RFCN}_box_encoder_layers/'),
     (r'box_head/classes(_bn)?', f'{_RFCN}_class_predictor_layers/'),
 )
+# Those of one head and one layer of attention, which are all that the reference has.
+_CONTEXT = 'model/_context_feature_extract_fn/'
+_CONTEXT_PROJECTIONS = {
+    'context_memory/layer_1_head_1/key': '_key_proj',
+    'context_memory/layer_1_head_1/value': '_val_proj',
+    'context_attention/layer_1_head_1/query': '_query_proj',
+    'context_attention/layer_1_head_1/output': '_feature_proj',
+}
+_CONTEXT_LAYERS = {'dense': 'projection', 'dense_bn': 'batch_norm'}
 _RFCN_LAYER = 'box_head/reduce_depth'
 
 # Scopes in checkpoints of TensorFlow 1.
@@ -78,6 +87,7 @@ class FasterRcnnNames(VariableNames):
     # The last stages of a backbone without a pyramid run on crops.
     backbone_parts = ('backbone', 'box_classifier')
     backbone_field = 'model.faster_rcnn.feature_extractor'
+    additions = ('context_memory', 'context_attention')
 
     def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         return {
@@ -139,6 +149,14 @@ class FasterRcnnNames(VariableNames):
                 if found := re.fullmatch(pattern, layer):
                     grouped.setdefault(found.expand(path), []).append(layer)
         yield from ((names, path) for path, names in grouped.items())
+
+    def reference_paths(self, layers: Sequence[str]) -> Mapping[str, str]:
+        return {
+            f'{ours}/{layer}': f'{_CONTEXT}{theirs}/{their_layer}/'
+            for ours, theirs in _CONTEXT_PROJECTIONS.items()
+            for layer, their_layer in _CONTEXT_LAYERS.items()
+            if f'{ours}/{layer}' in layers
+        }
 
     def slim_layers(
         self, layers: Collection[str], keys: Collection[str]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from object_detection.builders.faster_rcnn import context_rules
 from object_detection.builders.faster_rcnn import rules as model_rules
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.hyperparams_pb2 import Hyperparams
@@ -99,7 +100,9 @@ def find(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
 def _unread(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     """Yields the paths of fields in the model's message, and why they have no effect."""
     rules = [_first_stage]
-    rules += [_one_stage] if config.number_of_stages == 1 else [_box_stage, _post_processing]
+    rules += (
+        [_one_stage] if config.number_of_stages == 1 else [_box_stage, _post_processing, _context]
+    )
     for rule in rules:
         yield from rule(config)
 
@@ -181,6 +184,11 @@ def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
         yield from among(config, _SAMPLE, _MINED)
     if not config.hard_example_miner.max_negatives_per_positive:
         yield from among(config, ['hard_example_miner.min_negatives_per_image'], _NO_RATIO)
+
+
+def _context(config: FasterRcnn) -> Iterator[tuple[str, str]]:
+    for names, reason in context_rules.without_effect(config.context_config):
+        yield from among(config, [f'{context_rules.FIELD}.{name}' for name in names], reason)
 
 
 def _outputs(config: FasterRcnn) -> Iterator[tuple[str, str]]:

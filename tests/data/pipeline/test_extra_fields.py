@@ -112,6 +112,32 @@ def test_contexts_are_cut_and_padded():
         transformed(record, fields, context_size=(4, 3))
 
 
+@goldens.parametrize('context_rcnn', names=('padding', 'padding_clipped', 'padding_empty'))
+def test_contexts_fit_the_model_as_in_the_reference(case_name):
+    case = goldens.load('context_rcnn', case_name)
+    size = (case.params['max_num_context_features'], case.params['context_feature_length'])
+    features = case.inputs['context_features']
+    ids = [f'id{index}'.encode() for index in range(len(features))]
+    example = {
+        F.SOURCE_ID: tf.constant('img'),
+        F.CONTEXT_FEATURES: tf.constant(features),
+        F.CONTEXT_FEATURES_IMAGE_ID_LIST: tf.constant(ids, tf.string),
+    }
+    found = extra_fields.context(example, size)
+    for name in (F.CONTEXT_FEATURES, F.CONTEXT_FEATURES_IMAGE_ID_LIST):
+        np.testing.assert_array_equal(found[name], case.outputs[name])
+    # It counts rows that it has cut off, too; the attention sees no difference.
+    wanted = min(case.outputs[F.VALID_CONTEXT_SIZE], size[0])
+    assert found[F.VALID_CONTEXT_SIZE] == wanted
+
+
+def test_without_a_size_contexts_keep_all_features():
+    assert goldens.load('context_rcnn', 'padding_without_maximum').raises == 'ValueError'
+    record = context_record([1.0, 2.0, 3.0, 4.0])
+    example = transformed(record, [F.CONTEXT_FEATURES])
+    np.testing.assert_array_equal(example[F.CONTEXT_FEATURES], [[1, 2], [3, 4]])
+
+
 def test_batches_pad_contexts_of_any_number():
     records = [context_record([1.0, 2.0]), context_record([3.0, 4.0, 5.0, 6.0])]
     data = tf.data.Dataset.from_tensor_slices(records)
