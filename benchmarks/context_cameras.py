@@ -80,18 +80,19 @@ def main(
 
 def continued(text: str) -> str:
     """Returns the text of the config without the memory, and with the records without it."""
-    text = re.sub(
-        r' *# Features of 256 numbers.*\n( *)context_config \{.*?\n\1\}\n', '', text, flags=re.S
-    )
-    text = text.replace('  load_context_features: true\n', '')
+    start = text.index('    # Features of 256 numbers')
+    end = text.index('    }\n', text.index('context_config')) + len('    }\n')
+    text = (text[:start] + text[end:]).replace('  load_context_features: true\n', '')
     return text.replace('_context-?????', '-?????')
 
 
 def without_memory(text: str) -> str:
     """Returns the text of the config for a training from random weights, without the memory."""
-    text = re.sub(r'  # A detector of the same classes.*\n(  (?:fine_tune|load_all|# The attention).*\n)+', '', continued(text))
+    text = continued(text)
+    start = text.index('  # A detector of the same classes')
+    end = text.index('}\n', start)
     # The warm-up of a training from scratch ends at a larger rate.
-    return text.replace('learning_rate_base: 0.02', 'learning_rate_base: 0.04')
+    return (text[:start] + text[end:]).replace('rate_base: 0.02', 'rate_base: 0.04')
 
 
 def _train(

@@ -195,12 +195,15 @@ def _arrays(path: pathlib.Path) -> Mapping[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(each.file_size for each in archive.infolist()) > _MOST_BYTES:
-                raise ValueError('it is too large')
+                raise UserError(f'{path}: the memory is too large to be read.')
         with np.load(path, allow_pickle=False) as archive:
-            if int(archive['format']) != _FORMAT:
-                raise ValueError(f'its format is {int(archive["format"])}')
-            return {name: archive[name] for name in ('rows', 'times', 'names')}
+            found = {name: archive[name] for name in ('format', 'rows', 'times', 'names')}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, UserError):
+            raise
         raise UserError(
-            f'{path}: expected a memory that `tfod predict --memory` wrote: {error}.'
+            f'{path}: expected a memory that `tfod predict --memory` wrote. Received: {error}.'
         ) from error
+    if found['format'] != _FORMAT:
+        raise UserError(f'{path}: expected a memory of format 1. Received: {found["format"]}.')
+    return found

@@ -7,11 +7,9 @@ https://arxiv.org/abs/1912.03538)
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields
-from object_detection.data import tf_examples
+from object_detection.data import context_embeddings, tf_examples
 from object_detection.dataset_tools.context_rcnn import models, record_job, records
 from object_detection.dataset_tools.context_rcnn import options as job_options
 from object_detection.dataset_tools.context_rcnn.models import Model, Outputs
@@ -95,9 +93,8 @@ def add_embeddings(
 ) -> bytes:
     """Returns the record of an image with the embeddings of its detections.
 
-    An embedding is the mean of the features over the cells of the box, the box as (x, y, width,
-    height) of its centre, normalized, and the date, see `embed_date`. Embeddings that the image has
-    are replaced; a detection is embedded once.
+    Embeddings, see `context_embeddings.embed`, that the image has are replaced; a detection is
+    embedded once.
 
     Args:
       example: the image.
@@ -112,14 +109,8 @@ def add_embeddings(
     bottom = range(num_detections - 1, max(len(top), num_detections - bottom_k) - 1, -1)
     chosen = [*top, *bottom]
     time = records.time_of(example.text(keys.DATE_CAPTURED))
-    date = embed_date(example.text(keys.DATE_CAPTURED))
-    rows = np.concatenate(
-        [
-            outputs[features][chosen],
-            embed_position(outputs[DetectionFields.BOXES][chosen]),
-            np.tile(date, (len(chosen), 1)),
-        ],
-        axis=1,
+    rows = context_embeddings.embed(
+        outputs[features][chosen], outputs[DetectionFields.BOXES][chosen], time
     )
     counts['embeddings'] += len(chosen)
     counts['without_embedding'] += not chosen
@@ -136,29 +127,3 @@ def add_embeddings(
         new[keys.UNIX_TIME] = tf_examples.float_feature([seconds])
         new[keys.UNIX_SECONDS] = tf_examples.int64_feature([seconds])
     return example.with_features(new)
-
-
-def embed_date(date: str) -> np.ndarray:
-    """Returns the year, month, day, hour and minute of image/date_captured, each about 0 to 1.
-
-    Returns:
-      float64 [5]; [0] if the text is no date.
-    """
-    time = records.time_of(date)
-    if time is None:
-        return np.zeros(0)
-    return np.array(
-        [
-            (time.year - 1990) / 40,
-            (time.month - 1) / 12,
-            (time.day - 1) / 31,
-            time.hour / 24,
-            time.minute / 60,
-        ]
-    )
-
-
-def embed_position(boxes: np.ndarray) -> np.ndarray:
-    """Returns [n, 4], (x, y, width, height), x and y of the centre, of boxes [n, 4], normalized."""
-    ymin, xmin, ymax, xmax = np.moveaxis(np.asarray(boxes, np.float64), -1, 0)
-    return np.stack([(xmin + xmax) / 2, (ymin + ymax) / 2, xmax - xmin, ymax - ymin], axis=-1)
