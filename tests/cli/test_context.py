@@ -165,3 +165,9 @@ def test_scripts_name_the_flag_of_a_wrong_value(name, flag, match):
     assert result.returncode == 1
     assert match in result.stderr
     assert 'Traceback' not in result.stderr
+
+
+def test_help_of_scripts_lists_their_flags():
+    result = _run_script(f'{SCRIPTS}/generate_detection_data.py', '--help')
+    assert '--detection_input_tfrecord' in result.stdout
+    assert '--batch_size' in result.stdout

@@ -65,7 +65,9 @@ def test_the_config_has_two_names_in_every_command(command):
     assert '--config, --pipeline_config_path FILE' in _help(command)
 
 
-@pytest.mark.parametrize('command', ['train', 'launch', 'convert coco', 'data convert'])
+@pytest.mark.parametrize(
+    'command', ['train', 'launch', 'convert coco', 'data convert', 'context add']
+)
 def test_the_number_of_processes_has_one_name_in_every_command(command):
     assert '--num_workers' in _help(command)
 

@@ -30,9 +30,9 @@ def run(
     """Runs the job.
 
     Returns:
-      The report: 'records', 'num_shards', and the numbers of images 'already_with_boxes',
-      'several_classes' (which are not written), 'without_class' and 'with_new_boxes', and of
-      'new_boxes'.
+      The report: 'records', 'num_shards', and the numbers of images: 'bad_images', which cannot be
+      decoded, and those of 'several_classes', both of which are left out; 'already_with_boxes',
+      'without_class' and 'with_new_boxes'; and the number of 'new_boxes'.
 
     Raises:
       UserError: if an option, the model or an input cannot be used.
@@ -71,7 +71,7 @@ class DetectionMaker:
         self._threshold = threshold
 
     def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
-        for example, outputs in self._model.run(record_job.read_places(entries)):
+        for example, outputs in self._model.run(record_job.read_places(entries), counts):
             record = add_boxes(example, outputs, self._threshold, counts)
             if record:
                 yield record

@@ -19,7 +19,7 @@ from object_detection.dataset_tools.context_rcnn.records import Example
 from object_detection.errors import UserError
 
 # What the report counts.
-COUNTS = ('embeddings', 'without_embedding', 'without_date', 'embedded_again')
+COUNTS = ('bad_images', 'embeddings', 'without_embedding', 'without_date', 'embedded_again')
 
 
 def run(
@@ -30,8 +30,9 @@ def run(
     """Runs the job.
 
     Returns:
-      The report: 'records', 'num_shards', the number of 'embeddings', and the numbers of images
-      'without_embedding', 'without_date' and 'embedded_again' (which had some).
+      The report: 'records', 'num_shards', the number of 'embeddings', and the numbers of images:
+      'bad_images', which cannot be decoded and are left out, 'without_embedding', 'without_date'
+      and 'embedded_again' (which had some).
 
     Raises:
       UserError: if an option, the model or an input cannot be used.
@@ -82,7 +83,7 @@ class EmbeddingMaker:
         self._bottom_k = bottom_k
 
     def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
-        for example, outputs in self._model.run(record_job.read_places(entries)):
+        for example, outputs in self._model.run(record_job.read_places(entries), counts):
             yield add_embeddings(
                 example, outputs, self._features, self._top_k, self._bottom_k, counts
             )

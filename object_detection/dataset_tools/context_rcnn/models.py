@@ -9,9 +9,11 @@ from apache_beam.utils import shared
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields
+from object_detection.data import image_files
 from object_detection.dataset_tools.context_rcnn.options import RPN_BOX_FEATURES
+from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example
-from object_detection.errors import UserError
+from object_detection.errors import UnusableError, UserError
 from object_detection.export import inference
 from object_detection.export.inference import SavedDetector
 from object_detection.export.input_types import TF_EXAMPLE
@@ -53,35 +55,47 @@ class Model:
         if inference.find_saved_model(self._directory) is None:
             raise UserError(f'{self._directory}: holds no SavedModel.')
 
-    def run(self, examples: Iterable[Example]) -> Iterator[tuple[Example, Outputs]]:
+    def run(self, examples: Iterable[Example], counts: Counts) -> Iterator[tuple[Example, Outputs]]:
         """Yields each image, in order, with its used detections, the best first.
 
         Each of the outputs has an axis of the image's detections: boxes float32 [n, 4], normalized;
-        scores [n]; and the features [n, C].
+        scores [n]; and the features [n, C]. Images that cannot be decoded are left out, and counted
+        as 'bad_images'.
 
         Raises:
-          UserError: if the model or an image cannot be used.
+          UserError: if the model cannot be used.
         """
         examples = iter(examples)
         window = self._batch_size * _BATCHES_AT_A_TIME
         while chunk := list(itertools.islice(examples, window)):
-            outputs: dict[int, Outputs] = {}
+            outputs: dict[int, Outputs | None] = {}
             for indices in _batches(chunk, self._batch_size):
-                found = self._run_batch([chunk[i] for i in indices])
+                found = self._run_usable([chunk[i] for i in indices])
                 outputs |= dict(zip(indices, found, strict=True))
             for index, example in enumerate(chunk):
-                yield example, outputs[index]
+                found = outputs[index]
+                counts['bad_images'] += found is None
+                if found is not None:
+                    yield example, found
 
-    def _run_batch(self, examples: Sequence[Example]) -> list[Outputs]:
-        detector = self._shared.acquire(self._load)
-        rows = [example.with_features({}) for example in examples]
+    def _run_usable(self, examples: Sequence[Example]) -> list[Outputs | None]:
+        """Returns the outputs of images, None for those that cannot be decoded."""
         try:
-            outputs = detector.run_serialized(rows)
+            return self._run_batch(examples)
         except tf.errors.InvalidArgumentError as error:
-            raise UserError(
-                f'{detector.directory} cannot process {examples[0]}, one of {len(examples)}; it '
-                f'must be exported with --input_type {TF_EXAMPLE}: {error.message[:300]}'
-            ) from error
+            is_usable = [_has_image(example) for example in examples]
+            if all(is_usable):
+                raise UserError(
+                    f'{self._directory} cannot process {examples[0]}, one of {len(examples)}; it '
+                    f'must be exported with --input_type {TF_EXAMPLE}: {error.message[:300]}'
+                ) from error
+        usable = [each for each, is_good in zip(examples, is_usable, strict=True) if is_good]
+        found = iter(self._run_usable(usable) if usable else [])
+        return [next(found) if is_good else None for is_good in is_usable]
+
+    def _run_batch(self, examples: Sequence[Example]) -> list[Outputs | None]:
+        detector = self._shared.acquire(self._load)
+        outputs = detector.run_serialized([example.with_features({}) for example in examples])
         self._check_outputs(outputs, detector.directory)
         wanted = {key: outputs[key] for key in _BOXES}
         if self._features:
@@ -121,6 +135,14 @@ def _batches(examples: Sequence[Example], batch_size: int) -> Iterator[list[int]
     for indices in by_size.values():
         for start in range(0, len(indices), batch_size):
             yield indices[start : start + batch_size]
+
+
+def _has_image(example: Example) -> bool:
+    try:
+        image_files.check(b''.join(example.texts(keys.ENCODED)[:1]))
+    except UnusableError:
+        return False
+    return True
 
 
 def _used(arrays: Outputs, index: int, count: int) -> Outputs:

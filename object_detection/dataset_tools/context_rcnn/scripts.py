@@ -12,6 +12,9 @@ from absl import app, flags
 from object_detection.dataset_tools.context_rcnn import options as job_options
 from object_detection.dataset_tools.converters.beam_job import ConversionError
 
+# absl lists the flags in the --help of the script that calls this.
+flags.disclaim_key_flags()
+
 
 def run(kind: type, job: Callable[..., dict[str, Any]], show: Callable[[dict], str]) -> None:
     """Parses the command line and runs a job; users' errors become one line.

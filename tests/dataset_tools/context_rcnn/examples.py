@@ -104,9 +104,14 @@ class ConstantModel(tf.Module):
         self.serve = tf.function(self._serve, input_signature=[spec])
 
     def _serve(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        # The reference's graph also fails if a row is no tf.Example of an image.
         features = {'image/encoded': tf.io.FixedLenFeature([], tf.string)}
-        tf.io.parse_example(inputs, features)
+        encoded = tf.io.parse_example(inputs, features)['image/encoded']
+        shapes = tf.map_fn(
+            lambda each: tf.shape(tf.io.decode_jpeg(each)), encoded, fn_output_signature=tf.int32
+        )
+        # A batch has one size.
+        with tf.control_dependencies([tf.debugging.assert_equal(shapes, shapes[:1])]):
+            inputs = tf.identity(inputs)
         return {
             key: tf.tile(
                 value[tf.newaxis],

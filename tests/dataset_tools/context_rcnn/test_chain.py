@@ -195,34 +195,73 @@ def test_boxes_of_detections(converted, detected):
         }
 
 
-def test_embeddings_are_those_of_the_model_of_one_image(detected, embedded, model):
+@pytest.fixture(scope='module')
+def alone(detected, model) -> dict[str, dict[str, np.ndarray]]:
+    """Source id -> outputs of the model for the image alone."""
+    serve = tf.saved_model.load(str(model / 'saved_model')).signatures['serving_default']
+    return {
+        each.text(keys.SOURCE_ID): {
+            name: value[0].numpy()
+            for name, value in serve(tf.constant([each.with_features({})])).items()
+        }
+        for each in examples.read_set(detected[0])
+    }
+
+
+def _rows(example: records.Example) -> np.ndarray:
+    length, count = (
+        example.integers(key)[0] for key in (keys.EMBEDDING_LENGTH, keys.EMBEDDING_COUNT)
+    )
+    return example.floats(keys.EMBEDDING).reshape(count, length)
+
+
+def test_embeddings_in_batches_are_those_of_their_images(embedded, alone):
     prefix, report = embedded
     images = NUM_IMAGES - 1
     assert (report['records'], report['embeddings']) == (images, 3 * images)
-    serve = tf.saved_model.load(str(model / 'saved_model')).signatures['serving_default']
-    before = {each.text(keys.SOURCE_ID): each for each in examples.read_set(detected[0])}
+    chosen = [0, 1, DETECTIONS - 1]
+    theirs = {
+        number: outputs['detection_features'].mean(axis=(1, 2))[chosen]
+        for number, outputs in alone.items()
+    }
     for each in examples.read_set(prefix):
         number = each.text(keys.SOURCE_ID)
-        alone = serve(tf.constant([before[number].with_features({})]))
-        features = alone['detection_features'][0].numpy().mean(axis=(1, 2))[[0, 1, DETECTIONS - 1]]
-        length = features.shape[1] + 9
-        assert list(each.integers(keys.EMBEDDING_LENGTH)) == [length]
-        rows = each.floats(keys.EMBEDDING).reshape(3, length)
-        # Batches round otherwise than single images.
-        np.testing.assert_allclose(rows[:, : features.shape[1]], features, rtol=1e-3, atol=1e-4)
+        rows = _rows(each)
+        depth = theirs[number].shape[1]
+        # Batches round otherwise than single images, but no image is nearer than its own.
+        distances = {
+            name: np.abs(features - rows[:, :depth]).max() for name, features in theirs.items()
+        }
+        assert min(distances, key=distances.get) == number
+        assert sorted(distances.values())[1] > 10 * distances[number]
         day = int(number.removeprefix('img')) / 31
         date = [30 / 40, 2 / 12, day, 10 / 24, 20 / 60]
-        np.testing.assert_allclose(rows[:, -5:], [date] * 3, rtol=1e-6)
+        np.testing.assert_allclose(rows[:, depth + 4 :], [date] * 3, rtol=1e-6)
 
 
-def test_features_of_proposals(detected, model, tmp_path):
+def test_features_of_proposals_of_one_image_at_a_time(detected, alone, model, tmp_path):
     options = _embedding_options(
         detected[0], tmp_path / 'a', model, embedding_type='rpn_box_features', batch_size=1
     )
     embeddings.run(options)
     found = examples.read_set(tmp_path / 'a')
     assert len(found) == NUM_IMAGES - 1
-    assert all(each.integers(keys.EMBEDDING_COUNT)[0] == 3 for each in found)
+    chosen = [0, 1, DETECTIONS - 1]
+    for each in found:
+        outputs = alone[each.text(keys.SOURCE_ID)]
+        features = outputs['cropped_rpn_box_features'][chosen].astype(np.float64)
+        cells = features.shape[1] * features.shape[2]
+        rows = _rows(each)
+        assert rows.shape == (3, features.shape[-1] + 9)
+        # A float32 sum of so many numbers is off by as many halves of the last digit.
+        np.testing.assert_allclose(
+            rows[:, : features.shape[-1]],
+            features.mean(axis=(1, 2)),
+            rtol=0,
+            atol=cells * np.finfo(np.float32).eps * np.abs(features).mean(axis=(1, 2)).max(),
+        )
+        scores = outputs['detection_scores'][chosen]
+        np.testing.assert_array_equal(each.floats(keys.EMBEDDING_SCORE), scores)
 
 
 @pytest.mark.slow  # Each of the workers imports TensorFlow and loads the model.
