@@ -146,18 +146,8 @@ def test_scripts_have_the_flags_of_the_reference(inputs, tmp_path, form):
             '--num_images_per_shard=x',
             'num_images_per_shard',
         ),
-        pytest.param(
-            'generate_detection_data',
-            '--confidence_threshold=high',
-            'confidence_threshold',
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            'generate_embedding_data',
-            '--embedding_type=boxes',
-            'embedding_type',
-            marks=pytest.mark.slow,
-        ),
+        ('generate_detection_data', '--confidence_threshold=high', 'confidence_threshold'),
+        ('generate_embedding_data', '--embedding_type=boxes', 'embedding_type'),
     ],
 )
 def test_scripts_name_the_flag_of_a_wrong_value(name, flag, match):
@@ -168,6 +158,9 @@ def test_scripts_name_the_flag_of_a_wrong_value(name, flag, match):
 
 
 def test_help_of_scripts_lists_their_flags():
-    result = _run_script(f'{SCRIPTS}/generate_detection_data.py', '--help')
+    result = _run_script('-X', 'importtime', f'{SCRIPTS}/generate_detection_data.py', '--help')
+    imported = {line.rpartition('|')[2].strip() for line in result.stderr.splitlines()}
+    assert 'absl' in imported
+    assert not imported & {'tensorflow', 'apache_beam'}
     assert '--detection_input_tfrecord' in result.stdout
     assert '--batch_size' in result.stdout

@@ -7,12 +7,12 @@ r"""Adds the embeddings of other images of the same camera to each image.
 `tfod context add` runs the same job.
 """
 
-from object_detection.dataset_tools.context_rcnn import context, record_job, scripts
+from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import ContextOptions
 
 
 def run() -> None:
-    scripts.run(ContextOptions, context.run, record_job.summary)
+    scripts.run(ContextOptions, 'context')
 
 
 if __name__ == '__main__':

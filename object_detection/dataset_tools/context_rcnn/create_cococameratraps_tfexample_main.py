@@ -8,13 +8,16 @@ Writes PREFIX-?????-of-?????, a label map and a report. `tfod context camera-tra
 job.
 """
 
-from object_detection.dataset_tools.context_rcnn import camera_traps, scripts
+from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import CameraTrapsOptions
-from object_detection.dataset_tools.converters import conversion_report
 
 
 def run() -> None:
-    scripts.run(CameraTrapsOptions, camera_traps.run, conversion_report.summary)
+    scripts.run(
+        CameraTrapsOptions,
+        'camera_traps',
+        'object_detection.dataset_tools.converters.conversion_report',
+    )
 
 
 if __name__ == '__main__':

@@ -7,12 +7,12 @@ r"""Adds detected boxes to images whose class is known.
 `tfod context detections` runs the same job.
 """
 
-from object_detection.dataset_tools.context_rcnn import detections, record_job, scripts
+from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import DetectionOptions
 
 
 def run() -> None:
-    scripts.run(DetectionOptions, detections.run, record_job.summary)
+    scripts.run(DetectionOptions, 'detections')
 
 
 if __name__ == '__main__':

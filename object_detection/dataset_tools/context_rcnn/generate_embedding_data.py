@@ -7,12 +7,12 @@ r"""Adds embeddings of detected objects to images.
 `tfod context embeddings` runs the same job.
 """
 
-from object_detection.dataset_tools.context_rcnn import embeddings, record_job, scripts
+from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import EmbeddingOptions
 
 
 def run() -> None:
-    scripts.run(EmbeddingOptions, embeddings.run, record_job.summary)
+    scripts.run(EmbeddingOptions, 'embeddings')
 
 
 if __name__ == '__main__':

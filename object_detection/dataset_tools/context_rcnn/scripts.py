@@ -1,28 +1,31 @@
-"""The main function of the scripts: flags of absl for the options of a job."""
+"""The main function of the scripts: flags of absl for the options of a job.
+
+Neither this module nor the scripts import TensorFlow or Beam, which --help does not need.
+"""
 
 import dataclasses
+import importlib
 import sys
 import typing
-from collections.abc import Callable
 from types import NoneType
-from typing import Any
 
 from absl import app, flags
 
 from object_detection.dataset_tools.context_rcnn import options as job_options
-from object_detection.dataset_tools.converters.beam_job import ConversionError
+
+_RECORD_REPORT = 'object_detection.dataset_tools.context_rcnn.record_job'
 
 # absl lists the flags in the --help of the script that calls this.
 flags.disclaim_key_flags()
 
 
-def run(kind: type, job: Callable[..., dict[str, Any]], show: Callable[[dict], str]) -> None:
+def run(kind: type, module: str, report: str = _RECORD_REPORT) -> None:
     """Parses the command line and runs a job; users' errors become one line.
 
     Args:
       kind: the class of the job's options; its fields are the flags.
-      job: runs the job, as `context.run`.
-      show: returns the line to print of a report.
+      module: name of the module in this package with the job's `run`.
+      report: name of the module whose `summary` is printed of what it returns.
     """
     for field in dataclasses.fields(kind):
         _define(field)
@@ -33,11 +36,20 @@ def run(kind: type, job: Callable[..., dict[str, Any]], show: Callable[[dict], s
             raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
         values = flags.FLAGS
         given = {name: values[name].value for name in job_options.names(kind)}
-        print(show(job(kind(**given), values.beam_option)))
+        print(_run(module, report, kind(**given), values.beam_option))
 
     try:
-        arguments = job_options.join_booleans(sys.argv[1:], kind)
-        app.run(main, [sys.argv[0], *arguments])
+        app.run(main, [sys.argv[0], *job_options.join_booleans(sys.argv[1:], kind)])
+    except ValueError as error:
+        sys.exit(f'Error: {error}')
+
+
+def _run(module: str, report: str, options: job_options.JobOptions, beam_options: list[str]) -> str:
+    from object_detection.dataset_tools.converters.beam_job import ConversionError
+
+    job = importlib.import_module(f'{__package__}.{module}')
+    try:
+        return importlib.import_module(report).summary(job.run(options, beam_options))
     except (ConversionError, OSError, ValueError) as error:
         sys.exit(f'Error: {error}')
 
