@@ -12,11 +12,7 @@ from google.protobuf.message import Message
 from object_detection.builders import families
 from object_detection.config import overrides, reader, writer
 from object_detection.errors import ConfigError
-from object_detection.protos import (
-    image_resizer_pb2,
-    model_pb2,
-    optimizer_pb2,
-)
+from object_detection.protos import image_resizer_pb2, model_pb2, optimizer_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.utils import missing
