@@ -9,14 +9,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from object_detection.builders import families
 from object_detection.config import overrides, reader, writer
 from object_detection.errors import ConfigError
-from object_detection.protos import (
-    faster_rcnn_pb2,
-    image_resizer_pb2,
-    model_pb2,
-    optimizer_pb2,
-)
+from object_detection.protos import image_resizer_pb2, model_pb2, optimizer_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.utils import missing
@@ -153,14 +149,14 @@ def get_image_resizer_config(
 
 def get_max_num_context_features(model_config: model_pb2.DetectionModel) -> int | None:
     """Returns the number of context features of an image; None if the model has no context."""
-    context = _context(model_config)
-    return context and context.max_num_context_features
+    size = families.context_size(model_config)
+    return size and size[0]
 
 
 def get_context_feature_length(model_config: model_pb2.DetectionModel) -> int | None:
     """Returns the length of a context feature; None if the model has no context."""
-    context = _context(model_config)
-    return context and context.context_feature_length
+    size = families.context_size(model_config)
+    return size and size[1]
 
 
 def get_spatial_image_size(image_resizer_config: image_resizer_pb2.ImageResizer) -> list[int]:
@@ -237,11 +233,6 @@ def _paths(pipeline: TrainEvalPipelineConfig, name: str) -> list[str]:
             f'field, such as `train_config.batch_size`. Received: {name!r}.'
         )
     return [f'{part}.{rest}']
-
-
-def _context(model_config: model_pb2.DetectionModel) -> faster_rcnn_pb2.Context | None:
-    has_context = model_config.faster_rcnn.HasField('context_config')
-    return model_config.faster_rcnn.context_config if has_context else None
 
 
 def _family(model_config: model_pb2.DetectionModel) -> Message:

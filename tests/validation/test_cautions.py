@@ -201,6 +201,7 @@ MODEL = 'model.faster_rcnn'
 HEAD = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
 NMS = f'{MODEL}.second_stage_post_processing.batch_non_max_suppression'
 RPN = f'{MODEL}.first_stage_box_predictor_conv_hyperparams'
+CONTEXT = f'{MODEL}.context_config'
 TWO_STAGES = (
     f'{MODEL}.number_of_stages=2',
     f'{MODEL}.masks_from_crops=false',
@@ -213,6 +214,21 @@ TWO_STAGES = (
     [
         ([f'{RPN}.activation=SWISH'], [f'{RPN}.activation'], 'first_stage_activation says'),
         ([f'{RPN}.activation=RELU'], [f'{RPN}.activation'], 'first_stage_activation says'),
+        (
+            [
+                f'{CONTEXT}.use_long_term_attention=false',
+                f'{CONTEXT}.use_self_attention=true',
+                f'{CONTEXT}.num_attention_heads=2',
+                f'{CONTEXT}.context_feature_length=5',
+            ],
+            [f'{CONTEXT}.context_feature_length', f'{CONTEXT}.num_attention_heads'],
+            'use_long_term_attention is false',
+        ),
+        (
+            [f'{CONTEXT}.self_attention_in_sequence=true'],
+            [f'{CONTEXT}.self_attention_in_sequence'],
+            'there is one attention',
+        ),
         (
             [f'{HEAD}.fc_hyperparams.activation=RELU_6', f'{HEAD}.fc_hyperparams.force_use_bias=1'],
             [f'{HEAD}.fc_hyperparams.activation', f'{HEAD}.fc_hyperparams.force_use_bias'],
