@@ -26,8 +26,9 @@ from object_detection.builders import families, image_resizer_builder
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
-from object_detection.export import loading, saved_model
+from object_detection.export import loading, saved_model, side_inputs
 from object_detection.export.inference import read_image
+from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.models import precision as precisions
 from object_detection.training.distribution import strategies
 from object_detection.training.evaluation.replicated_predict import ReplicatedPredict
@@ -106,19 +107,33 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
         }
         function = detector and detector.traced_function
         if function is not None:
-            result |= _analysis(job, function, next(batches), run)
+            batch = _arguments(function, detector, next(batches))
+            result |= _analysis(job, function, batch, run)
     return rows.with_rates(result)
 
 
-def _analysis(job: BenchmarkJob, function: Any, batch: np.ndarray, run: Callable) -> dict[str, Any]:
+def _arguments(function: Any, detector: loading.Detector, batch: np.ndarray) -> list[tf.Tensor]:
+    """Returns the arguments of a traced function: a batch, and no context."""
+    positional, named = function.structured_input_signature
+    spec = positional[0] if positional else named.get('input_tensor', next(iter(named.values())))
+    if spec.dtype == tf.string:
+        images = tf.stack([tf.io.encode_jpeg(image) for image in batch])
+    else:
+        images = tf.cast(batch, spec.dtype)
+    given = side_inputs.or_zeros({}, detector.side_inputs, len(batch))
+    if positional or not given:
+        return [images, *given.values()]
+    # The flat inputs of a signature are in the order of their names.
+    return [value for _, value in sorted({**given, 'input_tensor': images}.items())]
+
+
+def _analysis(
+    job: BenchmarkJob, function: Any, arguments: list[tf.Tensor], run: Callable
+) -> dict[str, Any]:
     """Counts the operations; times the parts, and the convolutions alone in turns with the model.
 
     To be called after everything else: it takes memory.
     """
-    arguments = [tf.cast(batch, function.inputs[0].dtype)]
-    if arguments[0].dtype == tf.string:
-        encoded = [tf.io.encode_jpeg(image) for image in batch]
-        arguments = [tf.stack(encoded)]
     graph = static_graph.trace(function, arguments, flops.COUNTED)
     counted = flops.count(graph)
     result = {
@@ -204,7 +219,8 @@ def _replicated(
 
     def predict_part(batch: dict[str, tf.Tensor]) -> tuple[dict, dict, dict]:
         images, shapes = model.preprocess(tf.cast(batch[InputFields.IMAGE], tf.float32))
-        return model.postprocess(model.predict(images, shapes), shapes), {}, {}
+        given = model_side_inputs.zeros(model, tf.shape(images)[0])
+        return model.postprocess(model.predict(images, shapes, **given), shapes), {}, {}
 
     predict: list[ReplicatedPredict] = []
 

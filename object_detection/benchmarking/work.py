@@ -66,6 +66,7 @@ def write_weights(pipeline: Any, path: str) -> None:
     import keras
     import tensorflow as tf
 
+    from object_detection.meta_architectures import side_inputs
     from object_detection.training.monitoring import model_summary
 
     detector = build(pipeline, 'float32', is_training=True)
@@ -77,7 +78,9 @@ def write_weights(pipeline: Any, path: str) -> None:
     side = model_summary.resized_image_size(detector)
     pixels = detector.normalize(tf.constant(images(1, side)))
     seeds = tf.zeros([1, 2], tf.int32)
-    predictions = detector.predict(pixels, tf.constant([[*side, 3]]), training=True, seeds=seeds)
+    given = side_inputs.zeros(detector)
+    shapes = tf.constant([[*side, 3]])
+    predictions = detector.predict(pixels, shapes, training=True, seeds=seeds, **given)
     spreads, changed = _spreads(predictions), {}
     # The modules of CenterNet draw seeds when they load, so that a second detector has others.
     keeps_all = isinstance(predictions, Mapping)

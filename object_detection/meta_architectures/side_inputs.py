@@ -50,9 +50,9 @@ def check(detector: DetectionModel, names: Collection[str], where: str) -> None:
     )
 
 
-def zeros(detector: DetectionModel) -> dict[str, tf.Tensor]:
-    """Returns side inputs of one image, for functions that only trace or measure a detector."""
+def zeros(detector: DetectionModel, count: int | tf.Tensor = 1) -> dict[str, tf.Tensor]:
+    """Returns side inputs of `count` images, for what only traces or measures a detector."""
     return {
-        name: tf.zeros([1, *(size or _PROBE_SIZE for size in spec.shape[1:])], spec.dtype)
+        name: tf.zeros([count, *(size or _PROBE_SIZE for size in spec.shape[1:])], spec.dtype)
         for name, spec in detector.side_inputs().items()
     }
