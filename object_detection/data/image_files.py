@@ -166,6 +166,8 @@ def stored_size(encoded: bytes) -> tuple[int, int]:
 def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> ImageFile | None:
     """Makes a JPEG file of a smaller image, of the same aspect ratio but for rounding down.
 
+    16-bit grey values are treated as by `read_upright`.
+
     Args:
       encoded: the bytes of an image file.
       longest_side: longest side of the result in pixels.
@@ -183,10 +185,9 @@ def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> I
             if scale >= 1:
                 return None
             _check_pixels(image, max_pixels)
-            image = image if image.mode in ('L', 'RGB') else image.convert('RGB')
             width, height = (max(1, int(side * scale)) for side in image.size)
             file = io.BytesIO()
-            image.resize((width, height)).save(file, 'JPEG')
+            _as_8_bit(image).resize((width, height)).save(file, 'JPEG')
     except UnusableError:
         raise
     except Exception as error:
@@ -252,12 +253,17 @@ def _significant_bits(image: Image.Image) -> int:
     return 8 if highest < 1 << 8 else 12 if highest < 1 << 12 else 16
 
 
-def _encode_anew(image: Image.Image, orientation: int, changes: list[str]) -> ImageFile:
+def _as_8_bit(image: Image.Image) -> Image.Image:
+    """Returns an image of 8-bit grey values or colours."""
     if image.mode.startswith('I'):
+        # PIL would clip the values at 255.
         pixels = np.asarray(image).astype(np.uint32) >> (_significant_bits(image) - 8)
-        plain = Image.fromarray(pixels.astype(np.uint8))
-    else:
-        plain = image.convert('L' if image.mode in ('1', 'L') else 'RGB')
+        return Image.fromarray(pixels.astype(np.uint8))
+    return image.convert('L' if image.mode in ('1', 'L') else 'RGB')
+
+
+def _encode_anew(image: Image.Image, orientation: int, changes: list[str]) -> ImageFile:
+    plain = _as_8_bit(image)
     if orientation in _TURNS:
         plain = plain.transpose(_TURNS[orientation])
     file = io.BytesIO()

@@ -197,3 +197,15 @@ def test_reduced_images_are_jpeg_of_their_colours(mode):
         image_files.reduce(file.getvalue(), 8, max_pixels=100)
     with pytest.raises(UnusableError, match='cannot be decoded'):
         image_files.reduce(file.getvalue()[:30], 8)
+
+
+@pytest.mark.parametrize(('highest', 'shift'), [(4095, 4), (65535, 8)])
+def test_reduced_16_bit_images_keep_their_mean(highest, shift):
+    gradient = np.linspace(0, highest, WIDTH).round().astype(np.uint16)
+    file = io.BytesIO()
+    Image.fromarray(np.tile(gradient, (HEIGHT, 1))).save(file, 'PNG')
+    reduced = image_files.reduce(file.getvalue(), WIDTH // 4)
+    found = np.asarray(Image.open(io.BytesIO(reduced.encoded)))
+    assert found.shape == (HEIGHT // 4, WIDTH // 4)
+    # TensorFlow keeps the upper 8 bits; JPEG at PIL's quality of 75 is off by a few grey values.
+    assert found.mean() == pytest.approx((gradient >> shift).mean(), abs=2)
