@@ -8,6 +8,46 @@ import datetime
 
 import numpy as np
 
+_DATE_FORMAT = '%Y-%m-%d %H:%M:%S'
+
+
+def time_of(date: str) -> datetime.datetime | None:
+    """Returns the time of image/date_captured, as UTC; None if it does not state one.
+
+    Besides YYYY-MM-DD HH:MM:SS, other forms of ISO 8601 with a date and a time are read. Fractions
+    of a second are cut off; a time without a time zone is taken as UTC.
+    """
+    try:
+        time = datetime.datetime.strptime(date, _DATE_FORMAT)
+    except ValueError:
+        time = _iso_time(date)
+    if time is None:
+        return None
+    try:
+        utc = time.replace(tzinfo=time.tzinfo or datetime.UTC).astimezone(datetime.UTC)
+    except OverflowError:
+        return None
+    return utc.replace(microsecond=0)
+
+
+def _iso_time(date: str) -> datetime.datetime | None:
+    try:
+        # A date without a time would say that it was midnight.
+        datetime.date.fromisoformat(date)
+        return None
+    except ValueError:
+        pass
+    try:
+        return datetime.datetime.fromisoformat(date)
+    except ValueError:
+        return None
+
+
+def normal_date(date: str) -> str:
+    """Returns a time as YYYY-MM-DD HH:MM:SS, whose order is that of time; other texts as is."""
+    time = time_of(date)
+    return date if time is None else time.replace(tzinfo=None).isoformat(' ')
+
 
 def embed(features: np.ndarray, boxes: np.ndarray, time: datetime.datetime | None) -> np.ndarray:
     """Returns an embedding of each object: its features, its box and the time of its image.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import file_access, source_ids
+from object_detection.data import context_embeddings, file_access, source_ids
 from object_detection.data.annotated_image import (
     AnnotatedObject,
     ClassLabel,
@@ -146,7 +146,9 @@ def _details(image: Mapping[str, Any]) -> dict[str, np.ndarray]:
     for name, key in _TEXTS.items():
         value = image.get(name)
         if isinstance(value, str | int) and not isinstance(value, bool) and value != '':
-            details[key] = np.array([str(value)])
+            text = str(value)
+            is_date = key == keys.DATE_CAPTURED
+            details[key] = np.array([context_embeddings.normal_date(text) if is_date else text])
     for name, key in _NUMBERS.items():
         value = image.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value):

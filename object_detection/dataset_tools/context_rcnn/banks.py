@@ -5,6 +5,7 @@ may have is split, in order. The context features (the bank) of a subset are emb
 images; images know which of them are their own.
 """
 
+import itertools
 import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.dataset_tools.context_rcnn import records
+from object_detection.data import context_embeddings
 from object_detection.dataset_tools.context_rcnn.options import TIME_HORIZONS, ContextOptions
 from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example, Place
@@ -20,7 +21,7 @@ from object_detection.errors import DataError, UserError
 
 # What `plan` counts.
 COUNTS = (
-    *('groups', 'banks', 'context_features'),
+    *('groups', 'banks', 'context_features', 'frames_not_annotated'),
     *('images_over_maximum', 'images_of_other_length'),
 )
 
@@ -31,11 +32,14 @@ class Row(NamedTuple):
     Attributes:
       path, offset: place of its record, see `records.Place`.
       source_id: identifies the image.
-      date: image/date_captured, '' if it is absent.
+      date: image/date_captured, see `normal_date`; '' if it is absent.
       frame_number: image/seq_frame_num; None if it is absent.
       length: length of an embedding; 0 without any.
       scores: scores of its embeddings.
       has_boxes: whether it has annotated boxes.
+      size: bytes of its file.
+      frame: number of the frame in a tf.SequenceExample, see `records.Place`.
+      is_annotated: false for a frame whose objects are not known.
     """
 
     path: str
@@ -46,6 +50,13 @@ class Row(NamedTuple):
     length: int
     scores: list[float]
     has_boxes: bool
+    size: int
+    frame: int
+    is_annotated: bool
+
+    @property
+    def place(self) -> Place:
+        return Place(self.path, self.offset, self.frame)
 
 
 class Plan(NamedTuple):
@@ -85,7 +96,7 @@ def group_key(example: Example, sequence_key: str, time_horizon: str | None) -> 
     key = _value(example, sequence_key)
     if not time_horizon:
         return key
-    time = records.time_of(example.text(keys.DATE_CAPTURED))
+    time = context_embeddings.time_of(example.text(keys.DATE_CAPTURED))
     if time is None:
         raise UserError(
             f'--time_horizon: expected {keys.DATE_CAPTURED} of each image as '
@@ -118,8 +129,12 @@ def row_of(example: Example, place: Place) -> Row:
     """Returns what the plan needs of an image.
 
     Raises:
-      DataError: if its embeddings are not of one length, or their number is not what it says.
+      DataError: if it has no file, or its embeddings are not of one length, or their number is not
+        what it says.
     """
+    encoded = example.texts(keys.ENCODED)
+    if not encoded:
+        raise DataError(f'{example}: expected {keys.ENCODED}. Received: none.')
     counts, lengths = (
         example.integers(keys.EMBEDDING_COUNT),
         example.integers(keys.EMBEDDING_LENGTH),
@@ -136,13 +151,17 @@ def row_of(example: Example, place: Place) -> Row:
             'generate_embedding_data.py makes them anew.'
         )
     return Row(
-        *place,
+        path=place.path,
+        offset=place.offset,
         source_id=example.text(keys.SOURCE_ID),
-        date=example.text(keys.DATE_CAPTURED),
+        date=context_embeddings.normal_date(example.text(keys.DATE_CAPTURED)),
         frame_number=next(iter(example.integers(keys.SEQUENCE_FRAME_NUMBER)), None),
         length=length if count else 0,
         scores=scores,
         has_boxes=bool(example.count(keys.YMIN)),
+        size=len(encoded[0]),
+        frame=place.frame,
+        is_annotated=0 not in example.integers(keys.IS_ANNOTATED),
     )
 
 
@@ -173,7 +192,7 @@ def sort(rows: Sequence[Row], sequence_key: str, *, sorted_image_ids: bool) -> l
         return row.date, source_id
 
     # The place makes the order of images that have the same id that of the input.
-    return sorted(rows, key=lambda row: (order(row), row.path, row.offset))
+    return sorted(rows, key=lambda row: (order(row), row.place))
 
 
 def split(rows: Sequence[Row], max_elements: int) -> list[list[Row]]:
@@ -201,9 +220,10 @@ def plan(
       key: key of the group.
       rows: its images, in any order.
       options: the options of the job.
-      counts: to count in, for the report: 'groups', 'banks' and 'context_features', and 'images'
-        `_over_maximum`, of whose embeddings the best are kept, and `_of_other_length`, whose
-        embeddings are left out, as those of most images of the group have another length.
+      counts: to count in, for the report: 'groups', 'banks', 'context_features' and
+        'frames_not_annotated', which are context but not written; and 'images' `_over_maximum`,
+        of whose embeddings the best are kept, and `_of_other_length`, whose embeddings are left
+        out, as those of most images of the group have another length.
     """
     counts = Counts() if counts is None else counts
     ordered = sort(rows, options.sequence_key, sorted_image_ids=options.sorted_image_ids)
@@ -218,6 +238,7 @@ def plan(
     counts['groups'] += 1
     counts['banks'] += len(plans)
     counts['context_features'] += sum(each.num_features for each in plans)
+    counts['frames_not_annotated'] += sum(not row.is_annotated for row in rows)
     counts['images_over_maximum'] += sum(len(row.scores) > limit for row in rows)
     counts['images_of_other_length'] += sum(row.length not in (0, length) for row in rows)
     return plans
@@ -266,6 +287,29 @@ def windows(count: int, length: int | None, stride: int | None = None) -> list[r
     return [range(start, min(start + length, count)) for start in starts]
 
 
+def within_bytes(clip: range, sizes: Sequence[int], limit: int) -> list[range]:
+    """Divides a clip so that the images of each part have at most `limit` bytes.
+
+    An image that has more is a part of its own.
+
+    Args:
+      clip: indices of images.
+      sizes: bytes of all images.
+      limit: most bytes of a part.
+    """
+    starts, size = [clip.start], 0
+    for i in clip:
+        if i > starts[-1] and size + sizes[i] > limit:
+            starts.append(i)
+            size = 0
+        size += sizes[i]
+    return [range(*ends) for ends in itertools.pairwise([*starts, clip.stop])]
+
+
 def kept(plan: Plan, image_ids: Collection[str] | None) -> list[int]:
-    """Returns the indices of the images to write; None keeps all."""
-    return [i for i, row in enumerate(plan.rows) if image_ids is None or row.source_id in image_ids]
+    """Returns the indices of the images to write; None keeps all that are annotated."""
+    return [
+        i
+        for i, row in enumerate(plan.rows)
+        if row.is_annotated and (image_ids is None or row.source_id in image_ids)
+    ]

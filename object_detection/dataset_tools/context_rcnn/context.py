@@ -66,6 +66,7 @@ def run(
         _Planner(options, image_ids),
         ContextMaker(options),
         COUNTS,
+        drops='' if image_ids is None else '--image_ids_to_keep leaves images out',
     )
     return record_job.run(
         job,
@@ -83,6 +84,29 @@ def check(options: ContextOptions) -> None:
         for name in ('keep_context_features_image_id_list', 'pad_context_features'):
             if getattr(options, name):
                 raise UserError(f'--{name}: expected --add_context_features with it.')
+    for name, is_used, other in (
+        (
+            'max_clip_length',
+            options.output_type == TF_SEQUENCE_EXAMPLE,
+            f'--output_type {TF_SEQUENCE_EXAMPLE}',
+        ),
+        (
+            'max_image_dimension',
+            options.reduce_image_size,
+            '--reduce_image_size instead of --noreduce_image_size',
+        ),
+        (
+            'context_features_score_threshold',
+            options.keep_only_positives,
+            '--keep_only_positives',
+        ),
+    ):
+        value = getattr(options, name)
+        if not is_used and value != getattr(ContextOptions, name):
+            raise UserError(
+                f'--{name}: expected {other} with it, without which it has no effect. '
+                f'Received: {value}.'
+            )
 
 
 def read_image_ids(path: str) -> frozenset[str] | None:
@@ -136,9 +160,10 @@ def rows_of_file(
     _, path = file
     try:
         for place in records.places(path):
-            example = records.read(place)
-            key = banks.group_key(example, sequence_key, time_horizon)
-            yield key, banks.to_json(banks.row_of(example, place))
+            for number, example in enumerate(records.Reader().read_all(place)):
+                key = banks.group_key(example, sequence_key, time_horizon)
+                row = banks.row_of(example, place._replace(frame=number))
+                yield key, banks.to_json(row)
     except (UserError, OSError) as error:
         yield _ERRORS, record_job.describe(error).encode()
 
@@ -209,7 +234,13 @@ class BuildBanks(beam.DoFn):
         is_sequence = self._options.output_type == TF_SEQUENCE_EXAMPLE
         length = self._options.max_clip_length if is_sequence else 1
         first = zlib.crc32(key.encode())
-        for number, window in enumerate(banks.windows(len(frames), length)):
+        sizes = [frame.size for frame in frames]
+        clips = [
+            clip
+            for window in banks.windows(len(frames), length)
+            for clip in banks.within_bytes(window, sizes, context_records.CLIP_BYTES)
+        ]
+        for number, window in enumerate(clips):
             entry = [f'{key}_{number}', bank, [frames[i] for i in window], counts]
             order = f'{key}\0{number:012d}'
             yield record_job.element((first + number) % self._num_shards, order, entry)
@@ -231,18 +262,19 @@ class ContextMaker:
         self._options = options
 
     def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
+        read = records.Reader().read
         # One bank is in memory at a time: images of a bank follow each other.
         for place, group in itertools.groupby(entries, key=lambda entry: entry[1]):
             bank = records.read(Place(*place)).raw() if place else None
             for name, _, clip, counted in group:
                 counts.update(counted)
-                frames = [Frame(Place(*where), own) for where, own in clip]
+                frames = [Frame(Place(*where), own, size) for where, own, size in clip]
                 counts['images'] += len(frames)
                 if not frames:
                     continue
                 if self._options.output_type == TF_SEQUENCE_EXAMPLE:
                     yield context_records.to_sequence_example(
-                        name, frames, bank, self._options, counts
+                        name, frames, bank, self._options, counts, read
                     )
                 else:
-                    yield context_records.to_example(frames[0], bank, self._options, counts)
+                    yield context_records.to_example(frames[0], bank, self._options, counts, read)

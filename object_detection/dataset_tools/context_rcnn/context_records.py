@@ -1,7 +1,7 @@
 """Writes images with their context features, as tf.Examples or as tf.SequenceExamples."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,10 @@ from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example, Place
 from object_detection.errors import UnusableError, UserError
 
-# A sequence is parsed in memory, and protocol buffers end at twice this size.
-_MAX_SEQUENCE_BYTES = 1 << 30
+# Images of a clip in bytes: a sequence is parsed in memory.
+CLIP_BYTES = 256 << 20
+# Readers refuse records of more than 1 GiB, which is half the limit of protocol buffers.
+_MAX_SEQUENCE_BYTES = (1 << 30) - (1 << 20)
 # Features that reducing an image would make wrong.
 _OF_PIXELS = (keys.MASK, keys.ADDITIONAL_CHANNELS)
 # Key in a tf.Example -> key of the list in a tf.SequenceExample. All frames have the first ones.
@@ -44,9 +46,10 @@ def bank_features(plan: Plan, options: ContextOptions) -> dict[str, bytes]:
     num_rows = max(count, limit) if options.pad_context_features else count
     bank = np.zeros((num_rows, length), np.float32)
     ids: list[bytes] = []
+    reader = records.Reader()
     for row, chosen in zip(plan.rows, plan.chosen, strict=True):
         if chosen:
-            example = records.read(Place(row.path, row.offset))
+            example = reader.read(row.place)
             values = example.floats(keys.EMBEDDING).reshape(len(row.scores), length)
             bank[len(ids) : len(ids) + len(chosen)] = values[chosen]
             ids += [row.source_id.encode()] * len(chosen)
@@ -66,26 +69,31 @@ class Frame(NamedTuple):
     Attributes:
       place: where its record is.
       own: indices of its own context features, see `banks.own_indices`.
+      size: bytes of its file, before it is reduced.
     """
 
     place: Place
     own: Sequence[int]
+    size: int = 0
 
 
 def frames(plan: Plan, image_ids: frozenset[str] | None, options: ContextOptions) -> list[Frame]:
     """Returns the images of a plan that are written, in order."""
     own = list(banks.own_indices(plan, options.max_num_elements_in_context_features + 1))
     return [
-        Frame(Place(plan.rows[i].path, plan.rows[i].offset), own[i])
-        for i in banks.kept(plan, image_ids)
+        Frame(plan.rows[i].place, own[i], plan.rows[i].size) for i in banks.kept(plan, image_ids)
     ]
 
 
 def to_example(
-    frame: Frame, bank: Mapping[str, bytes] | None, options: ContextOptions, counts: Counts
+    frame: Frame,
+    bank: Mapping[str, bytes] | None,
+    options: ContextOptions,
+    counts: Counts,
+    read: Callable[[Place], Example] = records.read,
 ) -> bytes:
     """Returns the tf.Example of an image with its bank; None writes no context features."""
-    example = records.read(frame.place)
+    example = read(frame.place)
     features = dict(_reduced(example, options, counts))
     if bank is not None:
         features |= bank
@@ -99,39 +107,40 @@ def to_sequence_example(
     bank: Mapping[str, bytes] | None,
     options: ContextOptions,
     counts: Counts,
+    read: Callable[[Place], Example] = records.read,
 ) -> bytes:
     """Returns the tf.SequenceExample of a clip with its bank; None writes no context features.
 
     Frame numbers are its time: the clip begins at 0 and ends at the number of its frames.
 
     Raises:
-      UserError: if the images of the clip are too large for a record.
+      UserError: if the images of the clip and the bank are too large for a record.
     """
-    read: list[dict[str, bytes]] = []
+    found: list[dict[str, bytes]] = []
     own: list[bytes] = []
-    size = 0
+    size = sum(map(len, (bank or {}).values()))
     for frame in clip:
-        example = records.read(frame.place)
+        example = read(frame.place)
         features = example.raw() | _reduced(example, options, counts)
         size += len(features.get(keys.ENCODED, b''))
         if size > _MAX_SEQUENCE_BYTES:
             raise UserError(
-                f'--max_clip_length: expected clips whose images have at most '
-                f'{_MAX_SEQUENCE_BYTES} bytes. Received: the clip {name}, of which '
-                f'{len(read) + 1} images have {size}.'
+                f'--max_clip_length: expected clips whose images and context features have at '
+                f'most {_MAX_SEQUENCE_BYTES} bytes. Received: the clip {name}, of which '
+                f'{len(found) + 1} images and the features have {size}.'
             )
-        read.append(features)
+        found.append(features)
         own.append(tf_examples.int64_feature(frame.own))
-    count = len(read)
+    count = len(found)
     empty = tf_examples.bytes_feature([])
     lists = {
-        target: [features.get(key, _EMPTY.get(key, empty)) for features in read]
+        target: [features.get(key, _EMPTY.get(key, empty)) for features in found]
         for key, target in _FRAME_LISTS.items()
     }
     lists |= {
-        key: [features.get(key, b'') for features in read]
+        key: [features.get(key, b'') for features in found]
         for key in _OPTIONAL_FRAME_LISTS
-        if any(key in features for features in read)
+        if any(key in features for features in found)
     }
     lists[keys.TIMESTAMP] = [tf_examples.int64_feature([i]) for i in range(count)]
     lists[keys.IS_ANNOTATED] = [tf_examples.int64_feature([1])] * count
@@ -141,9 +150,9 @@ def to_sequence_example(
         keys.CLIP_END: tf_examples.int64_feature([count]),
         keys.CLIP_FRAMES: tf_examples.int64_feature([count]),
         keys.CHANNELS: tf_examples.int64_feature([3]),
-        keys.FORMAT: read[0].get(keys.FORMAT, tf_examples.bytes_feature([b'jpeg'])),
+        keys.FORMAT: found[0].get(keys.FORMAT, tf_examples.bytes_feature([b'jpeg'])),
     }
-    context |= {key: read[0][key] for key in (keys.HEIGHT, keys.WIDTH) if key in read[0]}
+    context |= {key: found[0][key] for key in (keys.HEIGHT, keys.WIDTH) if key in found[0]}
     if bank is not None:
         context |= bank
         lists[keys.SEQUENCE_CONTEXT_INDICES] = own

@@ -48,6 +48,7 @@ def run(
         record_job.all_records,
         DetectionMaker(model, options.confidence_threshold),
         COUNTS,
+        drops='images of several classes, and those that cannot be decoded, are left out',
     )
     return record_job.run(
         job,
@@ -71,10 +72,19 @@ class DetectionMaker:
         self._threshold = threshold
 
     def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
-        for example, outputs in self._model.run(record_job.read_places(entries), counts):
+        images = record_job.read_places(entries)
+        for example, outputs in self._model.run(images, counts, needs_boxes):
             record = add_boxes(example, outputs, self._threshold, counts)
             if record:
                 yield record
+
+
+def needs_boxes(example: Example) -> bool:
+    """Whether an image has no boxes and exactly one class, which is not 0 (empty)."""
+    if example.count(keys.YMIN):
+        return False
+    classes = image_classes(example)
+    return len(classes) == 1 and classes[0][0] >= 1
 
 
 def add_boxes(example: Example, outputs: Outputs, threshold: float, counts: Counts) -> bytes:
@@ -85,14 +95,14 @@ def add_boxes(example: Example, outputs: Outputs, threshold: float, counts: Coun
 
     Args:
       example: the image.
-      outputs: its detections, see `Model.run`.
+      outputs: its detections, see `Model.run`; only used for an image that `needs_boxes`.
       threshold: lowest score of a box.
       counts: to count in, for the report.
 
     Returns:
       b'' for an image of several classes, which is left out.
     """
-    if len(example.floats(keys.YMIN)):
+    if example.count(keys.YMIN):
         counts['already_with_boxes'] += 1
         return example.with_features({})
     classes = image_classes(example)

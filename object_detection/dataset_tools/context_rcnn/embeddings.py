@@ -10,7 +10,7 @@ from typing import Any
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields
 from object_detection.data import context_embeddings, tf_examples
-from object_detection.dataset_tools.context_rcnn import models, record_job, records
+from object_detection.dataset_tools.context_rcnn import models, record_job
 from object_detection.dataset_tools.context_rcnn import options as job_options
 from object_detection.dataset_tools.context_rcnn.models import Model, Outputs
 from object_detection.dataset_tools.context_rcnn.options import EmbeddingOptions
@@ -109,7 +109,7 @@ def add_embeddings(
     top = range(min(top_k, num_detections))
     bottom = range(num_detections - 1, max(len(top), num_detections - bottom_k) - 1, -1)
     chosen = [*top, *bottom]
-    time = records.time_of(example.text(keys.DATE_CAPTURED))
+    time = context_embeddings.time_of(example.text(keys.DATE_CAPTURED))
     rows = context_embeddings.embed(
         outputs[features][chosen], outputs[DetectionFields.BOXES][chosen], time
     )

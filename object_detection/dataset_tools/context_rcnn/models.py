@@ -1,7 +1,7 @@
 """Runs an exported detector on records, in batches; a process loads the model once."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -55,12 +55,18 @@ class Model:
         if inference.find_saved_model(self._directory) is None:
             raise UserError(f'{self._directory}: holds no SavedModel.')
 
-    def run(self, examples: Iterable[Example], counts: Counts) -> Iterator[tuple[Example, Outputs]]:
+    def run(
+        self,
+        examples: Iterable[Example],
+        counts: Counts,
+        is_wanted: Callable[[Example], bool] = lambda _: True,
+    ) -> Iterator[tuple[Example, Outputs]]:
         """Yields each image, in order, with its used detections, the best first.
 
-        Each of the outputs has an axis of the image's detections: boxes float32 [n, 4], normalized;
-        scores [n]; and the features [n, C]. Images that cannot be decoded are left out, and counted
-        as 'bad_images'.
+        Images that are not wanted have {}; the model does not run on them. Each of the outputs has
+        an axis of the image's detections: boxes float32 [n, 4], normalized; scores [n]; and the
+        features [n, C]. Wanted images that cannot be decoded are left out, and counted as
+        'bad_images'.
 
         Raises:
           UserError: if the model cannot be used.
@@ -68,8 +74,9 @@ class Model:
         examples = iter(examples)
         window = self._batch_size * _BATCHES_AT_A_TIME
         while chunk := list(itertools.islice(examples, window)):
-            outputs: dict[int, Outputs | None] = {}
-            for indices in _batches(chunk, self._batch_size):
+            wanted = [i for i, example in enumerate(chunk) if is_wanted(example)]
+            outputs: dict[int, Outputs | None] = {i: {} for i in range(len(chunk))}
+            for indices in _batches(chunk, wanted, self._batch_size):
                 found = self._run_usable([chunk[i] for i in indices])
                 outputs |= dict(zip(indices, found, strict=True))
             for index, example in enumerate(chunk):
@@ -126,20 +133,33 @@ class Model:
             )
 
 
-def _batches(examples: Sequence[Example], batch_size: int) -> Iterator[list[int]]:
-    """Yields indices of examples whose images are of one size."""
-    by_size: dict[tuple, list[int]] = {}
-    for index, example in enumerate(examples):
-        size = tuple(example.integers(keys.HEIGHT)), tuple(example.integers(keys.WIDTH))
+def _batches(
+    examples: Sequence[Example], wanted: Iterable[int], batch_size: int
+) -> Iterator[list[int]]:
+    """Yields those indices of examples, whose images are of one size.
+
+    The size is that of the file: what the record states may be another one.
+    """
+    by_size: dict[tuple[int, int] | None, list[int]] = {}
+    for index in wanted:
+        try:
+            size = image_files.stored_size(_encoded(examples[index]))
+        except UnusableError:
+            size = None
         by_size.setdefault(size, []).append(index)
     for indices in by_size.values():
         for start in range(0, len(indices), batch_size):
             yield indices[start : start + batch_size]
 
 
+def _encoded(example: Example) -> bytes:
+    """Returns the file of an image; b'' without one."""
+    return b''.join(example.texts(keys.ENCODED)[:1])
+
+
 def _has_image(example: Example) -> bool:
     try:
-        image_files.check(b''.join(example.texts(keys.ENCODED)[:1]))
+        image_files.check(_encoded(example))
     except UnusableError:
         return False
     return True

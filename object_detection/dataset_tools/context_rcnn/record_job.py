@@ -58,6 +58,7 @@ class Job(NamedTuple):
         prefix and the number of shards of the output.
       maker: makes the records.
       counts: names of what `maker` counts, which are in every report.
+      drops: why records of the input may be missing in the output, for errors; '' if none is.
     """
 
     pattern: str
@@ -67,6 +68,7 @@ class Job(NamedTuple):
     plan: Callable[[beam.PCollection, str, int], beam.PCollection]
     maker: RecordMaker
     counts: Sequence[str]
+    drops: str = ''
 
 
 class WrittenShard(NamedTuple):
@@ -104,6 +106,12 @@ def run(
     files = input_files(job.pattern, job.flag)
     num_shards = job.num_shards or len(files)
     prefix = sharded_writer.prepare_output(job.prefix, num_shards)
+    replaced = sharded_writer.replaced_paths(prefix, num_shards)
+    if job.drops and (lost := sorted(set(files) & set(replaced))):
+        raise UserError(
+            f'--{job.flag}: expected other files than those that the output {prefix} replaces, as '
+            f'{job.drops}. Received: {lost[0]}.'
+        )
     identity = uuid.uuid4().hex
     facts = {'job': identity, 'input': job.pattern, **dict.fromkeys(job.counts, 0)}
     pipeline = beam.Pipeline(runner=chosen, options=options)
@@ -190,7 +198,7 @@ def describe(error: Exception) -> str:
 
 
 def all_records(files: beam.PCollection, prefix: str, num_shards: int) -> beam.PCollection:
-    """The plan of a job that makes a record of each record: (number, path) -> `Element`."""
+    """The plan of a job that makes a record of each image: (number, path) -> `Element`."""
     del prefix
     return files | 'Records' >> beam.FlatMap(_elements_of_file, num_shards)
 
@@ -306,6 +314,6 @@ def _check_report(prefix: str, identity: str) -> dict[str, Any]:
 
 
 def read_places(entries: Iterable[Sequence[Any]]) -> Iterator[records.Example]:
-    """Reads the records of `all_records`, one at a time."""
+    """Reads the images of `all_records`, one record at a time."""
     for entry in entries:
-        yield records.read(Place(*entry))
+        yield from records.Reader().read_all(Place(*entry))

@@ -126,6 +126,12 @@ def publish(
     delete_if_exists(marker)
 
 
+def replaced_paths(prefix: str, num_shards: int) -> list[str]:
+    """Returns the paths that `publish` writes, and those of earlier sets that it removes."""
+    written = [shard_path(prefix, shard, num_shards) for shard in range(num_shards)]
+    return [*written, *_matching(prefix, _SHARD)]
+
+
 def marker_path(prefix: str) -> str:
     """Returns the path of the file that exists while a set is replaced by another."""
     return prefix + PUBLISHING

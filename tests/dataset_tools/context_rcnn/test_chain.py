@@ -298,7 +298,7 @@ def test_context_of_examples(embedded, tmp_path):
     decoder = decoders.ExampleDecoder(fields=['context_features'])
     for path in sorted(tmp_path.glob('a-*-of-*')):
         for place in records.places(str(path)):
-            decoded = decoder(tf_record_files.read_record(*place))
+            decoded = decoder(tf_record_files.read_record(*place[:2]))
             number = int(decoded['source_id'].numpy().decode().removeprefix('img'))
             # Image 7 was left out.
             assert len(decoded['context_features']) == 3 * (5 if number % 2 == 0 else 3)
@@ -308,7 +308,7 @@ def test_context_of_examples(embedded, tmp_path):
 def _sequences(prefix: pathlib.Path) -> list[bytes]:
     paths = sorted(prefix.parent.glob(f'{prefix.name}-*-of-*'))
     places = [place for path in paths for place in records.places(str(path))]
-    return [tf_record_files.read_record(*place) for place in places]
+    return [tf_record_files.read_record(*place[:2]) for place in places]
 
 
 def _sequence_keys(serialized: bytes) -> tuple[set[str], set[str]]:
@@ -329,7 +329,7 @@ def test_context_of_sequences_in_the_form_of_snapshot_serengeti(embedded, tmp_pa
     path = shared / 'data/tf_od_api_samples/test_data/snapshot_serengeti_sequence_examples.record'
     if not path.exists():
         pytest.skip(f'needs {path}')
-    theirs = [tf_record_files.read_record(*place) for place in records.places(str(path))]
+    theirs = [tf_record_files.read_record(*place[:2]) for place in records.places(str(path))]
     context_keys, lists = _sequence_keys(theirs[0])
     for clip in ours:
         assert _sequence_keys(clip) == (context_keys, lists | {keys.UNIX_SECONDS})
@@ -342,6 +342,65 @@ def test_context_of_sequences_in_the_form_of_snapshot_serengeti(embedded, tmp_pa
             assert decoded['context_features'].shape[0] > 0
             assert decoded['image'].shape[-1] == 3
             assert (decoded['groundtruth_classes'].numpy() > 0).all()
+
+
+def test_sequences_are_inputs_too(model, tmp_path, shared):
+    """Each frame of the reference's record of ten passes through the jobs as an image."""
+    path = shared / 'data/tf_od_api_samples/test_data/snapshot_serengeti_sequence_examples.record'
+    if not path.exists():
+        pytest.skip(f'needs {path}')
+    (place,) = records.places(str(path))
+    sequence = tf.train.SequenceExample.FromString(tf_record_files.read_record(*place[:2]))
+    lists = sequence.feature_lists.feature_list
+    ids = [feature.bytes_list.value[0].decode() for feature in lists[keys.SOURCE_ID].feature]
+    detected, embedded, added = (tmp_path / name for name in ('boxes', 'embedded', 'added'))
+    report = detections.run(
+        DetectionOptions(
+            detection_input_tfrecord=str(path),
+            detection_output_tfrecord=str(detected),
+            detection_model_dir=str(model),
+        )
+    )
+    # Half of the frames are empty.
+    counts = [report[key] for key in ('records', 'already_with_boxes', 'without_class')]
+    assert counts == [10, 5, 5]
+    embeddings.run(
+        EmbeddingOptions(
+            embedding_input_tfrecord=str(path),
+            embedding_output_tfrecord=str(embedded),
+            embedding_model_dir=str(model),
+        )
+    )
+    report = context.run(
+        ContextOptions(
+            input_tfrecord=f'{embedded}-*',
+            output_tfrecord=str(added),
+            sequence_key=keys.MEDIA_ID,
+        )
+    )
+    assert (report['images'], report['groups'], report['context_features']) == (10, 1, 10)
+    for prefix in (detected, embedded, added):
+        found = {each.text(keys.SOURCE_ID): each for each in examples.read_set(prefix)}
+        assert sorted(found) == sorted(ids)
+        for number, name in enumerate(ids):
+            image = found[name]
+            assert list(image.texts(keys.ENCODED)) == list(
+                lists[keys.ENCODED].feature[number].bytes_list.value
+            )
+            for side, key in zip(keys.SEQUENCE_BOX_SIDES, keys.BOX_SIDES, strict=True):
+                theirs = lists[side].feature[number].float_list.value
+                assert image.floats(key).tolist() == list(theirs)
+            texts = lists[keys.SEQUENCE_LABEL].feature[number].bytes_list.value
+            assert list(image.texts(keys.CLASS_TEXT)) == list(texts)
+            labels = lists[keys.SEQUENCE_LABEL_INDEX].feature[number].int64_list.value
+            assert list(image.integers(keys.CLASS_LABEL)) == list(labels)
+            assert [image.text(key) for key in (keys.MEDIA_ID, keys.LOCATION)] == [
+                'D03/2010/7_0',
+                'D03',
+            ]
+            date = lists[keys.DATE_CAPTURED].feature[number].bytes_list.value[0].decode()
+            assert image.text(keys.DATE_CAPTURED) == date
+            assert keys.SEQUENCE_BOX_SIDES[0] not in image
 
 
 def test_output_may_replace_the_input(embedded, tmp_path):

@@ -17,7 +17,7 @@ from PIL import Image
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import decoder as decoders
 from object_detection.data import tf_examples
-from object_detection.dataset_tools.context_rcnn import context
+from object_detection.dataset_tools.context_rcnn import banks, context, context_records
 from object_detection.dataset_tools.context_rcnn.options import ContextOptions
 from object_detection.dataset_tools.converters import beam_worker, sharded_writer
 from object_detection.errors import UserError
@@ -74,7 +74,7 @@ def test_a_bank_may_be_empty(tmp_path):
     (output,) = tmp_path.glob('out-*')
     decoder = decoders.ExampleDecoder(fields=['context_features'])
     for place in context.records.places(str(output)):
-        serialized = context.tf_record_files.read_record(*place)
+        serialized = context.tf_record_files.read_record(*place[:2])
         decoded = decoder(serialized)
         assert decoded['context_features'].shape == (0, 5)
 
@@ -89,6 +89,41 @@ def test_embeddings_of_another_length_are_left_out(tmp_path):
     found = examples.read_set(tmp_path / 'out')
     assert [_bank(each)[:, 0].tolist() for each in found] == [[1, 2]] * 3
     assert list(found[2].integers(keys.CONTEXT_INDICES)) == [2001]
+
+
+def _sequence(**lists: list[bytes]) -> bytes:
+    """A sequence of a camera; image 2 has no list of its objects."""
+    frames = [2, 0, 1]
+    files = [tf_examples.bytes_feature([examples.image_file(seed=i)]) for i in frames]
+    ids = [tf_examples.bytes_feature([f'img{i}'.encode()]) for i in frames]
+    annotated = [tf_examples.int64_feature([i < 2]) for i in frames]
+    named = {keys.ENCODED: files, keys.SOURCE_ID: ids, keys.IS_ANNOTATED: annotated}
+    context_features = {keys.MEDIA_ID: tf_examples.bytes_feature([b'm'])}
+    return tf_examples.serialize_sequence(context_features, {**named, **lists})
+
+
+def test_frames_that_are_not_annotated_are_not_written(tmp_path):
+    path = examples.write(tmp_path / 'in.record', [_sequence()])
+    report = _run(path, tmp_path / 'out', sequence_key=keys.MEDIA_ID)
+    assert (report['images'], report['frames_not_annotated']) == (2, 1)
+    found = examples.read_set(tmp_path / 'out')
+    assert [each.texts(keys.ENCODED)[0] for each in found] == [
+        examples.image_file(seed=i) for i in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ('lists', 'match'),
+    [
+        ({keys.ENCODED: []}, r'in.record, byte 12: expected image/encoded for each frame'),
+        ({keys.LOCATION: [tf_examples.bytes_feature([b'A'])]}, r'byte 12: expected 3 .*: 1}'),
+        ({keys.ENCODED: [tf_examples.bytes_feature([])] * 3}, r"'img2' \(.*expected image/encoded"),
+    ],
+)
+def test_sequences_that_cannot_be_used_are_named(tmp_path, lists, match):
+    path = examples.write(tmp_path / 'in.record', [_sequence(**lists)])
+    with pytest.raises(UserError, match=match):
+        _run(path, tmp_path / 'out', sequence_key=keys.MEDIA_ID)
 
 
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG'])
@@ -118,6 +153,7 @@ def test_large_images_are_reduced_with_what_is_in_pixels(tmp_path, kind):
 @pytest.mark.parametrize(
     ('record', 'options', 'match'),
     [
+        ({'encoded': b''}, {}, r"'img1' \(.*in.record, byte 12\): expected image/encoded"),
         ({'location': b''}, {}, r"--sequence_key: .*image/location.*'img1' \(.*in.record, byte 12"),
         ({'date_captured': b''}, {'time_horizon': 'day'}, '--time_horizon: expected image/date'),
         ({'embedding_count': tf_examples.int64_feature([2])}, {}, 'expected image/embedding of'),
@@ -127,6 +163,17 @@ def test_large_images_are_reduced_with_what_is_in_pixels(tmp_path, kind):
             '--reduce_image_size: expected images without image/object/mask',
         ),
         ({}, {'image_ids_to_keep': 'absent.json'}, '--image_ids_to_keep: absent.json cannot be'),
+        ({}, {'max_clip_length': 3}, '--max_clip_length: expected --output_type tf_sequence_exa'),
+        (
+            {},
+            {'reduce_image_size': False, 'max_image_dimension': 8},
+            '--max_image_dimension: .*--noreduce_image_size',
+        ),
+        (
+            {},
+            {'context_features_score_threshold': 0.5},
+            '--context_features_score_threshold: expected --keep_only_positives ',
+        ),
         ({}, {'pad_context_features': True, 'add_context_features': False}, '--pad_context'),
     ],
 )
@@ -161,6 +208,57 @@ def test_ids_to_keep_and_all_of_them_left_out(tmp_path):
         _run(path, tmp_path / 'other', image_ids_to_keep=str(ids))
 
 
+def test_an_output_with_fewer_images_may_not_replace_the_input(tmp_path):
+    for shard in range(2):
+        examples.write(tmp_path / f'a-{shard:05d}-of-00002', [examples.example(shard)])
+    before = examples.contents(tmp_path)
+    ids = tmp_path / 'ids.json'
+    ids.write_text('["img1"]')
+    for num_shards in (1, 2):
+        with pytest.raises(UserError, match=r'--input_tfrecord: .*image_ids_to_keep.*a-00000-of'):
+            _run(
+                f'{tmp_path}/a-*',
+                tmp_path / 'a',
+                image_ids_to_keep=str(ids),
+                num_shards=num_shards,
+            )
+    ids.unlink()
+    assert examples.contents(tmp_path) == before
+
+
+def test_clips_have_a_budget_of_bytes(tmp_path, monkeypatch):
+    path = examples.write(tmp_path / 'in.record', [examples.example(i) for i in range(5)])
+    sizes = [len(examples.image_file(seed=i)) for i in range(5)]
+    monkeypatch.setattr(context_records, 'CLIP_BYTES', sum(sizes[:2]))
+    # Images differ by few bytes.
+    assert sum(sizes[:2]) < sum(sorted(sizes)[:3])
+    expected = banks.within_bytes(range(5), sizes, sum(sizes[:2]))
+    report = _run(path, tmp_path / 'out', output_type='tf_sequence_example')
+    assert report['records'] == len(expected) >= 3
+    assert (report['images'], report['banks']) == (5, 1)
+    (output,) = tmp_path.glob('out-*')
+    for place, clip in zip(context.records.places(str(output)), expected, strict=True):
+        frames = context.records.Reader().read_all(place)
+        assert [each.text(keys.SOURCE_ID) for each in frames] == [f'img{i}' for i in clip]
+        # All clips have the whole bank.
+        assert [_bank(each)[:, 0].tolist() for each in frames] == [list(range(5))] * len(clip)
+
+
+def test_parts_of_a_clip():
+    parts = banks.within_bytes(range(2, 8), [9, 9, 3, 2, 7, 1, 1, 1], 5)
+    assert parts == [range(2, 4), range(4, 5), range(5, 8)]
+    # The reader's limit is not reached.
+    assert context_records._MAX_SEQUENCE_BYTES < context.tf_record_files._MAX_RECORD
+
+
+def test_a_bank_counts_for_the_size_of_a_clip(tmp_path, monkeypatch):
+    path = examples.write(tmp_path / 'in.record', [examples.example(1, length=1000)])
+    size = len(examples.image_file(seed=1))
+    monkeypatch.setattr(context_records, '_MAX_SEQUENCE_BYTES', size + 3000)
+    with pytest.raises(UserError, match='--max_clip_length: expected clips whose images and'):
+        _run(path, tmp_path / 'out', output_type='tf_sequence_example')
+
+
 def _write_cameras(folder, num_images: int) -> str:
     """Two shards of images of two cameras, in no order."""
     order = np.random.default_rng(0).permutation(num_images)
@@ -184,7 +282,7 @@ def test_workers_write_the_same(tmp_path, output_type):
     pattern = _write_cameras(tmp_path, 40)
     options = {
         'output_type': output_type,
-        'max_clip_length': 4,
+        'max_clip_length': 4 if output_type == 'tf_sequence_example' else None,
         'max_num_elements_in_context_features': 7,
         'num_shards': 3,
     }

@@ -303,7 +303,7 @@ def _check_time(case: goldens.Case, ours: records.Example) -> None:
         return
     np.testing.assert_array_equal(ours.floats(keys.UNIX_TIME), theirs)
     (exact,) = ours.integers(keys.UNIX_SECONDS)
-    assert exact == int(records.time_of(ours.text(keys.DATE_CAPTURED)).timestamp())
+    assert exact == int(context_embeddings.time_of(ours.text(keys.DATE_CAPTURED)).timestamp())
     assert np.float32(exact) == theirs[0]
 
 
@@ -340,7 +340,7 @@ def test_parts_of_embeddings(case_name):
     case = goldens.load(FILE, case_name)
     for name, expected in case.outputs.items():
         if case_name == 'embed_date':
-            time = records.time_of(name)
+            time = context_embeddings.time_of(name)
             found = np.zeros(0) if time is None else context_embeddings.of_time(time)
         else:
             found = context_embeddings.of_boxes(case.inputs['boxes'])
@@ -429,7 +429,7 @@ def test_job_of_sequences(case_name, tmp_path):
     case = goldens.load(FILE, case_name)
     context.run(_options(case.params, output_tfrecord=str(tmp_path / 'out')))
     (path,) = tmp_path.glob('out-*')
-    found = [records.tf_record_files.read_record(*place) for place in records.places(str(path))]
+    found = [records.tf_record_files.read_record(*place[:2]) for place in records.places(str(path))]
     assert len(found) == case.params['count']
     found.sort(key=lambda record: dict(examples.of_sequence(record))['context/clip/media_id'][0])
     examples.assert_matches(case, found, sequences=True, instead=JPEG)

@@ -49,14 +49,27 @@ def test_batches_of_one_size_keep_the_order_and_leave_out_corrupt_images(folder)
         np.testing.assert_array_equal(outputs['detection_boxes'][:, 0], [4, 8, 0])
 
 
+def test_sizes_are_those_of_the_files_and_unwanted_images_are_not_run(folder):
+    other = {'encoded': examples.image_file(9, 12)}
+    # The records state one size; two images are none, of which one is not wanted.
+    images = [_example(1, 8, 12), _example(2, 8, 12, **other), _example(3, 8, 12)]
+    images += [_example(i, 8, 12, encoded=b'no image') for i in (4, 5)]
+    counts = Counts()
+    wanted = ('img2', 'img3', 'img4')
+    runs = Model(folder, 4).run(images, counts, lambda each: each.text(keys.SOURCE_ID) in wanted)
+    found = [(image.text(keys.SOURCE_ID), bool(outputs)) for image, outputs in runs]
+    assert found == [('img1', False), ('img2', True), ('img3', True), ('img5', False)]
+    assert counts['bad_images'] == 1
+
+
 def test_a_model_that_fails_on_good_images_is_an_error(tmp_path):
-    # The records state one size, so that the images are a batch.
     with pytest.raises(UserError, match='holds no SavedModel'):
         Model(str(tmp_path), 1).check()
-    two_sizes = [_example(1, 8, 12), _example(2, 8, 12, encoded=examples.image_file(9, 12))]
+    # The operation that the model decodes with does not know this format.
+    image = _example(1, 8, 12, encoded=examples.image_file(kind='WEBP'))
     path = examples.save_model(tmp_path / 'm', OUTPUTS)
     with pytest.raises(UserError, match=r"cannot process image 'img1'.*--input_type tf_example"):
-        list(Model(path, 2).run(two_sizes, Counts()))
+        list(Model(path, 2).run([image], Counts()))
 
 
 def test_names_of_features():
