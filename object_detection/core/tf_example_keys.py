@@ -36,6 +36,9 @@ EMBEDDING_LENGTH = 'image/embedding_length'  # int64, one value
 EMBEDDING_COUNT = 'image/embedding_count'  # int64, one value
 UNIX_TIME = 'image/unix_time'  # float32, seconds, exact to two minutes
 UNIX_SECONDS = 'image/unix_seconds'  # int64, UTC; not of the reference system
+EMBEDDING_MODEL = (
+    'image/embedding_model'  # text, its fingerprint; of memories, not of the reference
+)
 
 # The objects' boxes, float32.
 YMIN = 'image/object/bbox/ymin'
