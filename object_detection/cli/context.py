@@ -69,6 +69,8 @@ def camera_traps(options: CameraTrapsOptions, beam_options: tuple[str, ...]) -> 
 
     report = _run(camera_traps.run, options, beam_options, 'converting')
     option_flags.show_result(report, [conversion_report.summary(report)])
+    if warning := conversion_report.warning(report):
+        click.secho(warning, fg='red', err=True)
 
 
 @_job('detections', DetectionOptions)

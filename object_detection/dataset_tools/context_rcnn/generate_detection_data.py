@@ -11,8 +11,14 @@ from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import DetectionOptions
 
 
+def _load() -> scripts.Loaded:
+    from object_detection.dataset_tools.context_rcnn import detections, record_job
+
+    return detections.run, record_job.summary
+
+
 def run() -> None:
-    scripts.run(DetectionOptions, 'detections')
+    scripts.run(DetectionOptions, _load)
 
 
 if __name__ == '__main__':

@@ -11,8 +11,14 @@ from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import EmbeddingOptions
 
 
+def _load() -> scripts.Loaded:
+    from object_detection.dataset_tools.context_rcnn import embeddings, record_job
+
+    return embeddings.run, record_job.summary
+
+
 def run() -> None:
-    scripts.run(EmbeddingOptions, 'embeddings')
+    scripts.run(EmbeddingOptions, _load)
 
 
 if __name__ == '__main__':

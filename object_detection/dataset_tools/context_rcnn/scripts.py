@@ -4,28 +4,29 @@ Neither this module nor the scripts import TensorFlow or Beam, which --help does
 """
 
 import dataclasses
-import importlib
 import sys
 import typing
+from collections.abc import Callable
 from types import NoneType
+from typing import Any
 
 from absl import app, flags
 
 from object_detection.dataset_tools.context_rcnn import options as job_options
 
-_RECORD_REPORT = 'object_detection.dataset_tools.context_rcnn.record_job'
+# Runs a job, and says in a few lines what its report holds.
+Loaded = tuple[Callable[..., dict[str, Any]], Callable[[dict[str, Any]], str]]
 
 # absl lists the flags in the --help of the script that calls this.
 flags.disclaim_key_flags()
 
 
-def run(kind: type, module: str, report: str = _RECORD_REPORT) -> None:
+def run(kind: type, load: Callable[[], Loaded]) -> None:
     """Parses the command line and runs a job; users' errors become one line.
 
     Args:
       kind: the class of the job's options; its fields are the flags.
-      module: name of the module in this package with the job's `run`.
-      report: name of the module whose `summary` is printed of what it returns.
+      load: imports the job; returns its `run`, and what makes a text of the report.
     """
     for field in dataclasses.fields(kind):
         _define(field)
@@ -36,7 +37,7 @@ def run(kind: type, module: str, report: str = _RECORD_REPORT) -> None:
             raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
         values = flags.FLAGS
         given = {name: values[name].value for name in job_options.names(kind)}
-        print(_run(module, report, kind(**given), values.beam_option))
+        print(_run(load, kind(**given), values.beam_option))
 
     try:
         app.run(main, [sys.argv[0], *job_options.join_booleans(sys.argv[1:], kind)])
@@ -44,12 +45,14 @@ def run(kind: type, module: str, report: str = _RECORD_REPORT) -> None:
         sys.exit(f'Error: {error}')
 
 
-def _run(module: str, report: str, options: job_options.JobOptions, beam_options: list[str]) -> str:
+def _run(
+    load: Callable[[], Loaded], options: job_options.JobOptions, beam_options: list[str]
+) -> str:
     from object_detection.dataset_tools.converters.beam_job import ConversionError
 
-    job = importlib.import_module(f'{__package__}.{module}')
+    job, summary = load()
     try:
-        return importlib.import_module(report).summary(job.run(options, beam_options))
+        return summary(job(options, beam_options))
     except (ConversionError, OSError, ValueError) as error:
         sys.exit(f'Error: {error}')
 
