@@ -30,6 +30,7 @@ CONTEXT_INDICES = 'context_features_idx'
 SEQUENCE_CONTEXT_INDICES = 'image/context_features_idx'
 
 # Embeddings of objects of the image, of which context features are made.
+CLASS_SCORE = 'image/object/class/score'  # float32, of a box that a model added
 EMBEDDING = 'image/embedding'  # float32, count * length numbers
 EMBEDDING_SCORE = 'image/embedding_score'  # float32, one of each
 EMBEDDING_LENGTH = 'image/embedding_length'  # int64, one value
