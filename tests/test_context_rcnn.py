@@ -81,6 +81,7 @@ def trained(serengeti, tmp_path_factory) -> pathlib.Path:
     return folder / 'model'
 
 
+@pytest.mark.slow
 def test_a_training_on_sequences_and_its_evaluation(trained):
     (line,) = (trained / 'train' / 'history.jsonl').read_text().splitlines()
     losses = json.loads(line)['losses']
@@ -108,6 +109,7 @@ def boxes_and_scores(outputs):
     return [outputs[f'detection_{name}'].numpy() for name in ('boxes', 'scores')]
 
 
+@pytest.mark.slow
 def test_an_export_takes_the_context(serengeti, trained, batch, tmp_path):
     images = tf.cast(batch[F.IMAGE], tf.uint8)
     context = {name: batch[name] for name in NAMES}
@@ -139,6 +141,7 @@ def test_an_export_takes_the_context(serengeti, trained, batch, tmp_path):
         np.testing.assert_allclose(ours, wanted[:1], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_exports_for_examples_read_their_context(serengeti, trained, batch):
     detector = exporter.load_detector(serengeti, str(trained / 'ckpt-1'), 'float32')
     images = tf.cast(batch[F.IMAGE], tf.uint8)[:1]
@@ -171,6 +174,7 @@ def example(encoded, context):
     )
 
 
+@pytest.mark.slow
 def test_the_context_of_an_image_matters_to_it_alone(serengeti, trained, batch):
     detector = exporter.load_detector(serengeti, str(trained / 'ckpt-1'), 'float32')
     context = {name: batch[name] for name in NAMES}

@@ -186,11 +186,6 @@ def test_an_export_with_other_side_inputs_is_an_error(detector, given, message):
         saved_model.ServedDetector(detector, input_types.IMAGE_TENSOR, 'float32', None, given)
 
 
-def test_an_export_with_boxes_has_no_side_inputs(detector):
-    with pytest.raises(UserError, match='input_type image_and_boxes_tensor has no place for'):
-        saved_model.ServedDetector(detector, input_types.IMAGE_AND_BOXES_TENSOR, 'float32')
-
-
 def test_inference_in_process(detector):
     in_process = saved_model.InProcessDetector(detector)
     outputs = in_process.run_batch(tf.constant(IMAGES), **CONTEXT)
@@ -198,11 +193,10 @@ def test_inference_in_process(detector):
     empty = {name: tf.zeros_like(value) for name, value in CONTEXT.items()}
     expected = in_process.run_batch(tf.constant(IMAGES), **empty)
     # Of the widths of the context, which is not specified, one is as good as another.
-    for outputs in (
-        in_process.run_batch(tf.constant(IMAGES)),
-        in_process.run_batch(tf.constant(IMAGES), **{SIZE: empty[SIZE]}),
-    ):
-        np.testing.assert_array_equal(boxes_of(outputs), boxes_of(expected))
+    outputs = in_process.run_batch(tf.constant(IMAGES))
+    np.testing.assert_array_equal(boxes_of(outputs), boxes_of(expected))
+    with pytest.raises(UserError, match=f'expected {FEATURES} with {SIZE}'):
+        in_process.run_batch(tf.constant(IMAGES), **{SIZE: empty[SIZE]})
     outputs = verification.in_process(detector)(tf.constant(IMAGES[:1]))
     np.testing.assert_allclose(boxes_of(outputs), boxes_of(expected)[:1], rtol=1e-6)
 

@@ -4,7 +4,6 @@ import os
 import sys
 
 import click
-from google.protobuf import json_format
 
 from object_detection.cli.common import option_flags, tpu_report
 from object_detection.config import show as shower
@@ -145,12 +144,7 @@ def _check_for_tpu(
 def show(file: str, config: str | None, config_override: str, settings: tuple[str, ...]) -> None:
     """Print FILE as it is understood, with the defaults of all fields that it leaves out."""
     pipeline = read_pipeline(_file(file, config), overrides_text=config_override, settings=settings)
-    option_flags.show_result(
-        json_format.MessageToDict(
-            pipeline, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        ),
-        shower.to_text(pipeline).splitlines(),
-    )
+    option_flags.show_result(shower.to_dict(pipeline), shower.to_text(pipeline).splitlines())
 
 
 @option_flags.json_option

@@ -173,8 +173,10 @@ def _predict_sources(
         progress.show('predicting') as report,
         disk.full_disk_named(output),
         _stopped_in_order(paths) as should_stop,
+        contextlib.ExitStack() as stack,
     ):
         predictor = _predictor(source, options)
+        memory = stack.enter_context(_memory(predictor, options)) if options['memory'] else None
         summary = predict_files(
             predictor,
             paths,
@@ -186,7 +188,7 @@ def _predict_sources(
                 limit=limit,
                 should_stop=should_stop,
             ),
-            memory=_memory(predictor, options) if options['memory'] else None,
+            memory=memory,
             progress=report,
         )
     computed = f', computed in {summary.precision}' if summary.precision else ''
@@ -226,12 +228,12 @@ def _memory(predictor: Any, options: dict[str, Any]) -> Any:
     from object_detection.export import loading
     from object_detection.prediction import memory
 
-    most, length = memory.limits(predictor.detector)
+    max_features, length = memory.limits(predictor.detector)
     return memory.Memory(
         options['memory'],
         loading.load(options['embedding_model'], precision=options['precision']),
         length=length,
-        most=most,
+        max_features=max_features,
         count=options['embedding_count'],
     )
 

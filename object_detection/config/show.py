@@ -1,7 +1,9 @@
 """Prints a config with the defaults of the fields that it leaves out."""
 
 import io
+import math
 from collections.abc import Iterator
+from typing import Any
 
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
@@ -20,6 +22,38 @@ def to_text(message: Message) -> str:
     that is not set is omitted, since for most messages its absence is a choice of its own.
     """
     return ''.join(f'{line}\n' for line in _lines(message))
+
+
+def to_dict(message: Message) -> dict[str, Any]:
+    """Returns what `to_text` shows as dictionaries, lists, numbers and texts.
+
+    A number that is not finite is a text, such as 'inf'.
+    """
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.is_repeated:
+            values = getattr(message, field.name)
+            if walk.is_map(field):
+                value = field.message_type.fields_by_name['value']
+                found[field.name] = {str(key): _plain(value, values[key]) for key in values}
+            else:
+                found[field.name] = [_plain(field, each) for each in values]
+        elif message.HasField(field.name):
+            found[field.name] = _plain(field, getattr(message, field.name))
+        elif field.has_default_value and not _has_no_effect(field):
+            found[field.name] = _plain(field, field.default_value)
+    return found
+
+
+def _plain(field: FieldDescriptor, value: Any) -> Any:
+    if isinstance(value, Message):
+        return to_dict(value)
+    if field.enum_type is not None:
+        return field.enum_type.values_by_number[value].name
+    if isinstance(value, bytes):
+        return value.decode(errors='backslashreplace')
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    return str(value) if is_infinite else value
 
 
 def _lines(message: Message) -> Iterator[str]:

@@ -30,12 +30,16 @@ CONTEXT_INDICES = 'context_features_idx'
 SEQUENCE_CONTEXT_INDICES = 'image/context_features_idx'
 
 # Embeddings of objects of the image, of which context features are made.
+CLASS_SCORE = 'image/object/class/score'  # float32, of a box that a model added
 EMBEDDING = 'image/embedding'  # float32, count * length numbers
 EMBEDDING_SCORE = 'image/embedding_score'  # float32, one of each
 EMBEDDING_LENGTH = 'image/embedding_length'  # int64, one value
 EMBEDDING_COUNT = 'image/embedding_count'  # int64, one value
 UNIX_TIME = 'image/unix_time'  # float32, seconds, exact to two minutes
 UNIX_SECONDS = 'image/unix_seconds'  # int64, UTC; not of the reference system
+EMBEDDING_MODEL = (
+    'image/embedding_model'  # text, its fingerprint; of memories, not of the reference
+)
 
 # The objects' boxes, float32.
 YMIN = 'image/object/bbox/ymin'

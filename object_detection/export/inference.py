@@ -1,6 +1,7 @@
 """Runs an exported SavedModel on images."""
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import re
@@ -22,6 +23,8 @@ from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
 
 _FILE, _FOLDER = 'saved_model.pb', 'saved_model'
+# Has the checksums of all weights.
+_WEIGHTS_INDEX = 'variables/variables.index'
 # Names of inputs.
 _INPUT, _BOXES = 'input_tensor', 'boxes'
 # The part of TensorFlow's messages that describes the failed operation.
@@ -94,6 +97,13 @@ class SavedDetector:
     def input_spec(self) -> tf.TensorSpec:
         """The input: images uint8 or float [B, H, W, 3], or strings [B]; its name and shape."""
         return tf.TensorSpec(self._spec.shape, self._spec.dtype, self._input_name)
+
+    def checkpoint_hash(self) -> str:
+        """Returns a number that depends on the weights."""
+        path = pathlib.Path(self.directory, _WEIGHTS_INDEX)
+        # Weights may be constants of the graph.
+        content = path if path.is_file() else pathlib.Path(self.directory, _FILE)
+        return hashlib.sha256(content.read_bytes()).hexdigest()
 
     def as_input(self, encoded: bytes) -> bytes:
         """Returns an image file as an element of a string input."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import logging
 import os
 import pathlib
@@ -93,6 +94,18 @@ class Detector:
     def side_inputs(self) -> dict[str, tf.TensorSpec]:
         """Name -> spec of what the model takes with the images, such as `context_features`."""
         return getattr(self._detect, 'side_inputs', {})
+
+    def fingerprint(self) -> str:
+        """Returns what tells a model with other weights apart."""
+        if self.saved is not None:
+            return f'SavedModel {self.saved.checkpoint_hash()}'
+        digest = hashlib.sha256()
+        if self.model is None:
+            digest.update(pathlib.Path(self.source).read_bytes())
+        else:
+            for name, variable in sorted(self.model.named_variables().items()):
+                digest.update(name.encode() + variable.numpy().tobytes())
+        return digest.hexdigest()
 
     def __call__(
         self, images: np.ndarray | tf.Tensor, **given: np.ndarray | tf.Tensor

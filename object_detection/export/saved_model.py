@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -154,17 +154,16 @@ def _serving(
 ) -> tuple[list[tf.TensorSpec], Callable]:
     """Returns the input specs of an input type and the function that is served."""
     if input_type == input_types.IMAGE_AND_BOXES_TENSOR:
-        if side_specs:
-            raise UserError(
-                f'Export: {detector.name} takes side inputs, which input_type {input_type} has no '
-                f'place for. Received: {", ".join(spec.name for spec in side_specs)}.'
-            )
+        names = [each.name for each in side_specs]
 
-        def serve_boxes(input_tensor: tf.Tensor, boxes: tf.Tensor) -> dict[str, tf.Tensor]:
+        def serve_boxes(
+            input_tensor: tf.Tensor, boxes: tf.Tensor, *values: tf.Tensor
+        ) -> dict[str, tf.Tensor]:
+            given = dict(zip(names, map(_at_least_one, values), strict=True))
             with tracing.portable(), folded:
-                return _detect_in_boxes(detector, input_tensor, boxes)
+                return _detect_in_boxes(detector, input_tensor, boxes, given)
 
-        return _IMAGES_AND_BOXES, serve_boxes
+        return [*_IMAGES_AND_BOXES, *side_specs], serve_boxes
     spec, read = _READERS[input_type]
 
     detect = _detect_function(detector, read, [each.name for each in side_specs])
@@ -216,11 +215,14 @@ def _at_least_one(values: tf.Tensor) -> tf.Tensor:
 
 
 def _detect_in_boxes(
-    detector: DetectionModel, input_tensor: tf.Tensor, boxes: tf.Tensor
+    detector: DetectionModel,
+    input_tensor: tf.Tensor,
+    boxes: tf.Tensor,
+    given: Mapping[str, tf.Tensor],
 ) -> dict[str, tf.Tensor]:
     """Classifies given boxes, float32 [B, N, 4], normalized, and predicts their masks."""
     images, true_shapes = _from_images(detector, input_tensor)
-    predictions = detector.predict(images, true_shapes, training=False)
+    predictions = detector.predict(images, true_shapes, training=False, **given)
     batch, count = tf.unstack(tf.shape(boxes)[:2])
     # An empty set of boxes is replaced by one box, like an empty batch of images.
     missing = tf.maximum(1 - tf.shape(boxes)[:2], 0)

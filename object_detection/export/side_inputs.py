@@ -115,16 +115,24 @@ def check_names(given: Collection[str], known: Collection[str], where: str) -> N
 def or_zeros(
     given: Mapping[str, 'tf.Tensor'], specs: Mapping[str, 'tf.TensorSpec'], count: int
 ) -> dict[str, 'tf.Tensor']:
-    """Returns each side input of `count` images; zeros, with a warning, where none are given.
+    """Returns each side input of `count` images; zeros, with a warning, if none are given.
 
     Args:
       given: name -> value [count, ...].
       specs: name -> spec of what the model takes.
       count: number of images.
+
+    Raises:
+      UserError: if only some are given.
     """
     import tensorflow as tf
 
     missing = [name for name in specs if name not in given]
+    if missing and given:
+        raise UserError(
+            f'Side inputs: expected {", ".join(missing)} with {", ".join(given)}. Received: '
+            f'{", ".join(given)} alone.'
+        )
     if missing:
         unsupported.log_once(
             f'The model takes {", ".join(missing)} with the images. None are given: it runs as for '

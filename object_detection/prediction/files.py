@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import datetime
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,8 +92,7 @@ def predict_files(
       output_directory: created if necessary; files of an earlier run are replaced, and those of
         single images that only an earlier `images.json` lists are deleted.
       options: what is written.
-      memory: the memory of the camera that took all images, which are looked at in order of time;
-        it is saved at the end, and if the run is interrupted.
+      memory: the memory of the camera that took all images, which are looked at in order of time.
       progress: called with the number of finished images and the total number, None if it is not
         known, before each image and at the end.
 
@@ -105,17 +105,15 @@ def predict_files(
     """
     options = options or OutputOptions()
     names = [os.fspath(each) for each in inputs]
-    if memory is not None:
-        names = _in_order_of_time(names)
+    times = {} if memory is None else _in_order_of_time(names)
+    names = list(times) or names
     output = pathlib.Path(output_directory)
     _check_output_folder(output, [pathlib.Path(n) for n in names if not sources.is_live(n)])
     sources.check_packages(names)
     output.mkdir(parents=True, exist_ok=True)
-    run = _Run(predictor, options, memory)
+    run = _Run(predictor, options, memory, times)
     earlier = results.read_list(output / results.IMAGES)
     with contextlib.ExitStack() as stack:
-        if memory is not None:
-            stack.callback(memory.save)
         run.open(stack, output)
         frames = run.frames(names, progress)
         while batch := list(itertools.islice(frames, predictor.batch_size)):
@@ -128,10 +126,17 @@ def predict_files(
 class _Run:
     """A run over all inputs: its open files and its counts."""
 
-    def __init__(self, predictor: Predictor, options: OutputOptions, memory: Memory | None):
+    def __init__(
+        self,
+        predictor: Predictor,
+        options: OutputOptions,
+        memory: Memory | None,
+        times: Mapping[str, datetime.datetime],
+    ):
         self._predictor = predictor
         self._options = options
         self._memory = memory
+        self._times = times
         self.detections = self.sure = 0
         self.problems: list[str] = []
         self.written: set[str] = set()
@@ -208,8 +213,8 @@ class _Run:
 
     def _see(self, frame: Frame) -> dict[str, np.ndarray]:
         """Remembers a picture; returns what the model takes with it."""
-        name, time = pathlib.Path(frame.source).name, memories.time_taken(frame.source)
-        return self._memory.see(frame.image, name, time)
+        name = pathlib.Path(frame.source).name
+        return self._memory.see(frame.image, name, self._times[frame.source])
 
     def _list(self, named: _Named, own: dict[str, str | None]) -> None:
         """Adds an image and its files to images.json."""
@@ -226,12 +231,12 @@ class _Run:
         self.written.update(file.casefold() for file in (picture, *others) if file is not None)
 
 
-def _in_order_of_time(names: Sequence[str]) -> list[str]:
+def _in_order_of_time(names: Sequence[str]) -> dict[str, datetime.datetime]:
     if others := [name for name in names if sources.is_video(name)]:
         raise UserError(
             f'Expected image files for a memory, whose times are known. Received: {others[0]}.'
         )
-    return [name for name, _ in memories.in_order_of_time(names)]
+    return memories.in_order_of_time(names)
 
 
 def _delete_stale(output: pathlib.Path, earlier: list[Any], written: Collection[str]) -> None:

@@ -1,57 +1,67 @@
 """What a model with a memory remembers of a camera, in a file that grows with its images."""
 
+import bisect
+import contextlib
 import datetime
+import fcntl
+import hashlib
+import logging
 import os
-import pathlib
-import zipfile
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields, InputFields
-from object_detection.data import context_embeddings
-from object_detection.errors import UserError
+from object_detection.data import context_embeddings, tf_examples, tf_record_files
+from object_detection.data.tf_record_files import CorruptFileError
+from object_detection.dataset_tools.context_rcnn import records
+from object_detection.errors import DataError, UserError
 from object_detection.export.loading import Detector
-from object_detection.system import files
+
+_logger = logging.getLogger(__name__)
 
 # EXIF tags: the sub-directory of the camera, in it the time of the photo, and that of the file.
 _EXIF_IFD, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
 _EXIF_TIME = '%Y:%m:%d %H:%M:%S'
-_FORMAT = 1
-# Bounds the memory of a camera: 12,000 of the reference's embeddings of 2,057 numbers.
-_MOST_NUMBERS = 25_000_000
-_MOST_BYTES = 8 * _MOST_NUMBERS
+# Numbers of embeddings that are held, of the newest images: 12,000 of the reference's of 2,057.
+_MAX_NUMBERS = 25_000_000
+_TIME_LENGTH = 5
 
 
-class Bank(NamedTuple):
-    """The content of a memory, in order of time.
+class _Seen(NamedTuple):
+    """An image that is remembered.
 
     Attributes:
-      rows: float32 [n, L], embeddings.
-      times: int64 [n], seconds since 1970 (UTC) of the images.
-      names: n names of the images.
+      seconds: when it was taken, in seconds since 1970 (UTC).
+      digest: of its pixels.
+      rows: float32 [k, L], its embeddings.
     """
 
+    seconds: int
+    digest: str
     rows: np.ndarray
-    times: np.ndarray
-    names: list[str]
 
 
 class Memory:
-    """A memory of one camera for a model with `context_config`: a bank in a file.
+    """A memory of one camera for a model with `context_config`, in a TFRecord file.
+
+    Use it as a context manager. Each image is added to the file when it is seen, as a tf.Example
+    with the keys of the embedding job; a memory whose process was killed goes on after the last
+    complete image.
 
     Args:
-      path: the file, a NumPy archive; it is made if it does not exist.
+      path: the file; it is made if it does not exist.
       embedder: the model whose features were remembered when the data of the training were made; it
         must return `detection_features`.
       length: L, numbers of an embedding, the `context_feature_length` of the model.
-      most: largest number of embeddings that the model takes; the newest are given to it.
+      max_features: N, largest number of embeddings that the model takes; the newest are given.
       count: number of objects that are remembered of an image, those with the best scores.
 
     Raises:
-      UserError: if the file is no memory, or one of other embeddings.
+      UserError: if the file is no memory, or one of another model, or another process uses it.
     """
 
     def __init__(
@@ -60,23 +70,35 @@ class Memory:
         embedder: Detector,
         *,
         length: int,
-        most: int,
+        max_features: int,
         count: int = 1,
     ):
-        self._path = pathlib.Path(path)
-        self._embedder = embedder
-        self._length, self._most, self._count = length, most, count
-        self.bank = _read(self._path, length)
-        self._known = set(zip(self.bank.names, self.bank.times.tolist(), strict=True))
+        self._path = os.fspath(path)
+        self._embedder, self._fingerprint = embedder, embedder.fingerprint()
+        self._length, self._max_features, self._count = length, max_features, count
+        self._seen: list[_Seen] = []
+        self._known: set[tuple[int, str]] = set()
+        self._num_numbers = 0
+        self._file = self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the use of the file."""
+        self._file.close()
 
     def see(self, image: np.ndarray, name: str, time: datetime.datetime) -> dict[str, np.ndarray]:
         """Remembers an image, and returns what the model takes with it.
 
-        An image that is in the memory is not remembered again.
+        An image that is in the memory, by its pixels and its time, is not remembered again.
 
         Args:
           image: uint8 [H, W, 3], RGB.
-          name: of the image, such as the name of its file.
+          name: name of the image, for those who read the file.
           time: when it was taken, in UTC or without a zone.
 
         Returns:
@@ -84,38 +106,110 @@ class Memory:
           this image and of those before it, in order of time, the newest N.
         """
         seconds = int(time.replace(tzinfo=datetime.UTC).timestamp())
-        if (name, seconds) not in self._known:
-            self._known.add((name, seconds))
-            rows = self._embed(image, time)
-            place = int(np.searchsorted(self.bank.times, seconds, side='right'))
-            self.bank = Bank(
-                np.insert(self.bank.rows, [place] * len(rows), rows, axis=0),
-                np.insert(self.bank.times, [place] * len(rows), seconds),
-                [*self.bank.names[:place], *[name] * len(rows), *self.bank.names[place:]],
-            )
-        end = int(np.searchsorted(self.bank.times, seconds, side='right'))
-        newest = self.bank.rows[max(0, end - self._most) : end]
-        features = np.zeros((self._most, self._length), np.float32)
-        features[: len(newest)] = newest
+        digest = hashlib.sha256(np.ascontiguousarray(image)).hexdigest()
+        if (seconds, digest) not in self._known:
+            seen = _Seen(seconds, digest, self._embed(image, time))
+            self._write(seen, name)
+            self._add(seen)
+        return self._context(seconds)
+
+    def _context(self, seconds: int) -> dict[str, np.ndarray]:
+        features = np.zeros((self._max_features, self._length), np.float32)
+        end = bisect.bisect_right(self._seen, seconds, key=_time_of)
+        chosen: list[np.ndarray] = []
+        missing = self._max_features
+        # Many images have no objects.
+        while end > 0 and missing > 0:
+            end -= 1
+            chosen.append(self._seen[end].rows[-missing:])
+            missing -= len(chosen[-1])
+        size = self._max_features - missing
+        if size:
+            features[:size] = np.concatenate(chosen[::-1])
         return {
             InputFields.CONTEXT_FEATURES: features,
-            InputFields.VALID_CONTEXT_SIZE: np.int32(len(newest)),
+            InputFields.VALID_CONTEXT_SIZE: np.int32(size),
         }
 
-    def save(self) -> None:
-        """Writes the file, with at most 25 million numbers; the oldest embeddings are left out.
+    def _add(self, seen: _Seen) -> None:
+        """Adds an image; the oldest are forgotten if there are too many."""
+        place = bisect.bisect_right(self._seen, seen.seconds, key=_time_of)
+        self._seen.insert(place, seen)
+        self._known.add((seen.seconds, seen.digest))
+        self._num_numbers += seen.rows.size
+        while self._num_numbers > _MAX_NUMBERS:
+            oldest = self._seen.pop(0)
+            self._known.discard((oldest.seconds, oldest.digest))
+            self._num_numbers -= oldest.rows.size
 
-        An interrupted call leaves the earlier file.
-        """
-        oldest = max(0, len(self.bank.rows) - _MOST_NUMBERS // self._length)
-        with files.replacing(str(self._path)) as draft, open(draft, 'wb') as file:
-            np.savez(
-                file,
-                format=np.int64(_FORMAT),
-                rows=self.bank.rows[oldest:],
-                times=self.bank.times[oldest:],
-                names=np.array(self.bank.names[oldest:], dtype=np.str_),
+    def _write(self, seen: _Seen, name: str) -> None:
+        tf_record_files.write_record(
+            self._file,
+            tf_examples.serialize(
+                {
+                    keys.SOURCE_ID: tf_examples.bytes_feature([name.encode()]),
+                    keys.SHA256: tf_examples.bytes_feature([seen.digest.encode()]),
+                    keys.UNIX_SECONDS: tf_examples.int64_feature([seen.seconds]),
+                    keys.EMBEDDING: tf_examples.float_feature(seen.rows.ravel()),
+                    keys.EMBEDDING_COUNT: tf_examples.int64_feature([len(seen.rows)]),
+                    keys.EMBEDDING_LENGTH: tf_examples.int64_feature([self._length]),
+                    keys.EMBEDDING_MODEL: tf_examples.bytes_feature([self._fingerprint.encode()]),
+                }
+            ),
+        )
+        self._file.flush()
+
+    def _open(self) -> BinaryIO:
+        """Opens the file, keeps other processes out and reads what it holds."""
+        with contextlib.ExitStack() as closed_after_errors:
+            file = closed_after_errors.enter_context(open(self._path, 'ab'))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(f'{self._path}: another process uses this memory.') from error
+            except OSError as error:
+                _logger.warning('%s: its file system has no locks (%s).', self._path, error)
+            self._read(file)
+            closed_after_errors.pop_all()
+            return file
+
+    def _read(self, file: BinaryIO) -> None:
+        try:
+            for serialized in tf_record_files.records(self._path):
+                self._add(self._parse(serialized))
+        except CorruptFileError as error:
+            if error.reason != 'truncated_file' or not self._seen:
+                raise UserError(
+                    f'{error}. Expected a memory of `tfod predict --memory`.'
+                ) from error
+            _logger.warning('%s; the memory goes on after the image before it', error)
+            file.truncate(error.end)
+
+    def _parse(self, serialized: bytes) -> _Seen:
+        expected = 'a memory of `tfod predict --memory`'
+        try:
+            example = records.parse(serialized)
+            numbers = example.floats(keys.EMBEDDING)
+            seconds = example.integers(keys.UNIX_SECONDS)
+            lengths = example.integers(keys.EMBEDDING_LENGTH)
+            embedder, digest = example.text(keys.EMBEDDING_MODEL), example.text(keys.SHA256)
+        except DataError as error:
+            raise UserError(f'{self._path}: expected {expected}. {error}') from error
+        if len(seconds) != 1 or len(lengths) != 1 or not embedder or not digest:
+            raise UserError(
+                f'{self._path}: expected {expected}. Received records of something else.'
             )
+        if lengths[0] != self._length or len(numbers) % self._length:
+            raise UserError(
+                f'{self._path}: expected embeddings of {self._length} numbers, the '
+                f'context_feature_length of the model. Received: {lengths[0]} numbers.'
+            )
+        if embedder != self._fingerprint:
+            raise UserError(
+                f'{self._path}: expected what {self._embedder.source} remembers. Received what '
+                'another model does; each embedding model needs a memory of its own.'
+            )
+        return _Seen(seconds[0], digest, numbers.reshape(-1, self._length))
 
     def _embed(self, image: np.ndarray, time: datetime.datetime) -> np.ndarray:
         outputs = self._embedder(image)
@@ -126,18 +220,27 @@ class Memory:
                 f'{DetectionFields.FEATURES}; set output_final_box_features of its config and '
                 f'export it again. Received: {", ".join(sorted(outputs))}.'
             )
-        count = min(self._count, int(outputs[DetectionFields.NUM_DETECTIONS]))
-        # Only the means leave the device.
-        means = np.asarray(features[:count]).mean(axis=(1, 2))
-        boxes = np.asarray(outputs[DetectionFields.BOXES][:count])
-        rows = context_embeddings.embed(means, boxes, time)
+        used = int(outputs[DetectionFields.NUM_DETECTIONS])
+        scores = np.asarray(outputs[DetectionFields.SCORES])[:used]
+        chosen = np.argsort(-scores, kind='stable')[: self._count]
+        # Only the chosen features leave the device.
+        means = np.stack([np.asarray(features[row]).mean(axis=(0, 1)) for row in chosen] or [[]])
+        if not len(chosen):
+            return np.zeros((0, self._length), np.float32)
+        boxes = np.asarray(outputs[DetectionFields.BOXES])[chosen]
+        has_time = self._length != means.shape[1] + context_embeddings.of_boxes(boxes).shape[1]
+        rows = context_embeddings.embed(means, boxes, time if has_time else None)
         if rows.shape[1] != self._length:
             raise UserError(
                 f'{self._embedder.source}: its features make embeddings of {rows.shape[1]} numbers '
-                f'(with the box and the time). Expected {self._length}, the context_feature_length '
-                'of the model.'
+                f'(with the box and the time), or of {rows.shape[1] - _TIME_LENGTH} without the '
+                f'time. Expected {self._length}, the context_feature_length of the model.'
             )
-        return rows
+        return rows.astype(np.float32)
+
+
+def _time_of(seen: _Seen) -> int:
+    return seen.seconds
 
 
 def limits(detector: Detector) -> tuple[int, int]:
@@ -169,41 +272,12 @@ def time_taken(path: str | os.PathLike) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(changed, datetime.UTC).replace(tzinfo=None)
 
 
-def in_order_of_time(paths: Sequence[str]) -> list[tuple[str, datetime.datetime]]:
-    """Returns photos with the times when they were taken, the earliest first, then by name."""
-    timed = [(path, time_taken(path)) for path in paths]
-    return sorted(timed, key=lambda each: (each[1], each[0]))
+def in_order_of_time(paths: Sequence[str]) -> dict[str, datetime.datetime]:
+    """Returns photos with the times when they were taken, the earliest first, then by name.
 
-
-def _read(path: pathlib.Path, length: int) -> Bank:
-    if not path.exists():
-        return Bank(np.zeros((0, length), np.float32), np.zeros(0, np.int64), [])
-    found = _arrays(path)
-    rows, times, names = found['rows'], found['times'], found['names']
-    if rows.ndim != 2 or rows.shape[1] != length:
-        raise UserError(
-            f'{path}: expected a memory of embeddings of {length} numbers, the '
-            f'context_feature_length of the model. Received: {list(rows.shape)}.'
-        )
-    if not len(rows) == len(times) == len(names) or (np.diff(times) < 0).any():
-        raise UserError(f'{path}: the memory is damaged: its times and names do not fit its rows.')
-    return Bank(rows.astype(np.float32), times.astype(np.int64), names.tolist())
-
-
-def _arrays(path: pathlib.Path) -> Mapping[str, Any]:
-    """Reads the arrays of a memory; bounds their size before they are allocated."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(each.file_size for each in archive.infolist()) > _MOST_BYTES:
-                raise UserError(f'{path}: the memory is too large to be read.')
-        with np.load(path, allow_pickle=False) as archive:
-            found = {name: archive[name] for name in ('format', 'rows', 'times', 'names')}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f'{path}: expected a memory that `tfod predict --memory` wrote. Received: {error}.'
-        ) from error
-    if found['format'] != _FORMAT:
-        raise UserError(f'{path}: expected a memory of format 1. Received: {found["format"]}.')
-    return found
+    Files that are not there come last, with the latest time there is.
+    """
+    timed = {
+        path: time_taken(path) if os.path.exists(path) else datetime.datetime.max for path in paths
+    }
+    return dict(sorted(timed.items(), key=lambda each: (each[1], each[0])))

@@ -50,6 +50,8 @@ def test_show_as_json(tmp_path):
     shown = json.loads(result.stdout)
     assert shown['train_config']['batch_size'] == 3
     assert list(shown['model']) == ['faster_rcnn']
+    assert shown['model']['faster_rcnn']['first_stage_minibatch_size'] == 256
+    assert shown['eval_input_reader'][0]['input_type'] == 'TF_EXAMPLE'
 
 
 def test_help_of_both_commands():

@@ -8,10 +8,13 @@ from click.testing import CliRunner
 from PIL import Image
 
 from object_detection.cli.predict import command
+from object_detection.data.tf_record_files import records as tf_records
+from object_detection.dataset_tools.context_rcnn import records
 from object_detection.errors import UserError
 from object_detection.export import loading
 from object_detection.prediction import memory as memories
 from object_detection.prediction.memory import Memory
+from tests.data import examples
 
 DEPTH, LENGTH, MOST = 2, 11, 4
 BLACK = np.zeros((10, 20, 3), np.uint8)
@@ -23,9 +26,12 @@ class Embedder:
 
     source = 'embedder'
 
-    def __init__(self, **outputs):
+    def __init__(self, weights='weights', **outputs):
         self.calls = 0
-        self._outputs = outputs
+        self._weights, self._outputs = weights, outputs
+
+    def fingerprint(self):
+        return self._weights
 
     def __call__(self, image):
         self.calls += 1
@@ -36,13 +42,26 @@ class Embedder:
         found = {
             'detection_features': features,
             'detection_boxes': np.array([[0.2, 0.4, 0.6, 1.0], [0.0, 0.0, 0.0, 0.0]]),
+            'detection_scores': np.array([0.9, 0.8]),
             'num_detections': np.float32(2),
         }
         return {k: v for k, v in (found | self._outputs).items() if v is not None}
 
 
+OPENED: list[Memory] = []
+
+
+@pytest.fixture(autouse=True)
+def closes_what_was_opened():
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def make(path, embedder=None, **options):
-    return Memory(path, embedder or Embedder(), **{'length': LENGTH, 'most': MOST} | options)
+    options = {'length': LENGTH, 'max_features': MOST} | options
+    OPENED.append(Memory(path, embedder or Embedder(), **options))
+    return OPENED[-1]
 
 
 def see(memory, number, minutes=None, name=None):
@@ -58,7 +77,7 @@ def means(context):
 
 
 def test_an_embedding_is_features_box_and_time(tmp_path):
-    context = see(make(tmp_path / 'm.npz'), 7, minutes=0)
+    context = see(make(tmp_path / 'm.record'), 7, minutes=0)
     assert context['context_features'].shape == (MOST, LENGTH)
     assert context['context_features'].dtype == np.float32
     assert context['valid_context_size'] == 1
@@ -69,7 +88,7 @@ def test_an_embedding_is_features_box_and_time(tmp_path):
 
 
 def test_the_newest_images_up_to_the_own_one_are_given(tmp_path):
-    memory = make(tmp_path / 'm.npz')
+    memory = make(tmp_path / 'm.record')
     assert [means(see(memory, number)) for number in range(6)][-3:] == [
         [0, 1, 2, 3],
         [1, 2, 3, 4],
@@ -77,57 +96,96 @@ def test_the_newest_images_up_to_the_own_one_are_given(tmp_path):
     ]
     # An image that arrives late has its place in time, and later ones are not its past.
     assert means(see(memory, 50, minutes=1)) == [0, 1, 50]
-    assert memory.bank.rows[:, 0].tolist() == [0, 1, 50, 2, 3, 4, 5]
+    assert means(see(memory, 6)) == [3, 4, 5, 6]
 
 
 def test_several_objects_of_an_image(tmp_path):
-    memory = make(tmp_path / 'm.npz', count=3)
+    memory = make(tmp_path / 'm.record', count=3)
     assert means(see(memory, 3)) == [3, 6]
 
 
 def test_a_memory_goes_on_from_its_file_and_knows_its_images(tmp_path):
-    path = tmp_path / 'm.npz'
+    path = tmp_path / 'm.record'
     memory = make(path)
     expected = [means(see(memory, number)) for number in range(3)]
-    memory.save()
+    memory.close()
     embedder = Embedder()
     again = make(path, embedder)
     assert [means(see(again, number)) for number in range(3)] == expected
     assert embedder.calls == 0
     assert means(see(again, 3)) == [0, 1, 2, 3]
-    # The same name at another time is another image.
-    assert means(see(again, 9, name='0.jpg')) == [1, 2, 3, 9]
-    assert embedder.calls == 2
+    # The same picture at another time is another image, and so is another one at that time.
+    assert means(see(again, 0, minutes=9)) == [1, 2, 3, 0]
+    assert means(see(again, 8, minutes=9)) == [2, 3, 0, 8]
+    assert embedder.calls == 3
 
 
-def test_the_file_has_a_bound(tmp_path, monkeypatch):
-    monkeypatch.setattr(memories, '_MOST_NUMBERS', 2 * LENGTH)
-    memory = make(tmp_path / 'm.npz')
-    for number in range(5):
+def test_images_without_objects_take_no_place(tmp_path):
+    memory = make(tmp_path / 'm.record')
+    see(memory, 1)
+    memory._embedder = Embedder(num_detections=np.float32(0))
+    for number in range(2, 12):
+        assert means(see(memory, number)) == [1]
+    empty = make(tmp_path / 'n.record', Embedder(num_detections=np.float32(0)))
+    assert means(see(empty, 1)) == []
+
+
+def test_the_best_scores_are_remembered(tmp_path):
+    scores = np.array([0.3, 0.8])
+    assert means(see(make(tmp_path / 'm.record', Embedder(detection_scores=scores)), 4)) == [8]
+
+
+def test_a_killed_process_leaves_whole_images(tmp_path):
+    path = tmp_path / 'm.record'
+    memory = make(path)
+    for number in range(3):
         see(memory, number)
-    memory.save()
-    assert make(tmp_path / 'm.npz').bank.names == ['3.jpg', '4.jpg']
+    memory.close()
+    path.write_bytes(path.read_bytes()[:-7])
+    memory = make(path)
+    assert means(see(memory, 5)) == [0, 1, 5]
+    memory.close()
+    assert means(see(make(path), 6)) == [0, 1, 5, 6]
 
 
-def test_what_does_not_fit_is_named(tmp_path, monkeypatch):
-    path = tmp_path / 'm.npz'
+def test_old_images_are_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setattr(memories, '_MAX_NUMBERS', 2 * LENGTH)
+    memory = make(tmp_path / 'm.record')
+    for number in range(5):
+        assert len(means(see(memory, number))) <= 2
+    memory.close()
+    assert means(see(make(tmp_path / 'm.record'), 5)) == [4, 5]
+
+
+def test_embeddings_without_a_time(tmp_path):
+    context = see(make(tmp_path / 'm.record', length=LENGTH - 5), 7)
+    np.testing.assert_allclose(context['context_features'][0], [7, 7, 0.7, 0.4, 0.6, 0.4], 1e-6)
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    path = tmp_path / 'm.record'
     with pytest.raises(UserError, match=r'embeddings of 11 numbers .* Expected 12'):
-        see(make(path, length=12), 1)
+        see(make(tmp_path / 'other', length=12), 1)
     with pytest.raises(UserError, match='output_final_box_features'):
-        see(make(path, Embedder(detection_features=None)), 1)
+        see(make(tmp_path / 'none', Embedder(detection_features=None)), 1)
     memory = make(path)
     see(memory, 1)
-    memory.save()
-    with pytest.raises(UserError, match=r'm\.npz: expected a memory of embeddings of 12 numbers'):
+    with pytest.raises(UserError, match=r'm\.record: another process uses this memory'):
+        make(path)
+    memory.close()
+    with pytest.raises(UserError, match=r'm\.record: expected embeddings of 12 numbers'):
         make(path, length=12)
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(UserError, match='expected a memory that `tfod predict --memory` wrote'):
+    with pytest.raises(UserError, match='another model'):
+        make(path, Embedder('other weights'))
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:20] + b'x' + whole[21:])
+    with pytest.raises(UserError, match=r'is damaged.* Expected a memory'):
         make(path)
-    np.savez(path, format=1, rows=np.zeros((2, LENGTH)), times=[2, 1], names=['a', 'b'])
-    with pytest.raises(UserError, match='is damaged'):
+    path.write_bytes(b'no record at all')
+    with pytest.raises(UserError, match='is no TFRecord file'):
         make(path)
-    monkeypatch.setattr(memories, '_MOST_BYTES', 100)
-    with pytest.raises(UserError, match='too large'):
+    examples.write_records(path, [examples.example([[0, 0, 1, 1]], [1])])
+    with pytest.raises(UserError, match='Received records of something else'):
         make(path)
 
 
@@ -142,7 +200,7 @@ def test_times_of_photos(tmp_path):
     found = memories.in_order_of_time(
         [str(tmp_path / name) for name in ('c.jpg', 'b.jpg', 'a.jpg')]
     )
-    assert [(os.path.basename(path), time) for path, time in found] == [
+    assert [(os.path.basename(path), time) for path, time in found.items()] == [
         ('a.jpg', datetime.datetime(2026, 3, 3)),
         ('b.jpg', NOON),
         ('c.jpg', datetime.datetime(2026, 3, 5)),
@@ -186,7 +244,7 @@ def test_the_command_looks_at_photos_in_order_of_time(remembering, tmp_path):
         Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(tmp_path / f'{name}.png')
         seconds = (NOON + datetime.timedelta(hours=hour)).replace(tzinfo=datetime.UTC).timestamp()
         os.utime(tmp_path / f'{name}.png', (seconds, seconds))
-    output, bank = tmp_path / 'out', tmp_path / 'm.npz'
+    output, bank = tmp_path / 'out', tmp_path / 'm.record'
     arguments = ['--model', remembering, '--input', f'{tmp_path}/*.png', '--output', str(output)]
     arguments += ['--output_format', 'coco', '--batch_size', '4']
     memory = ['--memory', str(bank), '--embedding_model', remembering]
@@ -202,13 +260,13 @@ def test_the_command_looks_at_photos_in_order_of_time(remembering, tmp_path):
     assert scores(*memory) == expected
     # Known photos are not remembered again, and the past of a photo is the same.
     assert scores(*memory) == expected
-    with np.load(bank) as archive:
-        assert archive['names'].tolist() == ['b.png', 'a.png', 'c.png']
+    names = [records.parse(each).text('image/source_id') for each in tf_records(str(bank))]
+    assert names == ['b.png', 'a.png', 'c.png']
     assert set(scores().values()) == {0.0}
 
 
 def test_mistakes_in_the_command_are_named(remembering, tmp_path):
-    image, bank = tmp_path / 'a.png', ['--memory', str(tmp_path / 'm.npz')]
+    image, bank = tmp_path / 'a.png', ['--memory', str(tmp_path / 'm.record')]
     Image.fromarray(BLACK).save(image)
     arguments = ['--model', remembering, '--input', str(image), '--output', str(tmp_path / 'out')]
     for more, message in (

@@ -175,7 +175,7 @@ def randomize(layers, seed=1):
         (1, 0, True, False),
     ],
 )
-@pytest.mark.parametrize('in_graph', [False, True])
+@pytest.mark.parametrize('in_graph', [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_equals_an_oracle(num_heads, num_layers, use_self_attention, self_in_sequence, in_graph):
     options = {
         'num_heads': num_heads,

@@ -15,9 +15,6 @@ from object_detection.dataset_tools.context_rcnn.options import DetectionOptions
 from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example
 
-# Scores of the boxes, one of each; the reference's key.
-SCORE = 'image/object/class/score'
-
 # What the report counts.
 COUNTS = ('already_with_boxes', 'several_classes', 'without_class', 'with_new_boxes', 'new_boxes')
 
@@ -160,5 +157,5 @@ def _boxes_features(
         **sides,
         keys.CLASS_LABEL: tf_examples.int64_feature([label] * len(boxes)),
         keys.CLASS_TEXT: tf_examples.bytes_feature([text] * len(boxes)),
-        SCORE: tf_examples.float_feature(scores),
+        keys.CLASS_SCORE: tf_examples.float_feature(scores),
     }

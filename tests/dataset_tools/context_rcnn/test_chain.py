@@ -188,7 +188,7 @@ def test_boxes_of_detections(converted, detected):
         assert each.count(keys.YMIN) == len(each.integers(keys.CLASS_LABEL)) == count
         assert set(each.integers(keys.CLASS_LABEL)) <= {3}
         # All else is as it was.
-        changed = {*keys.BOX_SIDES, keys.CLASS_LABEL, keys.CLASS_TEXT, detections.SCORE}
+        changed = {*keys.BOX_SIDES, keys.CLASS_LABEL, keys.CLASS_TEXT, keys.CLASS_SCORE}
         old = before[number].raw()
         assert {k: v for k, v in each.raw().items() if k not in changed} == {
             k: v for k, v in old.items() if k not in changed

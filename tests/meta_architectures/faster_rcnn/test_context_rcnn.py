@@ -11,6 +11,7 @@ from google.protobuf import text_format
 from object_detection.builders import model_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
+from object_detection.export import input_types, saved_model
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.protos import faster_rcnn_pb2
 from object_detection.weights import restore
@@ -262,6 +263,30 @@ def test_given_boxes_are_classified_with_the_context(detector, images):
     wanted = detector.box_stage.scores(logits, 2, 2)
     np.testing.assert_allclose(
         found[DetectionFields.MULTICLASS_SCORES], wanted, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_an_export_for_given_boxes_takes_the_context(detector, images):
+    boxes = tf.constant([[[0.1, 0.1, 0.5, 0.6], [0.3, 0.2, 0.9, 0.9]]] * 2)
+    # Near the means that are subtracted, as large logits would hide all else.
+    pixels = tf.cast(tf.round(tf.tanh(images) * 2 + [124.0, 117.0, 104.0]), tf.uint8)
+    served = saved_model.ServedDetector(detector, input_types.IMAGE_AND_BOXES_TENSOR, 'float32')
+    serve = served.serve.get_concrete_function()
+    specs = detector.side_inputs()
+    full = {
+        name: tf.fill([2, *spec.shape[1:]], tf.cast(2, spec.dtype)) for name, spec in specs.items()
+    }
+    empty = {name: tf.zeros_like(value) for name, value in full.items()}
+    found = [
+        serve(input_tensor=pixels, boxes=boxes, **given)['detection_multiclass_scores']
+        for given in (full, empty)
+    ]
+    assert np.abs(found[0] - found[1]).max() > 1e-4
+    resized, true_shapes = detector.preprocess(tf.cast(pixels, tf.float32))
+    predictions = detector.predict(resized, true_shapes, training=False, **full)
+    wanted = detector.predict_masks_from_boxes(predictions, true_shapes, boxes)
+    np.testing.assert_allclose(
+        found[0], wanted[DetectionFields.MULTICLASS_SCORES], rtol=1e-3, atol=1e-5
     )
 
 
