@@ -586,7 +586,9 @@ def test_interrupt_ends_quietly(tmp_path, workers):
         job.wait()
         job.stderr.close()
     assert job.returncode == 130
-    assert errors.strip() == 'Aborted!'
+    # On a slow machine, a line of progress comes first.
+    lines = [line for line in errors.splitlines() if line and 'converting: ' not in line]
+    assert lines == ['Aborted!']
     assert not list(tmp_path.glob('out/a-*-of-00002'))
 
 
