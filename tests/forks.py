@@ -18,8 +18,8 @@ _IMPORTED = (
     'tests.training.resumed_training',
     'tests.frozen_objects',
 )
-# Seconds, on a busy machine; alone none takes more than a minute.
-_TIME_LIMIT = 300
+# Seconds, on a busy machine; alone, most take less than a minute.
+TIME_LIMIT = 300
 
 
 def context() -> ForkServerContext:
@@ -29,12 +29,12 @@ def context() -> ForkServerContext:
     return server
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
+def call(function: Callable[..., Any], *arguments: Any, time_limit: float = TIME_LIMIT) -> Any:
     """Calls a function in a process of its own, and returns or raises what it does."""
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context()) as pool:
         called = pool.submit(function, *arguments)
         try:
-            return called.result(_TIME_LIMIT)
+            return called.result(time_limit)
         except TimeoutError:
             # It would be waited for.
             for process in multiprocessing.active_children():

@@ -249,7 +249,8 @@ def run(config: str, settings: tuple[str, ...], folder: pathlib.Path) -> dict[st
 
 def run_apart(*arguments: Any) -> dict[str, Any]:
     """`run` in a process of its own, with which the memory of a model goes."""
-    return forks.call(run, *arguments)
+    # The largest take two minutes alone.
+    return forks.call(run, *arguments, time_limit=900)
 
 
 def check(result: dict[str, Any], pipeline: TrainEvalPipelineConfig) -> None:
