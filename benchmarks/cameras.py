@@ -1,4 +1,4 @@
-"""Generated photos of camera traps, in which one photo alone does not tell an animal's species.
+"""Generated photos of camera traps, whose species cannot always be known from one photo alone.
 
 Each camera watches one place, where animals of one species come by. By day a photo shows the colour
 of the coat, in which alone the species differ. By night the photos are grey, and a coat is as
@@ -126,7 +126,7 @@ def _photo(
     for corner in rng.permutation(4)[: rng.integers(1, 3)]:
         color = np.array(SPECIES[camera.species]) * rng.uniform(0.75, 1.15)
         if is_night:
-            # As bright as chance has it, whatever the coat is by day.
+            # The brightness is random and does not depend on the species.
             color = np.full(3, rng.uniform(150, 250))
         center = np.array([corner % 2, corner // 2]) * SIZE / 2 + rng.uniform(22, 42, 2)
         length = rng.uniform(10, 19)

@@ -2,11 +2,12 @@
 
     python benchmarks/context_cameras.py --output DIR
 
-By night nothing in a photo tells the species of an animal (`cameras.py`); photos of the same camera
-by day do. All steps are commands that a user would type: records, a detector without a memory, its
-embeddings, the context of each photo, a detector with the memory that starts from the other, and,
-for as many steps from the same start, one without. Prints the average precision of both on cameras
-of which no photo was trained on. Exits with 1 if the memory gains less than it should.
+By night the species of an animal cannot be seen in a photo (`cameras.py`); it follows from photos
+of the same camera by day. All steps are commands that a user would type: records, a detector
+without a memory, its embeddings, the context of each photo, a detector with the memory that
+starts from the other, and, for as many steps from the same start, one without. Prints the average
+precision of both on cameras of which no photo was trained on. Exits with 1 if the memory gains
+less than it should.
 """
 
 import pathlib
