@@ -1,5 +1,6 @@
 """Reads label maps, which assign the ids of classes in files."""
 
+import collections
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -34,11 +35,12 @@ class LabelMap(NamedTuple):
 
     Attributes:
       categories: {'id': int, 'name': str} for each class, in the file's order, with the displayed
-        name (`display_name` if there is one); with 'keypoints', name -> position, 'skeleton', pairs
-        of positions, 'frequency' ('r', 'c' or 'f', as in LVIS) and 'instance_count' where the item
-        has them. The background item is left out.
+        name: `display_name` if there is one, with `name` in brackets if items share it; with
+        'keypoints', name -> position, 'skeleton', pairs of positions, 'frequency' ('r', 'c' or 'f',
+        as in LVIS) and 'instance_count' where the item has them. The background item is left out.
       name_to_id: `name` -> id; `display_name` -> id for items without a name.
-      text_to_id: `name` and `display_name` -> id: the valid texts of image/object/class/text.
+      text_to_id: `name` and `display_name` -> id: the valid texts of image/object/class/text. The
+        `name` of an item means that item; a `display_name` of several items means none of them.
       ancestors, descendants: id -> ids of the classes above and below it, for the classes that have
         some; also those that only the items of these classes list.
     """
@@ -95,24 +97,26 @@ def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> Lab
     """
     if not proto.item:
         raise UserError(f'Label map {path}: expected at least one `item`. Received: none.')
-    name_to_id, text_to_id, categories = {}, {}, []
+    name_to_id, id_to_name = {}, {}
     for item in proto.item:
         _check_item(item, path)
         name = item.name or item.display_name
-        if name in name_to_id or item.id in name_to_id.values():
+        if name_to_id.setdefault(name, item.id) != item.id or item.id in id_to_name:
             raise UserError(
-                f'Label map {path}: names and ids must be distinct. '
-                f'Received: {name!r} = {item.id} beside {name_to_id}.'
+                f'Label map {path}: names and ids must be distinct. Received: {name!r} = {item.id} '
+                f'beside {id_to_name.get(item.id, name)!r} = {name_to_id[name]}.'
             )
-        name_to_id[name] = item.id
-        for text in filter(None, (item.name, item.display_name)):
-            if text_to_id.setdefault(text, item.id) != item.id:
-                raise UserError(
-                    f'Label map {path}: no two items may share a name or display_name. '
-                    f'Received: {text!r} for the ids {text_to_id[text]} and {item.id}.'
-                )
-        if item.id > 0:
-            categories.append(_category(item))
+        id_to_name[item.id] = name
+    shown = collections.Counter(item.display_name or item.name for item in proto.item)
+    text_to_id = dict(name_to_id)
+    for item in proto.item:
+        if shown[item.display_name] == 1:
+            text_to_id.setdefault(item.display_name, item.id)
+    categories = [_category(item) for item in proto.item if item.id > 0]
+    for category in categories:
+        name = id_to_name[category['id']]
+        if shown[category['name']] > 1 and category['name'] != name:
+            category['name'] += f' ({name})'
     return LabelMap(
         categories,
         name_to_id,
