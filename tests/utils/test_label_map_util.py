@@ -12,9 +12,13 @@ DATA = importlib.resources.files('object_detection') / 'data'
 COUNTS = {
     'ava_label_map_v2.1': (60, 80),
     'face_label_map': (1, 1),
+    'face_person_with_keypoints_label_map': (2, 2),
+    'fgvc_2854_classes_label_map': (2854, 2854),
     'kitti_label_map': (2, 2),
     'mscoco_complete_label_map': (90, 90),
     'mscoco_label_map': (80, 90),
+    'oid_bbox_trainable_label_map': (545, 545),
+    'oid_object_detection_challenge_500_label_map': (500, 500),
     'oid_v4_label_map': (601, 601),
     'pascal_label_map': (20, 20),
     'pet_label_map': (37, 37),
@@ -114,11 +118,39 @@ def test_the_classes_of_open_images_are_in_the_order_of_their_list():
     items = list(label_map_util.load_labelmap(path).item)
     assert [item.id for item in items] == list(range(1, 602))
     names = [item.name for item in items]
+    assert names.index('/m/09f_2') == names.index('/m/09f20') + 1
+    names.remove('/m/09f_2')
     assert names == sorted(names, key=lambda name: name.replace('_', ''))
     displayed = label_map_util.get_label_map_dict(path, use_display_name=True)
     assert len(displayed) == 601
     ids = {'Tortoise': 1, 'Person': 69, 'Man': 308, 'Clothing': 433, 'Car': 571, 'Helmet': 601}
     assert {name: displayed[name] for name in ids} == ids
+
+
+def test_the_class_lists_of_open_images_mean_the_same_classes():
+    """The first ids are those of the published models' class lists."""
+
+    def read(name):
+        items = label_map_util.load_labelmap(str(DATA / f'oid_{name}_label_map.pbtxt')).item
+        assert [item.id for item in items] == list(range(1, len(items) + 1))
+        return {item.name: item.display_name for item in items}
+
+    v4, challenge, trainable = map(read, ('v4', 'object_detection_challenge_500', 'bbox_trainable'))
+    assert list(challenge.values())[:4] == ['Infant bed', 'Rose', 'Flag', 'Flashlight']
+    assert list(trainable.values())[:4] == ['Person', 'Clothing', 'Man', 'Face']
+    assert challenge.items() <= v4.items()
+    assert trainable.keys() <= v4.keys()
+    renamed = {name: v4[name] for name in trainable if trainable[name] != v4[name]}
+    assert len(renamed) == 18
+    assert (trainable['/m/0dzct'], renamed['/m/0dzct']) == ('Face', 'Human face')
+
+
+def test_a_display_name_of_two_items_is_that_of_the_last_one():
+    path = str(DATA / 'oid_bbox_trainable_label_map.pbtxt')
+    index = label_map_util.create_category_index_from_labelmap(path)
+    mice = [number for number, category in index.items() if category['name'] == 'Mouse']
+    assert len(mice) == 2
+    assert label_map_util.get_label_map_dict(path, use_display_name=True)['Mouse'] == max(mice)
 
 
 def test_classes_that_coco_and_open_images_share_have_the_same_names():
