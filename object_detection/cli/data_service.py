@@ -1,7 +1,5 @@
 """`tfod data_service`: prepares training data for other processes."""
 
-import sys
-
 import click
 
 from object_detection.training import jobs
@@ -31,4 +29,4 @@ def command(port: int, dispatcher: str | None, host: str | None) -> None:
 
     servers = data_service.serve(port, dispatcher=dispatcher, host=host)
     click.echo(f'serving; train with --data_service {servers.address}')
-    sys.exit(servers.wait())
+    servers.wait()

@@ -1,6 +1,7 @@
 """`tfod data_service`."""
 
 import socket
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +14,7 @@ class _Servers:
     address = 'grpc://here:5050'
 
     def wait(self):
-        return 143
+        sys.exit(143)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -101,14 +103,18 @@ class Servers:
         self._servers = (worker, dispatcher)
         self.address = address
 
-    def wait(self) -> int:
-        """Waits for SIGTERM or SIGINT; returns the exit status of the program."""
+    def wait(self) -> NoReturn:
+        """Waits for SIGTERM or SIGINT, and ends the process with 128 + its number.
+
+        The servers are not stopped: a worker that prepares batches may wait for itself for ever.
+        """
         received: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: received.append(number))
         while not received:
             time.sleep(_SIGNAL_POLL_SECONDS)
-        return 128 + received[0]
+        sys.stdout.flush()
+        os._exit(128 + received[0])
 
 
 def _free_port() -> int:

@@ -1,6 +1,8 @@
 """Training data that a tf.data service makes, on loopback."""
 
+import multiprocessing.connection
 import re
+import signal
 import socket
 
 import pytest
@@ -13,6 +15,7 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data.pipeline import data_service
 from object_detection.protos import input_reader_pb2, train_pb2
 from object_detection.validation import input_readers as input_reader_rules
+from tests import forks
 from tests.builders.test_dataset_builder import KEEP, config, ids
 
 BUCKETS = (
@@ -22,11 +25,25 @@ BUCKETS = (
 
 @pytest.fixture(scope='module')
 def service():
-    """Two processes' work in this one: a dispatcher and two workers."""
+    """The address of a dispatcher and two workers, in a process that SIGTERM ends."""
+    here, there = multiprocessing.Pipe()
+    process = forks.context().Process(target=_serve, args=(there,))
+    process.start()
+    try:
+        assert here.poll(forks.TIME_LIMIT)
+        yield here.recv()
+        process.terminate()
+        process.join(forks.TIME_LIMIT)
+        assert process.exitcode == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+
+
+def _serve(connection: multiprocessing.connection.Connection) -> None:
     first = data_service.serve(0, host='localhost')
     second = data_service.serve(0, dispatcher=first.address, host='localhost')
-    yield first.address
-    del first, second
+    connection.send(first.address)
+    second.wait()
 
 
 def _read(path, service, seed, more='', **options):
@@ -91,6 +108,7 @@ def test_noise_differs_from_epoch_to_epoch(records, service):
     assert any(len(images) == 2 for images in seen.values())  # flipped or not
 
 
+@pytest.mark.slow
 def test_a_service_that_does_not_answer_is_reported(records, monkeypatch):
     monkeypatch.setattr(data_service_reader, '_SECONDS_TO_ANSWER', 0.0)
     said = r'^--dispatcher: expected HOST:PORT .*Received: localhost:1 '
