@@ -57,6 +57,7 @@ def run(
         record_job.all_records,
         maker,
         COUNTS,
+        drops='images that cannot be decoded are left out',
     )
     return record_job.run(
         job,

@@ -139,15 +139,18 @@ def test_records_of_camera_traps(converted):
 @pytest.fixture(scope='module')
 def detected(converted, model) -> tuple[pathlib.Path, dict]:
     prefix = converted.parent / 'boxes'
-    options = DetectionOptions(
-        detection_input_tfrecord=f'{converted}-?????-of-00003',
+    return prefix, detections.run(_detection_options(converted, prefix, model, num_shards=2))
+
+
+def _detection_options(source, prefix, model, **others) -> DetectionOptions:
+    return DetectionOptions(
+        detection_input_tfrecord=f'{source}-?????-of-00003',
         detection_output_tfrecord=str(prefix),
         detection_model_dir=str(model),
         confidence_threshold=THRESHOLD,
-        num_shards=2,
         batch_size=3,
+        **others,
     )
-    return prefix, detections.run(options)
 
 
 @pytest.fixture(scope='module')
@@ -239,6 +242,7 @@ def test_embeddings_in_batches_are_those_of_their_images(embedded, alone):
         np.testing.assert_allclose(rows[:, depth + 4 :], [date] * 3, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_features_of_proposals_of_one_image_at_a_time(detected, alone, model, tmp_path):
     options = _embedding_options(
         detected[0], tmp_path / 'a', model, embedding_type='rpn_box_features', batch_size=1
@@ -344,6 +348,7 @@ def test_context_of_sequences_in_the_form_of_snapshot_serengeti(embedded, tmp_pa
             assert (decoded['groundtruth_classes'].numpy() > 0).all()
 
 
+@pytest.mark.slow
 def test_sequences_are_inputs_too(model, tmp_path, shared):
     """Each frame of the reference's record of ten passes through the jobs as an image."""
     path = shared / 'data/tf_od_api_samples/test_data/snapshot_serengeti_sequence_examples.record'
@@ -413,3 +418,15 @@ def test_output_may_replace_the_input(embedded, tmp_path):
     assert len(found) == NUM_IMAGES - 1
     assert all(keys.CONTEXT_FEATURES in each for each in found)
     assert Image.open(io.BytesIO(found[0].texts(keys.ENCODED)[0])).size == (80, 48)
+
+
+def test_an_output_without_the_images_that_cannot_be_decoded_may_not_replace_the_input(
+    converted, detected, model
+):
+    before = examples.contents(converted.parent)
+    match = '_input_tfrecord: expected other files .* cannot be decoded'
+    with pytest.raises(UserError, match=match):
+        detections.run(_detection_options(converted, converted, model))
+    with pytest.raises(UserError, match=match):
+        embeddings.run(_embedding_options(detected[0], detected[0], model))
+    assert examples.contents(converted.parent) == before
