@@ -1,7 +1,6 @@
 """The fixture that opens pages notices what is wrong with one."""
 
-import pytest
-
+from tests import slow_cases
 from tests.browser import broken_images
 
 _DOT = (
@@ -10,7 +9,8 @@ _DOT = (
 )
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('body', 'problem'),
     [
         ('<script>console.error("printed")</script>', 'printed'),

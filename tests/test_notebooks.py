@@ -79,6 +79,7 @@ def train_step_function(model, optimizer, vars_to_fine_tune, batch_size):
     return train_step_fn
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_with_a_few_images(trained):
     folder, _ = trained
     configs = config_util.get_configs_from_pipeline_file(str(folder / 'pipeline.config'))

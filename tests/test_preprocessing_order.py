@@ -11,7 +11,7 @@ from object_detection.export.inference import SavedDetector
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
 from object_detection.training import setup
 from object_detection.training.evaluation import inference
-from tests import toy_family
+from tests import slow_cases, toy_family
 from tests.test_families import pipeline, toy  # noqa: F401, the fixtures
 
 SIZE, PAD_VALUES = 16, (10.0, 20.0, 30.0)
@@ -64,8 +64,8 @@ def test_preprocess(detector):
     np.testing.assert_allclose(images[0, 8:], np.tile(padding_of(detector), (8, 16, 1)), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    'input_type', [input_types.IMAGE_TENSOR, input_types.ENCODED_IMAGE_STRING_TENSOR]
+@slow_cases.parametrize(
+    1, 'input_type', [input_types.IMAGE_TENSOR, input_types.ENCODED_IMAGE_STRING_TENSOR]
 )
 def test_export(detector, input_type, tmp_path):
     served = saved_model.ServedDetector(detector, input_type, 'float32')

@@ -14,7 +14,7 @@ from object_detection.resizers.fixed_sizes import IdentityResizer
 from object_detection.training import setup
 from object_detection.training.evaluation import inference
 from object_detection.training.monitoring import model_summary
-from tests import toy_family
+from tests import slow_cases, toy_family
 from tests.test_families import pipeline, toy  # noqa: F401, the fixtures
 
 FEATURES, SIZE = 'context_features', 'valid_context_size'
@@ -72,7 +72,7 @@ def batch(pipeline):  # noqa: F811
     return next(iter(dataset_builder.build_train(pipeline, seed=1)))
 
 
-@pytest.mark.parametrize('jit_compile', [False, True])
+@slow_cases.parametrize(1, 'jit_compile', [False, True])
 def test_evaluation(detector, batch, jit_compile):
     batch = batch | CONTEXT
     spec = {name: tf.TensorSpec.from_tensor(value) for name, value in batch.items()}

@@ -44,6 +44,7 @@ def test_has_a_row_for_each_step_and_each_chain_of_the_configs(augmentation, arg
     assert len(rows['2 configs as a']) == 2
 
 
+@pytest.mark.slow
 def test_measures_rows_beside_decoding(augmentation, arguments):
     arguments.only = ['SSD crop, colour', 'order 0, by tf.image']
     results = augmentation.measure_rows(arguments, 8)

@@ -45,6 +45,7 @@ def test_converts_generated_data(load, tmp_path):
     assert not list(tmp_path.glob('out-*'))
 
 
+@pytest.mark.slow
 def test_adds_context_to_a_generated_camera(load, tmp_path):
     program = load('context_memory')
     program.generate(tmp_path, 6, num_shards=2)

@@ -18,6 +18,7 @@ def load(monkeypatch):
     return importlib.import_module
 
 
+@pytest.mark.slow
 def test_mutated_records_make_no_wrong_batch(load, tmp_path):
     counts = load('fuzz_records').run(7, 60, tmp_path, tmp_path / 'beat', augments=False)
     assert counts['mutated'] == 60

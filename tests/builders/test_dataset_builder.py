@@ -12,6 +12,7 @@ from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.data.pipeline import iterator_state
 from object_detection.protos import pipeline_pb2
+from tests import slow_cases
 from tests.data import examples
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -133,6 +134,7 @@ def test_evaluation_sees_every_image_once_in_file_order(records, resizer):
     np.testing.assert_array_equal(mask.shape[:2], first[F.ORIGINAL_IMAGE_SPATIAL_SHAPE][1])
 
 
+@pytest.mark.slow
 def test_workers_share_the_images_of_an_evaluation(records):
     pipeline = config(records, reader='read_block_length: 1')
     whole = ids(dataset_builder.build_eval(pipeline))
@@ -170,6 +172,7 @@ def test_one_of_n_examples_is_the_same_subset_in_every_epoch(records):
     assert ids(dataset_builder.build_eval(config(records, reader=reader))) == [0, 3, 6, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('pipelines', [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_input_pipelines_share_the_data(records, pipelines):
     """By files, or by records where there are fewer files than pipelines."""
@@ -262,6 +265,7 @@ def test_other_errors_name_the_field(records, tmp_path):
         dataset_builder.build_train(pipeline)
 
 
+@pytest.mark.slow
 def test_stored_logits_become_soft_labels_and_other_steps_apply(tmp_path):
     logits = np.log([[0.75, 0.25], [0.5, 0.5]]).ravel().tolist()
     record = examples.example(
@@ -349,12 +353,14 @@ def test_images_without_a_usable_object_are_left_out_of_training(
     assert ids(dataset_builder.build_eval(pipeline)) == list(range(8))
 
 
+@pytest.mark.slow
 def test_nothing_but_empty_images_ends_the_data(tmp_path):
     path = examples.write_records(tmp_path / 'a', [examples.example()] * 3)
     dataset = dataset_builder.build_train(config(path, reader='filter_empty_images: true'))
     assert list(dataset) == []
 
 
+@pytest.mark.slow
 def test_every_data_set_of_a_mixture_counts_its_own_empty_images(tmp_path, caplog):
     path = write_mixed_images(tmp_path)
     other = examples.write_records(tmp_path / 'b', [examples.example([[0, 0, 1, 1]], [1])])
@@ -428,7 +434,8 @@ def test_classes_that_the_label_map_lacks_are_named(tmp_path, caplog):
     assert [message.split()[1] for message in named] == ["'bird'", "'ant'"]
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     'reader',
     [
         '',

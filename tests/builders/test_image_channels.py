@@ -20,7 +20,7 @@ from object_detection.models.feature_extractors.feature_extractor import (
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.visualization import tensorboard
 from object_detection.weights import restore
-from tests import tiny_models
+from tests import slow_cases, tiny_models
 from tests.data import examples
 from tests.weights import tiny_checkpoints
 
@@ -62,7 +62,8 @@ def pipeline(tmp_path):
     return build
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('reader', 'expected'),
     [
         pytest.param('', [0, 10, 20], marks=pytest.mark.slow),
@@ -113,6 +114,7 @@ def first_kernel(detector):
     return named[name]
 
 
+@pytest.mark.slow
 def test_the_first_convolution_of_rgb_weights_is_adapted(pipeline, tmp_path):
     rgb = detector_builder.build(pipeline(), is_training=True)
     prefix = tiny_checkpoints.save(tmp_path / 'ckpt', rgb)

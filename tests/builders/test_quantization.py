@@ -100,6 +100,7 @@ def test_exports_round_alike(quantized, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_checkpoints_with_and_without_ranges(plain, quantized, tmp_path):
     with_ranges = checkpoints.save_model(str(tmp_path / 'a'), quantized.named_variables(), 7)
     detector = build(QUANTIZED, seed=1)

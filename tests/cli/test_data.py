@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from object_detection.cli import data
 from object_detection.config.reader import read_pipeline
 from object_detection.dataset_tools.downloads import known_files
+from tests import slow_cases
 from tests.dataset_tools import miniature_coco, records
 from tests.dataset_tools.downloads import file_server
 
@@ -80,7 +81,7 @@ data.command(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+@slow_cases.parametrize(1, 'number', [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_download_resumes(server, tmp_path, number):
     server.files['/zips/val2017.zip'] = CONTENT
     server.plan = ['slow', '']

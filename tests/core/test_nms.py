@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core import nms, nms_tiles, tracing
-from tests import goldens
+from tests import goldens, slow_cases
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def assert_selects(selection, expected):
 
 
 @pytest.mark.parametrize('native', [False, True])
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    2,
     ('iou_threshold', 'score_threshold', 'max_outputs'),
     [(0.5, 0.0, 10), (0.3, 0.4, 30), (0.7, -1.0, 60), (0.0, 0.0, 30), (1.0, 0.2, 50)],
 )
@@ -179,7 +180,8 @@ def _is_counted(boxes):
 
 
 @pytest.mark.parametrize('boxes_per_row', [1, 3])
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    2,
     ('max_outputs', 'per_class', 'counts_all'),
     [(12, 12, True), (20, 4, True), (20, 4, False), (6, 6, False), (200, 150, True)],
 )
@@ -350,7 +352,8 @@ def selecting():
     return make
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('kind', 'num_rows'),
     [
         ('any', 12),

@@ -13,7 +13,7 @@ from object_detection.core.post_processing import (
     batch_multiclass_non_max_suppression,
 )
 from object_detection.protos import post_processing_pb2
-from tests import goldens
+from tests import goldens, slow_cases
 
 # The reference's padded kernel, and its partitioned one, take a box without any positive
 # coordinate for a suppressed one. Goldens agree where such boxes are left out.
@@ -286,7 +286,7 @@ def test_the_decay_of_a_box_is_that_of_all_its_classes():
     np.testing.assert_array_equal(two.classes[0, :4], [0, 1, 0, 1])
 
 
-@pytest.mark.parametrize('agnostic', [False, True, 2])
+@slow_cases.parametrize(2, 'agnostic', [False, True, 2])
 @pytest.mark.parametrize('sigma', [0.0, 0.5])
 def test_executions_agree_with_unknown_dimensions(agnostic, sigma):
     rng = np.random.default_rng(0)

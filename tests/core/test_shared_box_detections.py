@@ -8,6 +8,7 @@ from object_detection.core.post_processing import (
     NmsParams,
     batch_multiclass_non_max_suppression,
 )
+from tests import slow_cases
 
 BATCH, COUNT, CLASSES = 3, 16, 4
 WINDOWS = np.array([[0, 0, 1, 1], [0, 0, 0.5, 1], [0.1, 0, 0.75, 0.5]], np.float32)
@@ -45,7 +46,8 @@ def assert_equal(a, b):
     )
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    2,
     ('num_agnostic', 'combined', 'sigma'),
     [
         (0, False, 0.0),

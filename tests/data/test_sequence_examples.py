@@ -13,7 +13,7 @@ from object_detection.data import label_map, sequence_examples
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.protos import pipeline_pb2
 from object_detection.validation import records
-from tests import goldens
+from tests import goldens, slow_cases
 from tests.data import examples
 
 SAMPLES = pathlib.Path(__file__).resolve().parents[3] / 'shared' / 'data' / 'tf_od_api_samples'
@@ -165,7 +165,8 @@ def test_training_takes_annotated_frames(pipeline):
     assert ids(dataset_builder.build_train(config, seed=1).take(3)) == [2, 2, 2]
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('options', 'annotated', 'message'),
     [
         ('frame_index: 1', (0,), 'annotated frame of a sequence of 3 frames. Received: 1'),

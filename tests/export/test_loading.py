@@ -146,6 +146,7 @@ def test_an_unpacked_archive_is_loaded(model_dir, tmp_path):
     assert_weights(object_detection.load(tmp_path / 'zoo' / 'checkpoint').model, 2)
 
 
+@pytest.mark.slow
 def test_images_of_any_size_give_the_detections_of_the_export(last, exported):
     served = object_detection.load(exported)
     assert served.model is None

@@ -117,6 +117,7 @@ def test_a_corrupt_record_is_skipped_and_named(truncated, tmp_path, caplog):
     assert re.search(r'eval_input_reader\[0\]: skipped record \(.*val\.record', caplog.text)
 
 
+@pytest.mark.slow
 def test_strict_data_names_a_corrupt_record_and_what_came_before_stays(truncated, tmp_path):
     truncated.eval_input_reader[0].strict_data = True
     with pytest.raises(TooManyBadRecordsError, match=r'eval_input_reader\[0\].*val\.record'):
@@ -125,6 +126,7 @@ def test_strict_data_names_a_corrupt_record_and_what_came_before_stays(truncated
     assert not (tmp_path / 'out' / 'detections.json').exists()
 
 
+@pytest.mark.slow
 def test_records_of_which_none_is_usable_are_an_error(pipeline, tmp_path):
     examples.write_records(tmp_path / 'val.record', [b'bad', b'bad too'])
     with pytest.raises(TooManyBadRecordsError, match=r'no record can be used.*\n *2 records'):

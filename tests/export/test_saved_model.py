@@ -21,8 +21,8 @@ from object_detection.export.inference import SavedDetector
 from object_detection.export.input_types import INPUT_TYPES
 from object_detection.training.checkpoints import manager
 from object_detection.weights import checkpoints
+from tests import slow_cases, tolerances
 from tests import tiny_models as tiny
-from tests import tolerances
 
 KEEP_ASPECT = """
 model {
@@ -121,7 +121,8 @@ def allowed(detector, detect, images) -> float:
 IMAGES_ALONE = [each for each in INPUT_TYPES if each != input_types.IMAGE_AND_BOXES_TENSOR]
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     'input_type',
     [
         pytest.param(each, marks=pytest.mark.slow)
@@ -191,6 +192,7 @@ def test_a_batch_without_images_gives_no_detections(input_type, loaded):
     check_that_nothing_is_found(serve(input_tensor=empty_batch(input_type)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'input_type',
     [pytest.param(input_types.IMAGE_TENSOR, marks=pytest.mark.slow), input_types.TF_EXAMPLE],
@@ -241,6 +243,7 @@ model { faster_rcnn { roi_align { output_size: 7 } mask_roi_align { output_size:
 """
 
 
+@pytest.mark.slow
 def test_an_export_with_roi_align_needs_no_xla():
     detector = tiny.tiny_detector(ROI_ALIGN, is_training=False)
     images = tiny.random_images(1)
@@ -550,6 +553,7 @@ def test_the_precision_is_the_config_s_or_the_flag_s(
     assert 'loss_scale' not in done['pipeline_text']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'dtype'),
     [

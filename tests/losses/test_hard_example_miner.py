@@ -82,6 +82,7 @@ UNKNOWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'options',
     [

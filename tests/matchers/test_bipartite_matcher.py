@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from object_detection.builders import matcher_builder
 from object_detection.matchers.bipartite_matcher import BipartiteMatcher
 from object_detection.protos import matcher_pb2
-from tests import goldens
+from tests import goldens, slow_cases
 
 MATCHER = BipartiteMatcher()
 SIMILARITY = np.array(
@@ -51,7 +51,7 @@ def one_after_the_other(similarity, valid_rows):
     return matches
 
 
-@pytest.mark.parametrize('num_rows', [0, 1, 7, 15])
+@slow_cases.parametrize(2, 'num_rows', [7, 0, 1, 15])
 @pytest.mark.parametrize('mode', ['eager', 'graph', 'xla'])
 def test_batches_agree_with_a_loop(num_rows, mode):
     random = np.random.default_rng(num_rows)

@@ -15,7 +15,7 @@ from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import TOTAL_LOSS, Execution
 from object_detection.optimizers.optimizers import Momentum
 from object_detection.training import step
-from tests import tiny_models
+from tests import slow_cases, tiny_models
 from tests.training import fakes, step_runs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ def assert_same(ours, expected):
     np.testing.assert_allclose(ours[1], expected[1], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(('parts', 'jit_compile'), [(1, True), (2, False), (4, True)])
+@slow_cases.parametrize(1, ('parts', 'jit_compile'), [(2, False), (1, True), (4, True)])
 def test_parts_are_the_whole_batch(parts, jit_compile):
     data = batches()
     execution = Execution(jit_compile=jit_compile, accumulation_steps=parts)
@@ -97,7 +97,7 @@ def test_a_batch_of_one_image_compiles():
     assert_same(run(ours, data), run(make(spec_of(data[0])), data))
 
 
-@pytest.mark.parametrize('parts', [1, 2])
+@slow_cases.parametrize(1, 'parts', [2, 1])
 def test_each_size_has_a_program_of_its_own(parts):
     data = batches(count=6, sizes=SIZES)
     spec = spec_of(data[0], any_size=True)

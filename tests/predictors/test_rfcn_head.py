@@ -6,6 +6,7 @@ import tensorflow as tf
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from object_detection.predictors.rfcn_head import RfcnHead
+from tests import slow_cases
 from tests.core.position_sensitive_crops import crop_by_loops
 
 BOXES = tf.constant(
@@ -112,7 +113,7 @@ def test_mixed_precision_keeps_boxes_and_outputs_in_float32():
     np.testing.assert_allclose(positions, [[0.3339 * 511] * 2], rtol=1e-5)
 
 
-@pytest.mark.parametrize('count', [0, 2])
+@slow_cases.parametrize(1, 'count', [2, 0])
 def test_traced_with_unknown_sizes(count):
     head = build()
 

@@ -8,6 +8,7 @@ import pytest
 from object_detection.errors import UserError
 from object_detection.protos import eval_pb2
 from object_detection.scoring.evaluation import FileOptions, evaluate
+from tests import slow_cases
 from tests.scoring import coco_cases
 
 KINDS = {'bbox': 'DetectionBoxes', 'segm': 'DetectionMasks'}
@@ -52,7 +53,7 @@ def _assert_equal_pycocotools(paths, kind, metrics):
         assert metrics[f'{prefix}_PerformanceByCategory/mAP/{name}'] == value
 
 
-@pytest.mark.parametrize('seed', [0, 1])
+@slow_cases.parametrize(1, 'seed', [0, 1])
 def test_boxes_and_masks_equal_pycocotools(tmp_path, document, seed):
     found = coco_cases.detections(document, masks=True, seed=seed)
     paths = coco_cases.write(tmp_path, document, found)
@@ -64,7 +65,7 @@ def test_boxes_and_masks_equal_pycocotools(tmp_path, document, seed):
         _assert_equal_pycocotools(paths, kind, result.metrics)
 
 
-@pytest.mark.parametrize('kind', KINDS)
+@slow_cases.parametrize(1, 'kind', KINDS)
 def test_masks_alone_equal_pycocotools(tmp_path, document, kind):
     # Sizes and boxes are then those of the masks.
     found = coco_cases.detections(document, masks=True, boxes=False)

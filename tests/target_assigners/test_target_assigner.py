@@ -22,7 +22,7 @@ from object_detection.similarities.similarities import (
 )
 from object_detection.target_assigners import target_assigner
 from object_detection.target_assigners.target_assigner import TargetAssigner, gather_matched
-from tests import goldens
+from tests import goldens, slow_cases
 
 ANCHORS = np.array([[0, 0, 4, 4], [0, 0, 4, 2], [8, 8, 9, 9], [0, 0, 4, 3]], np.float32)
 BOXES = np.array([[[0, 0, 4, 4], [8, 8, 8, 8]], [[8, 8, 9, 9], [0, 0, 0, 0]]], np.float32)
@@ -163,8 +163,8 @@ SIGNATURE = [
 
 
 @pytest.mark.parametrize('num_rows', [0, 6])
-@pytest.mark.parametrize(
-    ('mode', 'use_matmul_gather'), [('graph', True), ('xla', False), ('xla_static', True)]
+@slow_cases.parametrize(
+    1, ('mode', 'use_matmul_gather'), [('xla', False), ('graph', True), ('xla_static', True)]
 )
 def test_assignment_and_sampling_compile(num_rows, mode, use_matmul_gather):
     function = _assign_and_sample(
@@ -380,7 +380,7 @@ def test_thresholded_scores_row_by_row(monkeypatch):
     np.testing.assert_array_equal(rows.matches, whole.matches)
 
 
-@pytest.mark.parametrize('use_matmul_gather', [False, True])
+@slow_cases.parametrize(1, 'use_matmul_gather', [False, True])
 def test_row_by_row_compiles_without_a_tensor_of_all_pairs(monkeypatch, use_matmul_gather):
     monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
     monkeypatch.setattr(target_assigner, '_GATHERED_AT_ONCE', 10)

@@ -3,13 +3,13 @@
 import os
 import signal
 
-import pytest
 import tensorflow as tf
 
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history
 from object_detection.training.run_types import Intervals
 from object_detection.weights import checkpoint_files, checkpoints
+from tests import slow_cases
 from tests.training import fakes
 from tests.weights.tiny_checkpoints import files_of, names_in, state_of
 
@@ -52,7 +52,7 @@ def _check_stopped(directory, result, number, step):
     assert steps == list(range(1, step + 2))
 
 
-@pytest.mark.parametrize('number', _SIGNALS)
+@slow_cases.parametrize(1, 'number', _SIGNALS)
 def test_inside_a_save(tmp_path, monkeypatch, number):
     fakes.patch_builders(monkeypatch.setattr)
     send, make_durable = _Sender(number, at_call=2), checkpoint_files.make_durable
@@ -66,7 +66,7 @@ def test_inside_a_save(tmp_path, monkeypatch, number):
     _check_stopped(tmp_path, result, number, 4)
 
 
-@pytest.mark.parametrize('number', _SIGNALS)
+@slow_cases.parametrize(1, 'number', _SIGNALS)
 def test_inside_the_first_step(tmp_path, monkeypatch, number):
     send = _Sender(number)
 
@@ -80,7 +80,7 @@ def test_inside_the_first_step(tmp_path, monkeypatch, number):
     _check_stopped(tmp_path, result, number, 1)
 
 
-@pytest.mark.parametrize('number', _SIGNALS)
+@slow_cases.parametrize(1, 'number', _SIGNALS)
 def test_while_the_first_batch_is_waited_for(tmp_path, monkeypatch, number):
     send = _Sender(number)
     fakes.patch_builders(monkeypatch.setattr)

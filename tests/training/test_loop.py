@@ -22,7 +22,7 @@ from object_detection.training.run_types import Intervals
 from object_detection.training.step import TrainStep
 from object_detection.validation.resumption import CONFIG_FILE_NAME
 from object_detection.weights import checkpoints
-from tests import forks
+from tests import forks, slow_cases
 from tests.training import fake_training, fakes
 
 _config = fakes.pipeline_config
@@ -162,7 +162,7 @@ def test_what_changed_since_the_last_start_is_reported(tmp_path, caplog):
     assert message == 'changed since the last start: train_config.num_steps: 2 -> 4'
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+@slow_cases.parametrize(1, 'number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_ends(tmp_path, number):
     probe = Probe(at_step=4, action=lambda: os.kill(os.getpid(), number))
     result = _run(tmp_path, 100, progress=probe, intervals=Intervals(log=2))
@@ -478,7 +478,7 @@ def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
     assert f'--seed 4 has no effect: the run goes on with seed {drawn}, ' in caplog.text
 
 
-@pytest.mark.parametrize('interrupted_at', [None, 1, 2, 4])
+@slow_cases.parametrize(1, 'interrupted_at', [2, None, 1, 4])
 def test_augmentations_stop_at_their_step(tmp_path, monkeypatch, interrupted_at):
     """The input is built anew, from where it is; also for a run that begins there or after it."""
     seen = []

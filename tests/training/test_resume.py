@@ -115,6 +115,7 @@ def _assert_same_end(jobs, name, other):
         np.testing.assert_array_equal(end[key], value, err_msg=key)
 
 
+@pytest.mark.slow
 def test_killed_at_random_steps_it_ends_bitwise_the_same(jobs):
     """With augmentation, sampling noise, momentum, moving averages, images that are left out."""
     num_steps = 60

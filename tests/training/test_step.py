@@ -16,6 +16,7 @@ from object_detection.optimizers.gradients import REGULARIZATION_LOSS, TOTAL_LOS
 from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
 from object_detection.optimizers.optimizers import Averaging, Momentum
 from object_detection.training import step
+from tests import slow_cases
 from tests.training import fakes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -203,7 +204,7 @@ def test_gradients_that_are_not_finite_change_nothing_but_the_scale():
     assert np.any(variables[0].numpy() != before[0])
 
 
-@pytest.mark.parametrize('what', ['activations', 'gradients'])
+@slow_cases.parametrize(1, 'what', ['activations', 'gradients'])
 def test_a_skipped_step_changes_no_moving_statistics(what):
     data = fakes.dataset(4, 4, repeat=True)
     initial = 8.0 if what == 'activations' else 2.0**20
@@ -262,7 +263,7 @@ def test_two_replicas_do_what_one_does_with_the_whole_batch():
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('steps_per_call', [1, 3])
+@slow_cases.parametrize(1, 'steps_per_call', [1, 3])
 def test_stop_votes_are_exchanged_with_the_losses(monkeypatch, steps_per_call):
     data = fakes.dataset(4, 4, repeat=True)
     alone = _make(data)

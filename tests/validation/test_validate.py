@@ -10,6 +10,7 @@ from object_detection.config.reader import read_pipeline
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.validate import PURPOSES, validate
+from tests import slow_cases
 from tests.validation.pipelines import sound_pipeline, write_files
 
 MODEL = 'model.faster_rcnn'
@@ -495,7 +496,8 @@ RPN = f'{MODEL}.first_stage_box_predictor_conv_hyperparams'
 EXTRACTOR = f'{MODEL}.feature_extractor.conv_hyperparams'
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    6,
     ('setting', 'field', 'message'),
     [
         (f'{FC}.batch_norm.epsilon=-1', f'{FC}.batch_norm.epsilon', 'a positive number'),

@@ -65,6 +65,7 @@ def assert_close(actual, expected):
     np.testing.assert_allclose(actual, expected, atol=2e-5 * scale)
 
 
+@pytest.mark.slow
 def test_a_pyramids_backbone_gives_keras_features(keras_resnet, pyramid_detector):
     report = restore.restore(pyramid_detector, keras_resnet.paths['legacy'], 'classification')
     extractor = pyramid_detector.extractor
@@ -86,6 +87,7 @@ def test_stages_before_and_after_the_crops_give_keras_features(keras_resnet):
     assert report.missing == report.unused == report.mismatched == []
 
 
+@pytest.mark.slow
 def test_numbered_layers_are_identified_by_their_order(keras_resnet, pyramid_detector, tmp_path):
     path = tmp_path / 'older.weights.h5'
     shutil.copy(keras_resnet.paths['keras 3'], path)

@@ -20,6 +20,7 @@ from object_detection.models.normalization import BatchNormParams
 from object_detection.weights import networks, restore
 from object_detection.weights.keras_applications import KerasWeights
 from object_detection.weights.variable_names import PLAIN_NAMES
+from tests import slow_cases
 
 # Keras' own writers rely on it.
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
@@ -59,7 +60,7 @@ def model(request):
     return network
 
 
-@pytest.mark.parametrize('layout', ['legacy', 'named', 'numbered'])
+@slow_cases.parametrize(1, 'layout', ['legacy', 'named', 'numbered'])
 def test_all_weights_but_the_top(tmp_path, model, layout):
     path = str(tmp_path / 'network.weights.h5')
     if layout == 'legacy':
@@ -120,6 +121,7 @@ class _Extractor:
         self.parts, self.normalize = self.extractor.parts, self.extractor.normalize
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('type_name', 'application', 'alpha', 'outputs'),
     [

@@ -4,6 +4,7 @@ import pytest
 
 from object_detection.errors import CheckpointError
 from object_detection.weights import checkpoints, restore
+from tests import slow_cases
 from tests import tiny_models as tiny
 
 DETECTORS = {
@@ -29,14 +30,14 @@ def saved(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize(('there', 'here'), [('crops', 'vector'), ('vector', 'crops')])
+@slow_cases.parametrize(1, ('there', 'here'), [('crops', 'vector'), ('vector', 'crops')])
 def test_resuming_names_the_field(saved, there, here):
     detector = tiny.tiny_detector(DETECTORS[here])
     with pytest.raises(CheckpointError, match=ADVICE[there]):
         restore.restore_exactly(detector, saved[there], averages=False)
 
 
-@pytest.mark.parametrize('classes', ['', OTHER_CLASSES])
+@slow_cases.parametrize(1, 'classes', ['', OTHER_CLASSES])
 def test_fine_tuning_names_the_field(saved, classes):
     detector = tiny.tiny_detector(DETECTORS['vector'], classes)
     with pytest.raises(CheckpointError, match=ADVICE['crops']):
@@ -50,7 +51,7 @@ def test_other_differences_get_no_such_advice(saved):
         restore.restore_exactly(detector, saved['crops'], averages=False)
 
 
-@pytest.mark.parametrize('name', DETECTORS)
+@slow_cases.parametrize(1, 'name', DETECTORS)
 def test_the_same_features_load(saved, name):
     detector = tiny.tiny_detector(DETECTORS[name], seed=1)
     checkpoints.restore_model(saved[name], detector.named_variables(), averages=False)

@@ -131,6 +131,7 @@ def test_pyramids_of_other_levels(levels, num_coarse):
     assert reference.match(expected, expected.values(), FASTER_RCNN_NAMES) == expected
 
 
+@pytest.mark.slow
 def test_masks_over_a_pyramid_have_the_keys_of_the_reference(shared):
     """They are predicted from the vector of 1024 numbers that classifies a box."""
     zoo = json.loads((shared / f'goldens/zoo_keys/{QUICK}.json').read_text())

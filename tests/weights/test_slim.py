@@ -12,6 +12,7 @@ from object_detection.models.backbones import resnet_v1
 from object_detection.protos import model_pb2, train_pb2
 from object_detection.training import fine_tune
 from object_detection.weights import restore, slim
+from tests import slow_cases
 from tests.weights import third_party_files
 
 FIRST, SECOND = 'FirstStageBoxPredictor', 'SecondStageBoxPredictor'
@@ -122,7 +123,7 @@ def zero(detector):
         variable.assign(tf.zeros_like(variable))
 
 
-@pytest.mark.parametrize('kind', ['mask', 'rfcn'])
+@slow_cases.parametrize(1, 'kind', ['mask', 'rfcn'])
 def test_a_whole_detector(tmp_path, kind, detector, checkpoint):
     path, values = checkpoint
     if kind == 'rfcn':
@@ -176,7 +177,8 @@ def test_a_detector_without_a_mask_head_takes_the_rest(checkpoint):
     assert report.unused == sorted(HEADS[name] for name in HEADS if name.startswith('mask'))
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('override', 'message'),
     [
         ("faster_rcnn { feature_extractor { type: 'faster_rcnn_resnet101' } }", 'ResNet-101'),

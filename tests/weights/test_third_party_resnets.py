@@ -17,6 +17,7 @@ from object_detection.models.normalization import BatchNormParams
 from object_detection.weights import restore, third_party_names
 from object_detection.weights.arrays import NpzArrays
 from object_detection.weights.sources import open_source
+from tests import slow_cases
 from tests.training.fake_detectors import ExtractorDetector
 from tests.weights import third_party_files
 
@@ -53,7 +54,7 @@ def write(folder, system, weights, **others):
     return third_party_files.write_checkpoint(folder / 'model.ckpt-112603', arrays)
 
 
-@pytest.mark.parametrize('system', SYSTEMS)
+@slow_cases.parametrize(2, 'system', SYSTEMS)
 def test_each_variable_gets_its_value(tmp_path, detector, weights, system):
     top = {'top/weights': np.ones([2, 3], np.float32)}
     report = restore.restore(detector, write(tmp_path, system, weights, **top), 'classification')
@@ -184,7 +185,7 @@ def v1_5_features(image, weights, padding):
     return x
 
 
-@pytest.mark.parametrize('system', VARIANTS)
+@slow_cases.parametrize(1, 'system', VARIANTS)
 def test_the_same_network_gives_the_same_features_without_a_word(tmp_path, weights, system, caplog):
     preprocess = Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1 / 255)
     options = VARIANTS[system]

@@ -10,6 +10,7 @@ from object_detection.models.feature_extractors.two_stage import TwoStageFeature
 from object_detection.models.necks.resizing import Doubling
 from object_detection.models.normalization import FrozenBatchNorm, GroupNorm
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
+from tests import slow_cases
 
 
 def build(text: str, is_training: bool = True) -> TwoStageFeatureExtractor:
@@ -25,6 +26,7 @@ def check(text: str) -> None:
 PYRAMID = 'type: "faster_rcnn_resnet18_fpn_keras" conv_hyperparams {} '
 
 
+@pytest.mark.slow
 def test_levels():
     assert build(PYRAMID).strides == [4, 8, 16, 32, 64]
     assert build(PYRAMID + 'fpn {}').strides == [8, 16, 32, 64, 128]
@@ -44,7 +46,8 @@ def test_fields():
     assert extractor.box_classifier_features(tf.zeros([1, 1, 1, 2])).shape == (1, 1, 1, 6)
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('trainable', 'is_training', 'frozen'),
     [('true', True, False), ('true', False, True), ('false', True, True)],
 )
@@ -63,7 +66,8 @@ def narrow(monkeypatch):
 RESNET_50 = 'type: "faster_rcnn_resnet50_fpn_keras" conv_hyperparams {} '
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('text', 'expected'),
     [
         ('', Options()),
@@ -92,6 +96,7 @@ def trained(text: str, is_training: bool = True) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('narrow')
 def test_frozen_stages():
     for kind in (RESNET_50, 'type: "faster_rcnn_resnet50_keras" '):
@@ -101,6 +106,7 @@ def test_frozen_stages():
         assert trained(kind + 'frozen_stages: 2') == whole - frozen
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('narrow')
 def test_freeze_affine():
     norms = 'conv_hyperparams { batch_norm { scale: true } }'
@@ -113,7 +119,8 @@ def test_freeze_affine():
         assert affine == {name for name in whole if not name.endswith('_bn')}
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    2,
     ('text', 'expected'),
     [
         ('', [10.0, 20.0, 30.0]),
@@ -130,6 +137,7 @@ def test_preprocess_by_hand(text, expected):
     np.testing.assert_allclose(extractor.normalize(images), [[[expected]]], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('narrow')
 def test_variants_of_the_pyramid():
     def layers(text: str):

@@ -128,6 +128,7 @@ def test_evaluation_equals_that_of_records(data):
     assert [batch[F.SOURCE_ID].numpy()[0] for batch in batches] == [b'%d' % i for i in range(1, 13)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('text', 'count'),
     [
@@ -221,6 +222,7 @@ REAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'name', ['coco_permissive', pytest.param('dsb2018_nuclei', marks=pytest.mark.slow)]
 )

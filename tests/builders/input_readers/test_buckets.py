@@ -157,6 +157,7 @@ def test_frames_are_those_of_each_bucket(records):
                 np.testing.assert_array_equal(masks[i, row], expected)
 
 
+@pytest.mark.slow
 def test_evaluation_sees_every_image_once(records):
     batches = list(dataset_builder.build_eval(config(records)))
     assert sorted(itertools.chain(*map(ids, batches))) == list(range(NUM_IMAGES))
@@ -171,6 +172,7 @@ def test_alone_images_of_an_evaluation_keep_the_order_of_the_files(records):
     assert alone == [ids(batch) for batch in dataset_builder.build_eval(pipeline, batch_size=1)]
 
 
+@pytest.mark.slow
 def test_the_replicas_of_a_step_get_one_size(records):
     context = tf.distribute.InputContext(1, 0, num_replicas_in_sync=2)
     dataset = dataset_builder.build_train(config(records), input_context=context, seed=1)
@@ -188,6 +190,7 @@ def test_one_bucket_is_a_static_shape(records):
     assert len(next(iter(dataset))[F.SOURCE_ID]) == 2
 
 
+@pytest.mark.slow
 def test_resumes_from_each_batch_with_the_buffered_images(records):
     context = tf.distribute.InputContext(1, 0, num_replicas_in_sync=2)
     pipeline = config(records, 'shuffle_buffer_size: 4')

@@ -10,6 +10,7 @@ import tensorflow as tf
 from object_detection.builders.input_readers import tf_records
 from object_detection.data.pipeline import record_cache
 from object_detection.protos import input_reader_pb2
+from tests import slow_cases
 from tests.validation.pipelines import sound_pipeline
 from tests.validation.test_validate import problems
 
@@ -42,7 +43,7 @@ def _read(reader, count, context=None, start=None):
     return [record['serialized'].decode() for _, record in records.take(count).as_numpy_iterator()]
 
 
-@pytest.mark.parametrize('directory', ['', 'cache'])
+@slow_cases.parametrize(1, 'directory', ['', 'cache'])
 def test_the_order_is_that_without_a_cache(reader, directory, tmp_path):
     expected = _read(reader, 60)
     if directory:
@@ -87,6 +88,7 @@ def test_folders_that_cannot_be_are_reported(tmp_path, folder):
     assert repr(folder) in problem
 
 
+@pytest.mark.slow
 def test_without_locks_of_files_nothing_is_copied(reader, monkeypatch, caplog):
     expected = _read(reader, 24)
     reader.record_cache.directory = ''

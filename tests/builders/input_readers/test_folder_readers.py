@@ -16,6 +16,7 @@ from object_detection.errors import ConfigError, UserError
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 from object_detection.training import epochs
 from object_detection.validation import annotation_files as checks
+from tests import slow_cases
 from tests.builders.input_readers.test_annotation_files import CONFIG
 from tests.data import examples
 
@@ -80,7 +81,7 @@ def test_examples_equal_those_of_the_conversion(data, kind, labels):
     assert annotation_files.build(reader, 'eval')[0] is ours
 
 
-@pytest.mark.parametrize('kind', ['voc', pytest.param('yolo', marks=pytest.mark.slow)])
+@slow_cases.parametrize(1, 'kind', ['voc', pytest.param('yolo', marks=pytest.mark.slow)])
 def test_trains_from_the_files(data, kind):
     pipeline = text_format.Parse(CONFIG, pipeline_pb2.TrainEvalPipelineConfig())
     path = str(data / 'map.pbtxt')

@@ -29,6 +29,7 @@ def counts(step):
     return collections.Counter(float(call(EXAMPLE, seed)[F.IMAGE][0, 0, 0]) for seed in SEEDS)
 
 
+@pytest.mark.slow
 def test_a_step_has_a_probability():
     count = counts(build(f'{ONE} probability: 0.25'))
     assert count.keys() == {0.0, 1.0}

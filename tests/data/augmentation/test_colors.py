@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import colors
-from tests import goldens
+from tests import goldens, slow_cases
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 
@@ -138,6 +138,7 @@ def test_photometric_distortion_applies_its_draws():
         np.testing.assert_allclose(changed, distorted(image, draws), rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_photometric_distortion_draws_each_change_by_itself():
     text = 'photometric_distortion { change_probability: 0.6 channel_swap_probability: 0.3 }'
     step = steps.build(text)
@@ -167,7 +168,7 @@ def test_without_probabilities_nothing_changes():
         np.testing.assert_allclose(changed, image, atol=1e-4)
 
 
-@pytest.mark.parametrize('text', TEXTS)
+@slow_cases.parametrize(3, 'text', TEXTS)
 def test_steps_in_the_pipeline_change_the_image_alone(text):
     plain, changed = steps.transformed(()), steps.transformed((text,))
     assert np.abs(changed[F.IMAGE] - plain[F.IMAGE]).max() > 1

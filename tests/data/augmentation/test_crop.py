@@ -12,7 +12,7 @@ from object_detection.data.augmentation.crop import (
     SquareDraws,
 )
 from object_detection.data.augmentation.window import Window, cut_out
-from tests import goldens
+from tests import goldens, slow_cases
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 from tests.data.test_instance_masks import blobs
@@ -74,7 +74,7 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize('window', WINDOWS.values(), ids=WINDOWS.keys())
+@slow_cases.parametrize(4, 'window', WINDOWS.values(), ids=WINDOWS.keys())
 @pytest.mark.parametrize('dtype', [np.uint8, np.float32])
 def test_pixels_and_masks_are_those_of_the_window(window, dtype):
     masks, boxes = blobs()
@@ -188,7 +188,7 @@ def test_wrong_fields_are_reported(text, message):
         steps.build(f'random_square_crop_by_scale {{ {text} }}')
 
 
-@pytest.mark.parametrize(('mask_crop_size', 'num_objects'), [(0, 0), (8, 4)])
+@slow_cases.parametrize(1, ('mask_crop_size', 'num_objects'), [(0, 0), (8, 4)])
 def test_inside_tf_data_as_alone(mask_crop_size, num_objects):
     zoo = ('random_horizontal_flip {}', 'random_adjust_hue {}', STEP)
     transform = steps.make(zoo, mask_crop_size=mask_crop_size)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.data.augmentation import photometry
+from tests import slow_cases
 from tests.data import examples
 
 # Rounding of a dozen operations on values up to 255.
@@ -56,7 +57,7 @@ def test_almost_grey_pixels_stay_finite():
 
 
 # Numbers of pixels that need no padding, and others.
-@pytest.mark.parametrize('size', [(1, 1), (128, 128), (128, 129), (96, 256)])
+@slow_cases.parametrize(3, 'size', [(1, 1), (128, 128), (128, 129), (96, 256)])
 @pytest.mark.parametrize('dtype', [tf.uint8, tf.float32])
 def test_images_of_any_size_in_a_graph(size, dtype):
     image = tf.cast(examples.noise(*size), dtype)

@@ -20,6 +20,7 @@ from object_detection.builders.input_readers import channels
 from object_detection.core.example_fields import OBJECT_FIELDS
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import choice
+from tests import slow_cases
 from tests.data.augmentation import generated
 from tests.data.augmentation import test_fixed_steps as steps
 
@@ -282,7 +283,7 @@ FEW = pytest.mark.parametrize('count', [6, pytest.param(LONG, marks=pytest.mark.
 
 
 @FEW
-@pytest.mark.parametrize('kind', KINDS)
+@slow_cases.parametrize(20, 'kind', KINDS)
 def test_objects_stay_in_step_for_all_values_of_fields(kind, count):
     least, of_labels = minimal(kind), kind in LABEL_STEPS
 
@@ -334,7 +335,8 @@ _SLOW_GRAPHS = (
 )
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    8,
     'kind',
     [
         pytest.param(kind, marks=[pytest.mark.slow] if kind in _SLOW_GRAPHS else [])

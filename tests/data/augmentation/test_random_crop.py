@@ -12,7 +12,7 @@ from object_detection.data.augmentation.random_crop import InOrder, RandomCropTo
 from object_detection.data.augmentation.scale import ScaleDraws
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.resizers.resizer import resample
-from tests import goldens
+from tests import goldens, slow_cases
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 from tests.data.test_instance_masks import blobs
@@ -252,7 +252,7 @@ def mapped(step, example, count):
     )
 
 
-@pytest.mark.parametrize('text', STEPS)
+@slow_cases.parametrize(4, 'text', STEPS)
 def test_objects_stay_with_their_pixels(text):
     step, example = steps.build(text), annotated()
     if 'to_square' in text:

@@ -15,6 +15,7 @@ from object_detection.data import tf_record_files
 from object_detection.data.pipeline import bad_records, iterator_state, record_files
 from object_detection.data.pipeline.bad_records import BadRecords, Place, TooManyBadRecordsError
 from object_detection.errors import ConfigError
+from tests import slow_cases
 from tests.builders.test_dataset_builder import config
 from tests.data import examples
 
@@ -113,6 +114,7 @@ def test_an_unknown_class_is_listed_once(tmp_path):
         assert entry['reason'] == "class 'owl' is not in the label map"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'empty', [pytest.param('', marks=pytest.mark.slow), 'filter_empty_images: true']
 )
@@ -135,7 +137,8 @@ def test_resumes_exactly_past_bad_records(tmp_path, empty):
     assert len(listed(tmp_path)) == 6
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('options', 'match'),
     [
         ({'is_strict': True}, r'(?s)byte \d+.*strict_data.*1 records  '),
@@ -154,6 +157,7 @@ def test_bad_data_end_the_run(tmp_path, options, match):
         list(batches)
 
 
+@pytest.mark.slow
 def test_data_without_a_usable_record_end(tmp_path):
     path = examples.write_records(tmp_path / 'train', [b'bad', b'bad too'])
     data = pipeline(path)
@@ -198,6 +202,7 @@ def test_wrong_lengths_lose_one_record(tmp_path, length, has_checksum):
     assert all(read[offset].startswith(_MARKER) for offset in read.keys() - intact)
 
 
+@pytest.mark.slow
 def test_images_without_objects_are_left_out_after_a_corrupt_record(tmp_path):
     path = tmp_path / 'train'
     empty = examples.example([], [], source_id='2')

@@ -93,6 +93,7 @@ def test_a_mosaic_is_of_the_images_that_follow(records):
         assert batch[F.SOURCE_ID].numpy() == [str(i).encode()]
 
 
+@pytest.mark.slow
 def test_training_resumes_exactly(records):
     """After every batch, across epochs; the order is shuffled."""
     build = functools.partial(dataset_builder.build_train, config(records), seed=5)
@@ -115,6 +116,7 @@ def test_images_in_buckets_resume_with_their_partners(records):
         assert_equal(batch, other)
 
 
+@pytest.mark.slow
 def test_a_step_ends_after_its_last_training_step(records):
     steps = (
         'data_augmentation_options { normalize_image { original_maxval: 255 target_maxval: 0.5 } '

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from object_detection.data.pipeline import record_order
 from object_detection.data.pipeline.record_order import EPOCH
+from tests import slow_cases
 
 COUNT = 7
 
@@ -88,7 +89,7 @@ def test_a_mixture_draws_by_its_weights():
     assert 99 not in drawn
 
 
-@pytest.mark.parametrize(('num_epochs', 'index'), [(None, 9), (2, 1), (2, 14)])
+@slow_cases.parametrize(1, ('num_epochs', 'index'), [(None, 9), (2, 1), (2, 14)])
 def test_a_mixture_resumes_from_its_cursors(num_epochs, index):
     whole = take(mixture(num_epochs=num_epochs), 16)
     # Of two epochs, each set to its end: 2 * 3 and 2 * 5 records.

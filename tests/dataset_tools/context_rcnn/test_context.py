@@ -21,6 +21,7 @@ from object_detection.dataset_tools.context_rcnn import banks, context, context_
 from object_detection.dataset_tools.context_rcnn.options import ContextOptions
 from object_detection.dataset_tools.converters import beam_worker, sharded_writer
 from object_detection.errors import UserError
+from tests import slow_cases
 from tests.dataset_tools.context_rcnn import examples
 
 
@@ -277,7 +278,7 @@ def _write_cameras(folder, num_images: int) -> str:
     return str(folder / 'in-?????-of-00002')
 
 
-@pytest.mark.parametrize('output_type', ['tf_example', 'tf_sequence_example'])
+@slow_cases.parametrize(1, 'output_type', ['tf_example', 'tf_sequence_example'])
 def test_workers_write_the_same(tmp_path, output_type):
     pattern = _write_cameras(tmp_path, 40)
     options = {
@@ -303,6 +304,7 @@ context.run(ContextOptions(input_tfrecord=sys.argv[1], output_tfrecord=sys.argv[
 """
 
 
+@pytest.mark.slow
 def test_a_killed_job_leaves_no_incomplete_shard(tmp_path):
     pattern = _write_cameras(tmp_path, 400)
     out = tmp_path / 'out'
@@ -353,6 +355,7 @@ def test_a_killed_local_worker_ends_the_job(tmp_path):
     assert examples.contents(tmp_path / 'out') == examples.contents(tmp_path / 'other')
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_no_record(tmp_path):
     distributed = pytest.importorskip(
         'distributed', reason='the Dask runner needs `pip install "apache-beam[dask]"`'

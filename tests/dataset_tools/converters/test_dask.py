@@ -70,6 +70,7 @@ def _convert(source: CocoSource, folder: pathlib.Path, cluster) -> dict:
         distributed.default_client().close()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_no_record(source, cluster, tmp_path, tmp_path_factory):
     local = tmp_path_factory.mktemp('local')
     convert(source, str(local / 'a'), NUM_SHARDS)

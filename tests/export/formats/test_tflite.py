@@ -29,6 +29,7 @@ from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.meta_architectures.ssd.ssd import Ssd
 from object_detection.protos import pipeline_pb2
 from object_detection.system import cpu, private_names
+from tests import slow_cases
 from tests.export.formats import sources
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
@@ -207,7 +208,8 @@ def test_what_an_edge_tpu_refuses_is_named(padded_file):
     assert any('CONV_2D: computes in floating point' in each for each in refused)
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    4,
     ('changes', 'options', 'message'),
     [
         ('', {'quantization': 'int8'}, '--calibration: expected images with'),

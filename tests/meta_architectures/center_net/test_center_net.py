@@ -21,6 +21,7 @@ from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.validation.validate import validate
 from object_detection.weights.restore import restore
+from tests import slow_cases
 
 CONFIG = """
   model {
@@ -66,6 +67,7 @@ def test_ground_truth_may_be_provided_before_predict(detector):
         np.testing.assert_allclose(losses[name], value, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_learns_one_image(detector):
     images = tf.random.stateless_uniform([2, 64, 96, 3], [1, 2], maxval=255)
     groundtruth = Groundtruth.from_lists(
@@ -221,7 +223,8 @@ def test_wrong_fields_are_named(changes, expected):
     assert any(expected in problem for problem in problems), problems
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     'name',
     [
         'resnet_v1_34_fpn',

@@ -22,7 +22,7 @@ from object_detection.models.feature_extractors.center_net import CenterNetOptio
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.weights import reference
-from tests import goldens
+from tests import goldens, slow_cases
 from tests.meta_architectures.center_net.test_center_net import parse
 
 # Masks in boxes, and masks of the image.
@@ -86,7 +86,8 @@ def losses_of(task, truth, *, stacks=1, training=True, forward=None, seeds=SEEDS
 _LARGER = ('hourglass32', 'hourglass52', 'hourglass100', 'resnet8', 'resnet12', 'resnet16')
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    3,
     'kind',
     [
         pytest.param(kind, marks=[pytest.mark.slow] * (kind in _LARGER))
@@ -117,6 +118,7 @@ def test_every_network_gives_masks(kind):
     assert bool(network.trainable_variables) == sees
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', ['hourglass20_uniform_size', 'hourglass20_no_shortcut'])
 def test_variants_of_hourglasses(kind):
     network = MaskNetwork(
@@ -366,7 +368,7 @@ def test_only_the_last_stack():
     assert len(losses_of(task, objects_of(), stacks=2)[1]['MASK_LOGITS_GT_BOXES']) == 2
 
 
-@pytest.mark.parametrize('is_compiled', [False, True])
+@slow_cases.parametrize(1, 'is_compiled', [False, True])
 def test_batch_norms_see_no_padding(is_compiled):
     """Rows beyond the objects repeat them; where XLA compiles there are as many as rows."""
     task, truth = task_of(IN_BOXES), objects_of()

@@ -27,7 +27,7 @@ from object_detection.meta_architectures.center_net.tasks.snapping import (
 from object_detection.meta_architectures.center_net.tasks.task import Found, Head
 from object_detection.meta_architectures.center_net.tasks.tracking import TemporalOffset
 from object_detection.protos import center_net_pb2
-from tests import goldens
+from tests import goldens, slow_cases
 from tests.meta_architectures.center_net.test_heat_maps import cells_of
 
 FILE = 'centernet_postprocess'
@@ -301,7 +301,7 @@ def test_one_candidate_of_each_keypoint(case_name):
         np.testing.assert_allclose(found.points[0, 0, keypoint], cell + offsets[0][cell], rtol=1e-6)
 
 
-@pytest.mark.parametrize('is_compiled', [False, True])
+@slow_cases.parametrize(1, 'is_compiled', [False, True])
 def test_best_cells_of_boxes(is_compiled):
     generator = np.random.default_rng(5)
     scores = generator.uniform(size=[2, 6, 8, 3]).astype(np.float32)

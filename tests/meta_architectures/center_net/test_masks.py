@@ -12,7 +12,7 @@ from object_detection.meta_architectures.center_net.heat_maps import Peaks
 from object_detection.meta_architectures.center_net.tasks.densepose import SURFACES, DensePose
 from object_detection.meta_architectures.center_net.tasks.masks import Masks
 from object_detection.meta_architectures.center_net.tasks.task import Found, Head
-from tests import goldens
+from tests import goldens, slow_cases
 
 
 def mask_task(num_classes=3, *, loss=None, size=(20, 24), densepose=None):
@@ -153,7 +153,7 @@ def found_of(inputs, stride):
 
 
 @goldens.parametrize('centernet_postprocess', names=('instance_masks', 'instance_masks_densepose'))
-@pytest.mark.parametrize('is_compiled', [False, True])
+@slow_cases.parametrize(1, 'is_compiled', [False, True])
 def test_masks_of_detections(case_name, is_compiled):
     case = goldens.load('centernet_postprocess', case_name)
     inputs = case.inputs

@@ -10,6 +10,7 @@ from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.variable_names import CENTER_NET_NAMES
 from object_detection.protos import pipeline_pb2
 from object_detection.weights import reference
+from tests import slow_cases
 
 QUICK = ('centernet_resnet50_v2_512x512_kpts_coco17_tpu-8',)
 SLOW = (
@@ -90,7 +91,8 @@ def test_every_config_of_the_zoo_is_listed(shared):
     assert found == {*QUICK, *SLOW}
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     'model',
     [
         'centernet_mobilenet_v2_fpn_masks_densepose',

@@ -16,6 +16,7 @@ from object_detection.meta_architectures.faster_rcnn.variable_names import FASTE
 from object_detection.protos import faster_rcnn_pb2
 from object_detection.weights import restore
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
+from tests import slow_cases
 from tests import tiny_models as tiny
 from tests.tiny_models import SEEDS, shapes
 from tests.weights.tiny_checkpoints import save
@@ -119,7 +120,8 @@ def test_keys_of_the_reference_are_all_found(shared):
     assert found == keys
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     'overrides',
     [
         (TWO_STAGES,),
@@ -167,7 +169,7 @@ def expected_features(detector, predictions, boxes, counts, training, on_crops):
 
 
 # With one feature map, tests/test_check_models.py compares it with the reference.
-@pytest.mark.parametrize('on_crops', [False, True])
+@slow_cases.parametrize(1, 'on_crops', [False, True])
 def test_what_regions_see_is_added_where_the_position_says(on_crops, images):
     detector = make(TWO_STAGES, FEATURES, *([ON_CROPS] if on_crops else []))
     # So that random weights do not move boxes out of the image.
@@ -221,7 +223,7 @@ def test_images_without_context_train_and_are_detected(detector, images, groundt
     assert np.isfinite(predictions.regions.class_logits).all()
 
 
-@pytest.mark.parametrize('overrides', [(), (ON_CROPS,)])
+@slow_cases.parametrize(1, 'overrides', [(), (ON_CROPS,)])
 def test_masks_from_crops_see_no_context(overrides, images, groundtruth):
     detector = make(*overrides)
     first, other = (
@@ -231,7 +233,7 @@ def test_masks_from_crops_see_no_context(overrides, images, groundtruth):
     np.testing.assert_allclose(first.masks.logits, other.masks.logits, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('overrides', [(), (ON_CROPS,)])
+@slow_cases.parametrize(1, 'overrides', [(), (ON_CROPS,)])
 def test_masks_of_box_features_see_what_boxes_see(overrides, images, groundtruth):
     detector = make(MASKS_OF_FEATURES, *overrides)
     predictions = predict(detector, images, groundtruth, training=True)
@@ -266,6 +268,7 @@ def test_given_boxes_are_classified_with_the_context(detector, images):
     )
 
 
+@pytest.mark.slow
 def test_an_export_for_given_boxes_takes_the_context(detector, images):
     boxes = tf.constant([[[0.1, 0.1, 0.5, 0.6], [0.3, 0.2, 0.9, 0.9]]] * 2)
     # Near the means that are subtracted, as large logits would hide all else.
@@ -290,6 +293,7 @@ def test_an_export_for_given_boxes_takes_the_context(detector, images):
     )
 
 
+@pytest.mark.slow
 def test_norms_of_the_attention_train_with_a_frozen_extractor(images, groundtruth):
     frozen = 'model { faster_rcnn { feature_extractor { batch_norm_trainable: false } } }'
     detector = make(TWO_STAGES, frozen)
@@ -358,7 +362,7 @@ def test_a_detector_without_context_takes_none(images):
         predict(tiny.tiny_detector(TWO_STAGES), images)
 
 
-@pytest.mark.parametrize('checkpoint_type', ['full', 'detection'])
+@slow_cases.parametrize(1, 'checkpoint_type', ['full', 'detection'])
 def test_fine_tuning_from_a_detector_without_context(checkpoint_type, tmp_path, caplog):
     source, target = tiny.tiny_detector(TWO_STAGES, seed=1), make(TWO_STAGES)
     before = {name: v.numpy() for name, v in target.named_variables().items()}

@@ -8,6 +8,7 @@ from google.protobuf import text_format
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.protos import faster_rcnn_pb2
+from tests import slow_cases
 from tests import tiny_models as tiny
 from tests.meta_architectures.graphs import check_graph_equals_eager
 from tests.tiny_models import SEEDS, shapes, train_losses
@@ -52,7 +53,7 @@ def test_detections_have_the_documented_shapes(detector, images):
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
-@pytest.mark.parametrize('number', [1, 2, 3])
+@slow_cases.parametrize(2, 'number', [3, 1, 2])
 def test_each_number_of_stages_has_its_losses_and_detections(number, images, groundtruth):
     detector = tiny.tiny_detector(stages(number))
     losses = train_losses(detector, images, groundtruth)
@@ -186,6 +187,7 @@ def test_padding_does_not_move_masks_or_boxes(detector):
     )
 
 
+@pytest.mark.slow
 def test_masks_of_a_pyramid_are_by_default_of_what_classifies_a_box(images, groundtruth):
     """As in the reference: the second stage's features of a box, a vector, make its mask."""
     detector = tiny.tiny_detector('model { faster_rcnn { masks_from_crops: false } }')
@@ -223,7 +225,7 @@ def test_masks_from_crops_need_a_pyramid():
         model_builder.build(config)
 
 
-@pytest.mark.parametrize('crops', [True, False])
+@slow_cases.parametrize(1, 'crops', [True, False])
 def test_what_the_extractor_pads_does_not_move_crops(crops, images, groundtruth):
     """Frames that a pyramid pads to the same size give the same predictions, masks and losses."""
     detector = tiny.tiny_detector(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import slow_cases
 from tests import tiny_models as tiny
 
 GROUP_NORM = 'group_norm { groups: 4 }'
@@ -58,7 +59,7 @@ def _train(detector):
     return before.numpy(), total_loss().numpy(), gradients
 
 
-@pytest.mark.parametrize(('norm', 'override'), [(GROUP_NORM, 'true'), (SYNC_NORM, 'false')])
+@slow_cases.parametrize(1, ('norm', 'override'), [(GROUP_NORM, 'true'), (SYNC_NORM, 'false')])
 def test_norms_of_heads_and_pyramid_train(norm, override):
     detector = tiny.tiny_detector(NORMS.format(norm=norm, override=override))
     before, after, gradients = _train(detector)

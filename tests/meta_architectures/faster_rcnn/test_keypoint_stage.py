@@ -157,6 +157,7 @@ def test_a_step_down_the_gradient_lowers_the_loss(detector, images, groundtruth)
         variable.assign(value)
 
 
+@pytest.mark.slow
 def test_padding_of_regions_does_not_change_the_loss(images, groundtruth):
     truth = with_keypoints(groundtruth)
     unpadded = HEAD + 'model { faster_rcnn { pad_keypoint_rois: false } }'

@@ -14,6 +14,7 @@ from object_detection.meta_architectures.faster_rcnn.croppers import (
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.models.normalization import BatchNorm, GroupNorm
+from tests import slow_cases
 from tests import tiny_models as tiny
 
 POLICIES = ['mixed_bfloat16', 'mixed_float16']
@@ -86,7 +87,7 @@ def exact():
     return results('float32')
 
 
-@pytest.mark.parametrize('name', POLICIES)
+@slow_cases.parametrize(1, 'name', POLICIES)
 def test_losses_gradients_and_detections_are_near_those_of_float32(name, exact):
     losses, gradients, detections = results(name)
     step = STEP[name]

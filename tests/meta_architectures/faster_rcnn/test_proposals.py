@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.core.post_processing import NmsParams
@@ -9,6 +8,7 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     choose_per_level,
     is_large_enough,
 )
+from tests import slow_cases
 
 NEVER = -np.inf
 
@@ -34,7 +34,8 @@ def test_sizes_of_levels_may_be_tensors():
     np.testing.assert_array_equal(rows(3, 0, 1), [[1, 2, 3]])
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    2,
     ('max_per_level', 'max_proposals', 'jit_compile'),
     [(0, 200, False), (6, 200, False), (6, 11, True), (40, 25, False)],
 )

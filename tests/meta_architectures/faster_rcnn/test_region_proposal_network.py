@@ -1,13 +1,13 @@
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
 from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
+from tests import slow_cases
 from tests import tiny_models as tiny
 
 
-@pytest.mark.parametrize('combined', [False, True])
+@slow_cases.parametrize(1, 'combined', [False, True])
 def test_proposals_outside_the_true_image_are_dropped(combined):
     override = f'use_combined_nms_in_first_stage: {str(combined).lower()}'
     pipeline = tiny.tiny_pipeline(f'model {{ faster_rcnn {{ {override} }} }}')
@@ -36,7 +36,7 @@ model { faster_rcnn {
 """
 
 
-@pytest.mark.parametrize('static', ['', tiny.STATIC], ids=['native', 'static'])
+@slow_cases.parametrize(1, 'static', ['', tiny.STATIC], ids=['native', 'static'])
 def test_anchors_that_cross_the_border_do_not_train(static):
     detector = tiny.tiny_detector(INSIDE, static)
     images, groundtruth = tiny.random_images(2), tiny.random_groundtruth(2)

@@ -129,6 +129,7 @@ def policies():
     }
 
 
+@pytest.mark.slow
 def test_ignored_anchors_have_the_numbers_of_pruned_ones(policies):
     pruned, ignored = policies['PRUNE'], policies['IGNORE_LABEL']
     few, all_rows = predict(pruned), predict(ignored)

@@ -163,6 +163,7 @@ def test_a_step_down_the_gradient_lowers_the_loss(images, groundtruth):
     assert after < before
 
 
+@pytest.mark.slow
 def test_graph_with_unknown_sizes_equals_eager(detector, images):
     signature = [tf.TensorSpec([None, None, None, 3], tf.float32)]
 

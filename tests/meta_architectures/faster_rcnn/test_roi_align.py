@@ -42,6 +42,7 @@ def detector():
     return tiny.tiny_detector(BOXES, MASKS)
 
 
+@pytest.mark.slow
 def test_boxes_and_masks_have_crops_of_their_own_sizes(detector, images, groundtruth):
     seen = {}
     box_features = detector.feature_extractor.box_classifier_features
@@ -66,6 +67,7 @@ def test_boxes_and_masks_have_crops_of_their_own_sizes(detector, images, groundt
         assert seen == {'box': (32, 7, 7, 8), 'mask': (12, 14, 14, 8)}
 
 
+@pytest.mark.slow
 def test_a_step_down_the_gradient_lowers_the_loss(images, groundtruth):
     detector = tiny.tiny_detector(BOXES, MASKS)
     tiny.shrink_last_layers(detector)
@@ -96,6 +98,7 @@ def static(detector):
     return static
 
 
+@pytest.mark.slow
 def test_static_execution_gives_the_same_numbers(detector, static, images, groundtruth):
     wanted = train_losses(detector, images, groundtruth)
     losses = train_losses(static, images, groundtruth)
@@ -154,6 +157,7 @@ def test_masks_of_detections_are_those_of_proposals_there(detector, images, grou
     np.testing.assert_allclose(detections['detection_masks'], wanted, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_each_field_works_alone(images, groundtruth):
     for setting in (BOXES, MASKS):
         detector = tiny.tiny_detector(setting)

@@ -147,6 +147,7 @@ def static(detector):
     return static
 
 
+@pytest.mark.slow
 def test_static_execution_gives_the_same_numbers(detector, static, images, groundtruth):
     wanted = train_losses(detector, images, groundtruth)
     for name, loss in train_losses(static, images, groundtruth).items():
@@ -163,6 +164,7 @@ def test_compiled_training_gives_the_same_numbers(detector, static, images, grou
         np.testing.assert_allclose(loss, wanted[name], rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_compiled_sample_and_losses_are_the_same(detector, static, images, groundtruth):
     """What is not network in the second and third stage."""
     predictions = detector.predict(detector.normalize(images), shapes(images))

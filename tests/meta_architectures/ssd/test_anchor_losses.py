@@ -16,6 +16,7 @@ from object_detection.core import replicas
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.ssd.predictions import Predictions
+from tests import slow_cases
 from tests.meta_architectures.ssd.configs import tiny
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -268,7 +269,7 @@ def test_the_losses_of_parts_weighted_by_their_normalizers_are_those_of_the_batc
         assert total / count == pytest.approx(float(loss), rel=1e-5)
 
 
-@pytest.mark.parametrize('training', [True, False])
+@slow_cases.parametrize(1, 'training', [True, False])
 def test_groundtruth_is_matched_once(training):
     detector = model_builder.build(tiny())
     images, shapes = detector.preprocess(tf.zeros([2, 64, 64, 3]))

@@ -11,6 +11,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.losses.anchor_sampling import Expectation, ExpectedLossWeights
 from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
 from object_detection.meta_architectures.ssd.predictions import Predictions
+from tests import slow_cases
 from tests.meta_architectures.ssd.configs import tiny
 
 LOCALIZATION, CLASSIFICATION = 'Loss/localization_loss', 'Loss/classification_loss'
@@ -70,7 +71,8 @@ CLASSIFICATION_LOSSES = (
 )
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    6,
     'changes',
     [
         *(f'loss {{ localization_loss {{ {name} {{}} }} }}' for name in LOCALIZATION_LOSSES),

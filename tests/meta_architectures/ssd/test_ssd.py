@@ -1,11 +1,11 @@
 """Single-shot detectors against numbers by hand."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
+from tests import slow_cases
 from tests.meta_architectures.ssd.configs import tiny
 
 LOCALIZATION, CLASSIFICATION = 'Loss/localization_loss', 'Loss/classification_loss'
@@ -50,7 +50,7 @@ def test_detections_have_the_names_and_shapes_of_the_reference():
     np.testing.assert_array_equal(np.bincount(levels), [48, 16, 4])
 
 
-@pytest.mark.parametrize('by_matches', [True, False])
+@slow_cases.parametrize(1, 'by_matches', [True, False])
 def test_losses_are_sums_over_anchors_by_the_matches_of_the_batch(by_matches):
     detector, predictions, groundtruth, _ = run(
         f'normalize_loss_by_num_matches: {str(by_matches).lower()} '
@@ -87,7 +87,7 @@ def test_penalties_of_kernels_are_among_the_losses_of_keras():
     assert all(penalty > 0 for penalty in detector.losses)
 
 
-@pytest.mark.parametrize('changes_frame', [True, False])
+@slow_cases.parametrize(1, 'changes_frame', [True, False])
 def test_keypoints_are_in_the_frame_of_their_boxes(changes_frame):
     detector = model_builder.build(
         tiny(

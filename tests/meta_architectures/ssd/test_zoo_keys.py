@@ -10,6 +10,7 @@ from object_detection.builders.ssd import feature_extractor_builder, predictor_b
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.protos import pipeline_pb2
 from object_detection.weights import reference
+from tests import slow_cases
 
 QUICK = (
     'ssd_efficientdet_d0_512x512_coco17_tpu-8',
@@ -59,8 +60,8 @@ def build_variables(config: str):
     }
 
 
-@pytest.mark.parametrize(
-    'config', [*QUICK, *(pytest.param(config, marks=pytest.mark.slow) for config in SLOW)]
+@slow_cases.parametrize(
+    1, 'config', [*QUICK, *(pytest.param(config, marks=pytest.mark.slow) for config in SLOW)]
 )
 def test_zoo_keys(shared, config):
     zoo = json.loads((shared / f'goldens/zoo_keys/{config}.json').read_text())

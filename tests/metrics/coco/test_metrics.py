@@ -8,6 +8,7 @@ from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.metrics import Summary
 from object_detection.metrics.coco.tables import table
 from object_detection.metrics.instances import Instances
+from tests import slow_cases
 from tests.metrics.coco import cases, peers
 
 SIZE = 40
@@ -73,7 +74,7 @@ def test_equals_pycocotools_to_the_last_bit(seed, with_masks):
     assert (precision[..., 3] == coco_metrics.UNDEFINED).all()
 
 
-@pytest.mark.parametrize('with_masks', [False, True])
+@slow_cases.parametrize(1, 'with_masks', [False, True])
 @settings(max_examples=40, deadline=None)
 @given(images=cases.IMAGES)
 def test_odd_images_equal_pycocotools_to_the_last_bit(with_masks, images):

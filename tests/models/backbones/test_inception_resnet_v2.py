@@ -67,6 +67,7 @@ def test_order_of_layers_with_variables():
     assert names[-3:] == ['block8_10_conv', 'conv_7b', 'conv_7b_bn']
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('short_inception_resnet_v2')
 def test_stride_8_gives_the_cells_of_stride_16_in_between():
     coarse, fine = trunk(), trunk(stride=8)

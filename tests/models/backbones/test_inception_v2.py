@@ -50,6 +50,7 @@ def test_equals_the_network_of_tf_slim():
     np.testing.assert_allclose(classified, expected['Mixed_5c'], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_sizes():
     backbone, classifier = trunk(), stage()
     assert backbone(tf.zeros([1, 65, 33, 3])).shape == (1, 5, 3, 576)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from object_detection.models.backbones import mobilenet, mobilenet_v1, mobilenet_v2
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from tests import goldens
+from tests import goldens, slow_cases
 
 
 def build(version: int, outputs, *, hyperparams=None, frozen=False, last_filters=None, **options):
@@ -30,7 +30,8 @@ def layers_with_weights(model: keras.Model) -> dict[str, list[tuple[str, tuple[i
     }
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('ours', 'keras_model', 'alpha'),
     [
         (lambda **options: build(1, [13], **options), keras.applications.MobileNet, 0.25),
@@ -135,7 +136,8 @@ def test_default_hyperparams():
     np.testing.assert_array_equal(model.get_layer('conv1_bn').moving_mean, before)
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    3,
     ('version', 'outputs', 'options', 'message'),
     [
         (1, [5, 3], {}, 'ascending blocks within 1..13'),

@@ -7,6 +7,7 @@ from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import GroupNormParams
+from tests import slow_cases
 
 
 def build(
@@ -33,7 +34,7 @@ def narrow(monkeypatch):
 
 
 # Convolutions without projections are depth - 1; the fully connected layer is not built.
-@pytest.mark.parametrize(('depth', 'projections'), [(18, 3), (50, 4)])
+@slow_cases.parametrize(1, ('depth', 'projections'), [(18, 3), (50, 4)])
 def test_layers(depth, projections):
     model = build(depth)
     convs = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D)]
@@ -43,6 +44,7 @@ def test_layers(depth, projections):
     assert len(model.losses) == len(convs)
 
 
+@pytest.mark.slow
 def test_the_deepest_one(narrow):
     hyperparams = resnet_v1.default_hyperparams(0.0)
     stage = resnet_v1.stage(
@@ -64,7 +66,7 @@ def test_narrow_layers():
     assert [resnet_v1.stage_channels(50, level, options) for level in (2, 3)] == [38, 76]
 
 
-@pytest.mark.parametrize(('depth', 'channels'), [(18, [64, 128, 256]), (50, [256, 512, 1024])])
+@slow_cases.parametrize(1, ('depth', 'channels'), [(18, [64, 128, 256]), (50, [256, 512, 1024])])
 def test_maps_of_odd_sizes(depth, channels):
     model = build(depth, levels=(2, 3, 4))
     maps = model(tf.zeros([1, 67, 33, 3]))
@@ -146,14 +148,14 @@ def test_padding_of_a_stage(padding, pads):
     np.testing.assert_allclose(after, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize('padding', list(Padding))
+@slow_cases.parametrize(1, 'padding', list(Padding))
 @pytest.mark.usefixtures('narrow')
 def test_sizes_do_not_depend_on_the_padding(padding):
     maps = build(50, levels=(2, 3, 4), padding=padding)(tf.zeros([1, 67, 33, 3]))
     assert [level.shape[1:3] for level in maps] == [(17, 9), (9, 5), (5, 3)]
 
 
-@pytest.mark.parametrize('padding', list(Padding))
+@slow_cases.parametrize(3, 'padding', list(Padding))
 @pytest.mark.parametrize('stride_in_1x1', [True, False])
 @pytest.mark.usefixtures('narrow')
 def test_options_are_read_off_the_layers(padding, stride_in_1x1):
@@ -163,7 +165,7 @@ def test_options_are_read_off_the_layers(padding, stride_in_1x1):
     assert resnet_v1.options_of(keras.Model(inputs, inputs)) is None
 
 
-@pytest.mark.parametrize('frozen_stages', [0, 1, 3])
+@slow_cases.parametrize(1, 'frozen_stages', [1, 0, 3])
 @pytest.mark.usefixtures('narrow')
 def test_frozen_stages(frozen_stages):
     model = build(18, levels=(2, 3, 4), batch_norm_trainable=True, frozen_stages=frozen_stages)
@@ -281,7 +283,8 @@ def test_bad_depth():
         build(20)
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('stride_in_1x1', 'padding'),
     [(True, Padding.SYMMETRIC), (False, Padding.SYMMETRIC), (True, Padding.SAME)],
 )

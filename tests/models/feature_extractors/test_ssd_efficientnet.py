@@ -17,6 +17,7 @@ from object_detection.models.feature_extractors.single_shot_types import (
 )
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
+from tests import slow_cases
 from tests.contracts_feature_extractor import check_stacks
 
 HYPERPARAMS = LayerHyperparams(
@@ -86,7 +87,7 @@ def test_hyperparams_of_the_backbone_are_its_own(shallow):
     np.testing.assert_array_equal(norm.moving_mean, before)
 
 
-@pytest.mark.parametrize('regularizer', [L2(0.1), None])
+@slow_cases.parametrize(1, 'regularizer', [L2(0.1), None])
 def test_overriding_hyperparams_determine_the_penalty_of_the_backbone_alone(shallow, regularizer):
     hyperparams = dataclasses.replace(HYPERPARAMS, regularizer=regularizer, activation='relu')
     extractor = build(override_backbone=True, hyperparams=hyperparams)

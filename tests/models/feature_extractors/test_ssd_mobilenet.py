@@ -19,6 +19,7 @@ from object_detection.models.feature_extractors.single_shot_types import (
 )
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
+from tests import slow_cases
 from tests.contracts_feature_extractor import check_propagates_sums, check_stacks
 
 HYPERPARAMS = LayerHyperparams(
@@ -49,7 +50,8 @@ def shapes(extractor: FeatureExtractor, *size: int) -> list[tuple[int, ...]]:
 ALL_OPTIONS = {'use_explicit_padding': True, 'use_depthwise': True, 'pad_to_multiple': 32}
 
 
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('type_name', 'options'),
     [
         ('ssd_mobilenet_v1_keras', ALL_OPTIONS),
@@ -63,6 +65,7 @@ def test_contract(type_name, options):
     check_stacks(build(type_name, override_backbone=True, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'type_name',
     ['ssd_mobilenet_v1_ppn', pytest.param('ssd_mobilenet_v1_keras', marks=pytest.mark.slow)],
@@ -87,7 +90,7 @@ def test_six_maps():
     np.testing.assert_allclose(normalized, [[[[-1, 0, 1]]]], atol=1e-6)
 
 
-@pytest.mark.parametrize('num_layers', [1, 2, 3])
+@slow_cases.parametrize(1, 'num_layers', [1, 2, 3])
 def test_fewer_maps(num_layers):
     extractor = build('ssd_mobilenet_v1_keras', num_layers=num_layers)
     assert extractor.strides == [16, 32, 64][:num_layers]
@@ -113,6 +116,7 @@ def test_default_levels_of_a_pyramid():
     assert [layer.name for layer in extractor.pyramid.layers if 'coarse' in layer.name] == []
 
 
+@pytest.mark.slow
 def test_separable_pyramids_thin_the_end_of_v1_only():
     def last(type_name: str, use_depthwise: bool) -> int:
         return build(type_name, use_depthwise=use_depthwise).backbone.outputs[-1].shape[-1]
@@ -123,7 +127,7 @@ def test_separable_pyramids_thin_the_end_of_v1_only():
     assert last('ssd_mobilenet_v1_keras', True) == 1024 // 8
 
 
-@pytest.mark.parametrize('override', [False, True])
+@slow_cases.parametrize(1, 'override', [False, True])
 def test_hyperparams_of_the_backbone(override):
     extractor = build('ssd_mobilenet_v2_keras', override_backbone=override)
     norm = extractor.backbone.get_layer('bn_Conv1')
@@ -134,7 +138,7 @@ def test_hyperparams_of_the_backbone(override):
     assert extractor.pyramid.get_layer('map_2_conv_bn').momentum == 0.9
 
 
-@pytest.mark.parametrize('name', ['v1_fpn', 'v2_fpn'])
+@slow_cases.parametrize(1, 'name', ['v1_fpn', 'v2_fpn'])
 def test_pyramids_of_tensorflow_1_propagate_sums(name):
     slim, ours = (
         build(type_name, override_backbone=True)

@@ -18,6 +18,7 @@ from object_detection.models.feature_extractors.single_shot_types import (
 )
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
+from tests import slow_cases
 from tests.contracts_feature_extractor import check_propagates_sums, check_stacks
 
 HYPERPARAMS = LayerHyperparams(
@@ -38,8 +39,8 @@ def build(type_name: str = 'ssd_resnet18_v1_fpn_keras', **fields) -> FeatureExtr
     return build_ssd(type_name, small(**fields))
 
 
-@pytest.mark.parametrize(
-    'options', [{}, {'override_backbone': True, 'use_depthwise': True, 'pad_to_multiple': 32}]
+@slow_cases.parametrize(
+    1, 'options', [{}, {'override_backbone': True, 'use_depthwise': True, 'pad_to_multiple': 32}]
 )
 def test_contract(options):
     check_stacks(build(**options))
@@ -96,6 +97,7 @@ def test_frozen_affine_parameters():
     assert not [v.path for v in extractor.trainable_variables if '_bn/' in v.path]
 
 
+@pytest.mark.slow
 def test_pyramids_of_tensorflow_1_propagate_sums():
     check_propagates_sums(build('ssd_resnet50_v1_fpn'), build('ssd_resnet50_v1_fpn_keras'))
 

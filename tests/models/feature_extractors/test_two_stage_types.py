@@ -16,6 +16,7 @@ from object_detection.models.feature_extractors.two_stage_types import (
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks import fpn
 from object_detection.models.normalization import BatchNormParams
+from tests import slow_cases
 from tests.contracts_feature_extractor import check_feature_extractor
 from tests.extractor_options import two_stage_options
 
@@ -30,8 +31,8 @@ def build(type_name: str = 'faster_rcnn_resnet18_fpn_keras', **options) -> TwoSt
     return build_faster_rcnn(type_name, two_stage_options(**(defaults | small | options)))
 
 
-@pytest.mark.parametrize(
-    'type_name', ['faster_rcnn_resnet18_fpn_keras', 'faster_rcnn_resnet50_keras']
+@slow_cases.parametrize(
+    1, 'type_name', ['faster_rcnn_resnet18_fpn_keras', 'faster_rcnn_resnet50_keras']
 )
 def test_contract(type_name):
     check_feature_extractor(build(type_name))
@@ -54,6 +55,7 @@ def test_contract_of_a_variant():
     np.testing.assert_allclose(extractor.normalize(images), [[expected]], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('short_inception_resnet_v2')
 def test_contract_of_inception_resnet_v2():
     extractor = build(INCEPTION_RESNET_V2, stride=8)
@@ -74,7 +76,7 @@ def mixed_precision():
 
 
 @pytest.mark.usefixtures('mixed_precision', 'short_inception_resnet_v2')
-@pytest.mark.parametrize('type_name', ['faster_rcnn_resnet18_fpn_keras', INCEPTION_RESNET_V2])
+@slow_cases.parametrize(1, 'type_name', ['faster_rcnn_resnet18_fpn_keras', INCEPTION_RESNET_V2])
 def test_contract_in_mixed_precision(type_name):
     check_feature_extractor(build(type_name))
 
@@ -215,7 +217,8 @@ def test_all_types_are_known_without_tensorflow():
 
 
 @pytest.mark.usefixtures('short_inception_resnet_v2')
-@pytest.mark.parametrize(
+@slow_cases.parametrize(
+    1,
     ('type_name', 'side', 'expected'),
     [
         ('faster_rcnn_resnet50_keras', 7, 4),
@@ -233,6 +236,7 @@ def test_crops_in_networks_of_tensorflow_1(monkeypatch, type_name, side, expecte
     assert features.shape[1:3] == (expected, expected)
 
 
+@pytest.mark.slow
 def test_contract_of_inception_v2():
     extractor = build('faster_rcnn_inception_v2')
     check_feature_extractor(extractor)

@@ -125,6 +125,7 @@ def test_a_result_that_has_arrived_ends_the_training_as_if_it_had_been_waited_fo
     assert _train(config, model).reason == result.reason
 
 
+@pytest.mark.slow
 def test_a_signal_ends_it_and_the_rest_is_done_at_the_next_start(config, tmp_path):
     model = tmp_path / 'model'
     display = _Display({7: lambda: os.kill(os.getpid(), signal.SIGTERM)})
@@ -141,6 +142,7 @@ def test_a_signal_ends_it_and_the_rest_is_done_at_the_next_start(config, tmp_pat
     assert _evaluated(model) == [2, 4, 6, 8, 9]
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_last_wait_leaves_evaluations_that_are_done_alone(
     config, tmp_path, monkeypatch
 ):
@@ -244,6 +246,7 @@ def test_settings_of_the_process_are_handed_on(config, tmp_path, monkeypatch):
     assert (options.intra_op_threads, options.inter_op_threads, options.run_eagerly) == (3, 2, True)
 
 
+@pytest.mark.slow
 def test_a_training_without_it_leaves_out_what_waits(config, tmp_path, caplog):
     model = tmp_path / 'model'
     _train(config, model, ['die'] * 3, num_steps=4)

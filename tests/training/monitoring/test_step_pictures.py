@@ -190,6 +190,7 @@ def test_partners_are_what_the_steps_before_make_of_the_next_images():
     np.testing.assert_array_equal(result[F.IMAGE], np.full([2, 2, 3], 32021.0))
 
 
+@pytest.mark.slow
 def test_after_the_last_image_the_first_ones_are_partners(pipeline):
     plain = dataset_builder.train_transform(pipeline)
     decoded = step_pictures.decode(pipeline, plain, 2, 5)
@@ -197,6 +198,7 @@ def test_after_the_last_image_the_first_ones_are_partners(pipeline):
     assert ids == ['2', '0', '1', '2', '0']
 
 
+@pytest.mark.slow
 def test_all_steps_leaves_out_what_does_not_fit_the_data(pipeline, tmp_path, monkeypatch):
     kinds = ['rgb_to_gray', 'convert_class_logits_to_softmax']
     monkeypatch.setattr(sample_steps, 'kinds', lambda: kinds)

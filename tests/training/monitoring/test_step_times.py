@@ -3,13 +3,13 @@
 import time
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.optimizers import optimizers, schedules
 from object_detection.training import step
 from object_detection.training.monitoring.speed import Speed
 from object_detection.training.monitoring.step_times import CallTimes, Stopwatch
+from tests import slow_cases
 from tests.training import fakes
 
 
@@ -75,8 +75,8 @@ def slow_batches():
     return batches.map(slow).with_options(options)
 
 
-@pytest.mark.parametrize(
-    ('slow', 'steps_per_call'), [('input', 1), ('input', 5), ('step', 1), ('step', 5)]
+@slow_cases.parametrize(
+    2, ('slow', 'steps_per_call'), [('input', 1), ('input', 5), ('step', 1), ('step', 5)]
 )
 def test_which_side_waits(slow, steps_per_call):
     detector = _SlowDetector() if slow == 'step' else fakes.FakeDetector()

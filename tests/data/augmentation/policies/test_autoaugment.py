@@ -22,6 +22,7 @@ from object_detection.data.augmentation.policies.operations import (
     values_of,
 )
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests import slow_cases
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 from tests.data.augmentation.policies.test_operations import FILL, example
@@ -63,7 +64,7 @@ def shifted(image, columns):
     return result
 
 
-@pytest.mark.parametrize('dtype', ['uint8', 'float32'])
+@slow_cases.parametrize(1, 'dtype', ['uint8', 'float32'])
 def test_a_policy_in_tf_data(dtype):
     """Moves by 100 columns either way, then equalizes."""
     image = examples.noise(20, 250)
@@ -154,6 +155,7 @@ def test_rand_augment_applies_all_layers_of_the_chosen_operations():
     np.testing.assert_array_equal(once[F.IMAGE], 255 - image)
 
 
+@pytest.mark.slow
 def test_graphs_stay_small():
     """Every start of a training pays for them: a change is in the graph once."""
     given = example(examples.noise(9, 11), [(0.1, 0.1, 0.9, 0.9)])

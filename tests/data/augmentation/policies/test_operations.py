@@ -12,6 +12,7 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.policies import operations
 from object_detection.data.augmentation.policies.autoaugment import RandAugment
 from object_detection.data.augmentation.policies.operations import OPERATIONS, Choice, values_of
+from tests import slow_cases
 from tests.data import examples
 
 FILL = 128
@@ -113,7 +114,7 @@ def turned(angle):
     return min(y), min(x), max(y), max(x)
 
 
-@pytest.mark.parametrize('name', MOVED)
+@slow_cases.parametrize(2, 'name', MOVED)
 def test_boxes_move_either_way(name):
     given = example(np.zeros([100, 200, 3], np.uint8), [(0.4, 0.2, 0.6, 0.3)])
     magnitude = 0.4 if name.startswith('Translate') else 4.0
@@ -202,6 +203,7 @@ def test_operations_in_boxes_see_the_box_alone():
     assert len(found) == 2
 
 
+@pytest.mark.slow
 def test_boxes_are_changed_with_a_third_of_the_probability():
     grid = [(y / 10, x / 10, (y + 1) / 10, (x + 1) / 10) for y in range(10) for x in range(10)]
     given = example(np.zeros([20, 20, 3], np.uint8), grid)
