@@ -1,4 +1,4 @@
-"""Names of a model's classes and lines between keypoints, of a label map, a config or an export."""
+"""The classes of a model and their keypoints, of a label map, a config or an export."""
 
 import logging
 
@@ -6,6 +6,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.data import label_map
+from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.protos import eval_pb2, pipeline_pb2
 from object_detection.system import files
@@ -44,19 +45,16 @@ def read_text(
         return None
 
 
-def of_text(text: str | None, path: str = 'label map') -> dict[int, str]:
-    """Returns id -> name of a label map's text; `path` names it in errors."""
+def of_text(text: str | None, path: str = 'label map') -> LabelMap:
+    """Returns the classes of a label map's text, none without one; `path` names it in errors."""
     if text is None:
-        return {}
-    proto = label_map.parse(text.encode(), path)
-    return {item['id']: item['name'] for item in label_map.classes(proto, path).categories}
+        return LabelMap([], {}, {})
+    return label_map.classes(label_map.parse(text.encode(), path), path)
 
 
-def edges_of_text(text: str | None, path: str = 'label map') -> tuple[tuple[int, int], ...]:
-    """Returns the lines between keypoints of a label map's text; `path` names it in errors."""
-    if text is None:
-        return ()
-    return label_map.keypoint_edges(label_map.classes(label_map.parse(text.encode(), path), path))
+def by_id(labels: LabelMap) -> dict[int, str]:
+    """Returns 1-based class id -> name."""
+    return {category['id']: category['name'] for category in labels.categories}
 
 
 def read_file(path: str) -> str:

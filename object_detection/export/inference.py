@@ -46,8 +46,7 @@ class SavedDetector:
     Attributes:
       directory: folder of the SavedModel.
       precision: the precision in which it computes; None if the model does not store it.
-      class_names: 1-based class id -> name; empty if the model does not store the names.
-      keypoint_edges: pairs of keypoints between which pictures have lines.
+      labels: its classes; none if the model does not store them.
       side_inputs: name -> spec of what the model takes with the images, such as `context_features`.
         They are zero where they are not given.
 
@@ -82,9 +81,7 @@ class SavedDetector:
         # If the model does not store the input type, a string input is an encoded image.
         self._takes_examples = self._stored_text('input_type') == TF_EXAMPLE
         self.precision = self._stored_text('precision')
-        text = self._read_label_map(path)
-        self.class_names = class_names.of_text(text)
-        self.keypoint_edges = class_names.edges_of_text(text)
+        self.labels = class_names.of_text(self._read_label_map(path))
         if self.precision is not None:
             precisions.warn_if_not_faster(self.precision)
 

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
+from object_detection.data import label_map as label_maps
+from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.export import class_names, exporter, saved_model, side_inputs
 from object_detection.export.formats import formats
@@ -42,7 +44,8 @@ class Detector:
     Attributes:
       source: the SavedModel, the model file, or the prefix of the checkpoint, from which it was
         loaded.
-      class_names: 1-based class id -> name; empty where no label map was found.
+      labels: the classes; none where no label map was found.
+      class_names: 1-based class id -> name.
       keypoint_edges: pairs of keypoints, indices from 0 on, between which `draw` draws lines.
       precision: the precision in which it computes; None for a SavedModel that does not store
         it.
@@ -54,15 +57,15 @@ class Detector:
         detect: SavedDetector | FileDetector | saved_model.InProcessDetector,
         *,
         source: str,
-        names: Mapping[int, str],
+        labels: LabelMap,
         precision: str | None,
-        keypoint_edges: Sequence[tuple[int, int]] = (),
         model: DetectionModel | None = None,
     ):
         self._detect = detect
         self.source = source
-        self.class_names = dict(names)
-        self.keypoint_edges = tuple(keypoint_edges)
+        self.labels = labels
+        self.class_names = class_names.by_id(labels)
+        self.keypoint_edges = label_maps.keypoint_edges(labels)
         self.precision = precision
         self.model = model
 
@@ -242,7 +245,7 @@ def load(
         (CheckpointError).
     """
     text = None if label_map is None else class_names.read_file(os.fspath(label_map))
-    names = None if text is None else class_names.of_text(text, str(label_map))
+    labels = None if text is None else class_names.of_text(text, str(label_map))
     folder = os.fspath(path)
     exported = _find_exported(folder) if checkpoint is None and config is None else None
     if exported is not None:
@@ -253,10 +256,7 @@ def load(
         return Detector(
             detector,
             source=detector.directory,
-            names=detector.class_names if names is None else names,
-            keypoint_edges=(
-                detector.keypoint_edges if text is None else class_names.edges_of_text(text)
-            ),
+            labels=detector.labels if labels is None else labels,
             precision=detector.precision,
         )
     prefix = checkpoints.find(_checkpoint_path(folder, checkpoint))
@@ -265,13 +265,12 @@ def load(
     validate(pipeline, for_what='export')
     model = exporter.load_detector(pipeline, prefix, precision)
     _logger.info('loaded %s (step %d) by %s', prefix, restore.read_step(prefix), config_path)
-    if text is None:
-        text = class_names.read_text(pipeline)
+    if labels is None:
+        labels = class_names.of_text(class_names.read_text(pipeline))
     return Detector(
         saved_model.InProcessDetector(model),
         source=prefix,
-        names=class_names.of_text(text),
-        keypoint_edges=class_names.edges_of_text(text),
+        labels=labels,
         precision=precisions.resolve(pipeline.train_config, precision),
         model=model,
     )

@@ -74,6 +74,7 @@ class Predictor:
             )
         self.detector = loading.load(path, precision=precision, **options)
         self._lock = threading.Lock()
+        self._labels = self.detector.labels
         self.class_names = self.detector.class_names
         self.keypoint_edges = self.detector.keypoint_edges
         self.source = self.detector.source
@@ -205,7 +206,7 @@ class Predictor:
         return [self._merged(image, self.augmentation, threshold) for image in images]
 
     def _merged(self, image: np.ndarray, augmentation: Augmentation, threshold: float) -> Objects:
-        variants = augmentation.variants(image, self.max_pixels)
+        variants = augmentation.variants(image, self.max_pixels, self._labels)
         arrays = [array for variant in variants for array in variant.images]
         # Faint objects of one view have a part in the score of all.
         found = iter(self._run(arrays, min(threshold, _FAINT)))

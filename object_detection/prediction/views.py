@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from object_detection.data import label_map
+from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.prediction import merging
 from object_detection.prediction.merging import Tile
@@ -117,39 +119,50 @@ class Augmentation:
                 ) from error
         return cls(FLIP in entries, tuple(s for s in dict.fromkeys(scales) if s != 1), merge)
 
-    def variants(self, image: np.ndarray, max_pixels: int) -> list[Variant]:
+    def variants(self, image: np.ndarray, max_pixels: int, labels: LabelMap) -> list[Variant]:
         """Returns the image itself and its flips and scales.
 
         Args:
           image: uint8 [H, W, 3].
           max_pixels: maximum number of pixels of an enlarged image.
+          labels: the classes, whose names of keypoints tell which ones a flip exchanges.
 
         Raises:
           UserError: if an enlarged image has more pixels.
         """
         plain = [_scaled(image, scale, max_pixels) for scale in (1.0, *self.scales)]
-        return plain + [_mirrored(each) for each in plain] if self.flip else plain
+        return plain + [_mirrored(each, labels) for each in plain] if self.flip else plain
 
 
-def _mirrored(variant: Variant) -> Variant:
+def _mirrored(variant: Variant, labels: LabelMap) -> Variant:
     width = variant.images[0].shape[1]
 
     def merge(found: Sequence[Objects]) -> Objects:
-        return variant.merge([_unmirrored(each, width) for each in found])
+        return variant.merge([_unmirrored(each, width, labels) for each in found])
 
     return Variant([image[:, ::-1] for image in variant.images], merge)
 
 
-def _unmirrored(objects: Objects, width: int) -> Objects:
-    if objects.keypoints is not None:
-        raise UserError(
-            f'tta: {FLIP!r} would exchange the left and right keypoints of an object, and which '
-            'these are is not known. Expected scales alone for a model with keypoints.'
-        )
+def _unmirrored(objects: Objects, width: int, labels: LabelMap) -> Objects:
     boxes = objects.boxes.copy()
     boxes[:, [1, 3]] = width - objects.boxes[:, [3, 1]]
     masks = None if objects.masks is None else objects.masks[..., ::-1]
-    return dataclasses.replace(objects, boxes=boxes, masks=masks)
+    objects = dataclasses.replace(objects, boxes=boxes, masks=masks)
+    if objects.keypoints is None:
+        return objects
+    count = objects.keypoints.shape[1]
+    order = label_map.mirrored_keypoints(labels, count)
+    if order is None:
+        raise UserError(
+            f'tta: {FLIP!r} exchanges left and right keypoints, and the label map does not tell '
+            f'which ones these are. Expected names such as left_eye and right_eye for all {count} '
+            'keypoints, or scales alone.'
+        )
+    points = objects.keypoints[:, order]
+    points[..., 1] = width - points[..., 1]
+    scores = objects.keypoint_scores
+    scores = None if scores is None else scores[:, order]
+    return dataclasses.replace(objects, keypoints=points, keypoint_scores=scores)
 
 
 def _scaled(image: np.ndarray, scale: float, max_pixels: int) -> Variant:

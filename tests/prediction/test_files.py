@@ -26,9 +26,10 @@ class OneObject:
     source = 'model'
 
     def __init__(self, directory, label_map=None, precision=None):
-        self.class_names, self.keypoint_edges = {7: 'cat'}, ()
+        self.labels = class_names.of_text("item { id: 7 name: 'cat' }")
         if label_map is not None:
-            self.class_names = class_names.of_text(class_names.read_file(str(label_map)))
+            self.labels = class_names.of_text(class_names.read_file(str(label_map)))
+        self.class_names, self.keypoint_edges = class_names.by_id(self.labels), ()
 
     def __call__(self, images):
         count, height, width = images.shape[:3]

@@ -118,10 +118,27 @@ def test_flipped_views_have_flipped_masks(colour_finder, monkeypatch):
     np.testing.assert_allclose(found.scores, [1.0])
 
 
-def test_keypoints_are_not_mirrored(colour_finder):
-    flips = Predictor(colour_finder, augmentation=Augmentation(flip=True))
-    with pytest.raises(UserError, match='left and right keypoints'):
-        flips(picture(red=(4, 6, 14, 26, 255)))
+def test_flipped_views_exchange_left_and_right_keypoints(colour_finder, tmp_path):
+    """The model finds the upper left and the lower right corner, in either view.
+
+    Those of the mirrored view are the upper right and the lower left one, so that the averages of
+    both views are in the middle of the left and of the right side.
+    """
+    names = tmp_path / 'map.pbtxt'
+    points = "keypoints { id: 0 label: '%s' } keypoints { id: 1 label: '%s' }"
+    item = f"item {{ id: 1 name: 'red' {points} }}"
+    names.write_text(item % ('first', 'second'))
+    with pytest.raises(UserError, match=r'does not tell .* for all 2 keypoints'):
+        flipped(colour_finder, names)
+    names.write_text(item % ('left', 'right'))
+    found = flipped(colour_finder, names)
+    np.testing.assert_allclose(found.boxes, [[4, 6, 14, 26]], atol=1e-3)
+    np.testing.assert_allclose(found.keypoints, [[[9, 6], [9, 26]]], atol=1e-3)
+
+
+def flipped(model, names):
+    flips = Predictor(model, label_map=names, augmentation=Augmentation(flip=True))
+    return flips(picture(red=(4, 6, 14, 26, 255)))
 
 
 def test_enlarged_images_are_bounded(colour_finder):

@@ -9,6 +9,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import image_resizer_builder
 from object_detection.core.fields import DetectionFields
+from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.export.formats.description import ModelDescription, path_beside
 from object_detection.metrics.detections import ImageDetections, unbatch
@@ -30,8 +31,7 @@ class FileDetector:
     Attributes:
       directory: the model file.
       precision: the precision in which it computes.
-      class_names: 1-based class id -> name; empty if unknown.
-      keypoint_edges: none: files do not store the lines between keypoints.
+      labels: its classes, without keypoints, which files do not store; none if unknown.
       description: its description.
 
     Raises:
@@ -44,8 +44,9 @@ class FileDetector:
         self.directory = str(path)
         self.description = description
         self.precision = description.precision
-        self.class_names = dict(description.class_names)
-        self.keypoint_edges: tuple[tuple[int, int], ...] = ()
+        names = description.class_names
+        ids = {name: number for number, name in names.items()}
+        self.labels = LabelMap([{'id': i, 'name': name} for i, name in names.items()], ids, ids)
         self._run = run
         self._resizer = _build_resizer(path, description) if description.resizer else None
 
