@@ -18,7 +18,7 @@ demo: install
 	$(VENV)/bin/tfod demo --output $(DEMO_DIR)
 
 test: install
-	$(VENV)/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(strip $(TESTS))
+	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(strip $(TESTS))
 
 lint: install
 	$(VENV)/bin/ruff check .

@@ -17,17 +17,21 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # What tests read does not depend on how fast the machine is.
 console.SECONDS_UNTIL_SHOWN = 1e6
 
-# These take more than a minute each. They begin first: at the end a file has one process alone.
+# These take half a minute or more each. They begin first: at the end a file has one process alone.
 _LONG_FILES = (
-    'tests/test_samples.py',
-    'tests/export/test_saved_model.py',
     'tests/training/distribution/test_replicas.py',
     'tests/builders/test_dataset_builder.py',
-    'tests/test_zoo.py',
-    'tests/builders/input_readers/test_buckets.py',
+    'tests/export/test_saved_model.py',
+    'tests/export/test_loading.py',
+    'tests/dataset_tools/converters/test_coco_conversion.py',
     'tests/meta_architectures/faster_rcnn/test_faster_rcnn.py',
-    'tests/builders/input_readers/test_coco.py',
-    'tests/test_check_models.py',
+    'tests/meta_architectures/faster_rcnn/test_golden_models.py',
+    'tests/training/test_loop.py',
+    'tests/core/test_roi_align.py',
+    'tests/dataset_tools/context_rcnn/test_chain.py',
+    'tests/data/test_sequence_examples.py',
+    'tests/data/pipeline/test_bad_records.py',
+    'tests/meta_architectures/faster_rcnn/test_context_rcnn.py',
 )
 
 # Folders whose tests trace much and run it once: there, graphs are not optimized.

@@ -35,6 +35,7 @@ def test_odd_inputs_give_the_numbers_of_pycocotools(load, case, kind):
     assert row['toolkit'] == 'equal'
 
 
+@pytest.mark.slow
 def test_converts_generated_data(load, tmp_path):
     num_bytes = load('generated_coco').write(tmp_path, 4, num_different=2)
     assert 100e3 < num_bytes / 4 < 250e3

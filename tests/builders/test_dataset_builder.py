@@ -103,6 +103,7 @@ def test_flips_do_not_depend_on_the_number_of_threads(records):
     np.testing.assert_array_equal(boxes(1), boxes(8))
 
 
+@pytest.mark.slow
 def test_unshuffled_finite_training_data(records):
     reader = 'shuffle: false num_epochs: 2 drop_remainder: false num_readers: 1'
     dataset = dataset_builder.build_train(config(records, reader=reader))

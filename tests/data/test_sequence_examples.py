@@ -147,6 +147,7 @@ def test_evaluation_takes_all_annotated_frames(pipeline):
     assert ids(dataset_builder.build_eval(pipeline(sequence()), shard=(1, 2))) == [2]
 
 
+@pytest.mark.slow
 def test_training_draws_a_frame_by_the_position_alone(pipeline):
     config = pipeline(sequence(9, range(9)), options='shuffle: false')
     batches = list(dataset_builder.build_train(config, seed=1).take(40))

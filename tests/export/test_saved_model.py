@@ -184,8 +184,8 @@ def check_that_nothing_is_found(outputs: dict[str, tf.Tensor]) -> None:
     assert all(value.shape[0] == 0 for value in outputs.values())
 
 
-@pytest.mark.parametrize(
-    'input_type', [input_types.IMAGE_TENSOR, input_types.ENCODED_IMAGE_STRING_TENSOR]
+@slow_cases.parametrize(
+    1, 'input_type', [input_types.IMAGE_TENSOR, input_types.ENCODED_IMAGE_STRING_TENSOR]
 )
 def test_a_batch_without_images_gives_no_detections(input_type, loaded):
     serve = loaded(input_type)._model.signatures['serving_default']
@@ -346,6 +346,7 @@ def as_example(encoded: bytes) -> bytes:
     return tf.train.Example(features=features).SerializeToString()
 
 
+@pytest.mark.slow
 def test_encoded_images_of_many_sizes_with_a_resizer_that_keeps_the_aspect(
     served, graphs_as_they_are
 ):

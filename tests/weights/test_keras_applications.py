@@ -77,6 +77,7 @@ def test_a_pyramids_backbone_gives_keras_features(keras_resnet, pyramid_detector
     assert report.unused == report.mismatched == []
 
 
+@pytest.mark.slow
 def test_stages_before_and_after_the_crops_give_keras_features(keras_resnet):
     detector = ExtractorDetector('faster_rcnn_resnet50_keras')
     report = restore.restore(detector, keras_resnet.paths['keras 3'], 'classification')

@@ -182,6 +182,7 @@ def test_the_replicas_of_a_step_get_one_size(records):
     assert len(set(sizes)) == 2
 
 
+@pytest.mark.slow
 def test_one_bucket_is_a_static_shape(records):
     pipeline = config(records)
     del pipeline.train_input_reader.aspect_ratio_buckets[0]

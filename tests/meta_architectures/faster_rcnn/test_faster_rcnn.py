@@ -225,7 +225,8 @@ def test_masks_from_crops_need_a_pyramid():
         model_builder.build(config)
 
 
-@slow_cases.parametrize(1, 'crops', [True, False])
+@pytest.mark.slow
+@pytest.mark.parametrize('crops', [True, False])
 def test_what_the_extractor_pads_does_not_move_crops(crops, images, groundtruth):
     """Frames that a pyramid pads to the same size give the same predictions, masks and losses."""
     detector = tiny.tiny_detector(

@@ -92,6 +92,7 @@ def test_predict_and_postprocess(filled):
     _check_detections(filled.golden.arrays, {k: v.numpy() for k, v in detections.items()})
 
 
+@pytest.mark.slow
 def test_losses_of_predictions_at_inference(filled):
     """Losses without the mask loss, which the reference computes of final detections there."""
     losses, gradients = _losses_and_gradients(filled, training=False)

@@ -134,6 +134,7 @@ def test_all_of_static_execution_compiles(detector, static, images, groundtruth)
         np.testing.assert_allclose(loss, wanted[name], rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_graph_of_images_of_one_size_equals_eager(images):
     check_graph_equals_eager([BOXES, MASKS], images, [None, *images.shape[1:]])
 
