@@ -35,12 +35,14 @@ class LabelMap(NamedTuple):
 
     Attributes:
       categories: {'id': int, 'name': str} for each class, in the file's order, with the displayed
-        name: `display_name` if there is one, with `name` in brackets if items share it; with
-        'keypoints', name -> position, 'skeleton', pairs of positions, 'frequency' ('r', 'c' or 'f',
-        as in LVIS) and 'instance_count' where the item has them. The background item is left out.
+        name: `display_name` if there is one, with `name` in brackets if it means another item or
+        several; with 'keypoints', name -> position, 'skeleton', pairs of positions, 'frequency'
+        ('r', 'c' or 'f', as in LVIS) and 'instance_count' where the item has them. The background
+        item is left out.
       name_to_id: `name` -> id; `display_name` -> id for items without a name.
-      text_to_id: `name` and `display_name` -> id: the valid texts of image/object/class/text. The
-        `name` of an item means that item; a `display_name` of several items means none of them.
+      text_to_id: `name`, `display_name` and the displayed name -> id: the valid texts of
+        image/object/class/text. The `name` of an item means that item; a `display_name` of several
+        items means none of them.
       ancestors, descendants: id -> ids of the classes above and below it, for the classes that have
         some; also those that only the items of these classes list.
     """
@@ -50,6 +52,11 @@ class LabelMap(NamedTuple):
     text_to_id: dict[str, int]
     ancestors: Mapping[int, frozenset[int]] = MappingProxyType({})
     descendants: Mapping[int, frozenset[int]] = MappingProxyType({})
+
+    @property
+    def names(self) -> dict[int, str]:
+        """1-based id -> displayed name."""
+        return {category['id']: category['name'] for category in self.categories}
 
 
 def load(path: str) -> LabelMap:
@@ -101,22 +108,25 @@ def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> Lab
     for item in proto.item:
         _check_item(item, path)
         name = item.name or item.display_name
-        if name_to_id.setdefault(name, item.id) != item.id or item.id in id_to_name:
+        if (known := name_to_id.get(name, item.id)) != item.id or item.id in id_to_name:
             raise UserError(
                 f'Label map {path}: names and ids must be distinct. Received: {name!r} = {item.id} '
-                f'beside {id_to_name.get(item.id, name)!r} = {name_to_id[name]}.'
+                f'beside {id_to_name.get(item.id, name)!r} = '
+                f'{item.id if item.id in id_to_name else known}.'
             )
+        name_to_id[name] = item.id
         id_to_name[item.id] = name
-    shown = collections.Counter(item.display_name or item.name for item in proto.item)
-    text_to_id = dict(name_to_id)
+    text_to_id = {}
+    uses = collections.Counter(item.display_name for item in proto.item)
     for item in proto.item:
-        if shown[item.display_name] == 1:
-            text_to_id.setdefault(item.display_name, item.id)
+        text_to_id[item.name or item.display_name] = item.id
+        if item.display_name and uses[item.display_name] == 1:
+            text_to_id[item.display_name] = name_to_id.get(item.display_name, item.id)
     categories = [_category(item) for item in proto.item if item.id > 0]
     for category in categories:
-        name = id_to_name[category['id']]
-        if shown[category['name']] > 1 and category['name'] != name:
-            category['name'] += f' ({name})'
+        if text_to_id.get(category['name']) != category['id']:
+            category['name'] += f' ({id_to_name[category["id"]]})'
+            text_to_id.setdefault(category['name'], category['id'])
     return LabelMap(
         categories,
         name_to_id,
@@ -175,15 +185,21 @@ def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
       A permutation of 0 to P - 1. None if no name has a side, or if one lacks its counterpart or a
       position has no name, so that names do not tell.
     """
-    ids: dict[str, int] = {}
-    for category in labels.categories:
-        ids |= {name.lower(): place for name, place in category.get('keypoints', {}).items()}
-    mirrored = {name: _SIDE.sub(lambda side: _OTHER_SIDE[side[0]], name) for name in ids}
-    places = {place: ids.get(mirrored[name], -1) for name, place in ids.items()}
-    permutation = tuple(places.get(place, -1) for place in range(count))
-    has_sides = any(name != other for name, other in mirrored.items())
-    is_whole = len(places) == count and sorted(permutation) == list(range(count))
-    return permutation if has_sides and is_whole else None
+    classes = [
+        {name.lower(): place for name, place in category.get('keypoints', {}).items()}
+        for category in labels.categories
+    ]
+    everywhere = {name: place for ids in reversed(classes) for name, place in ids.items()}
+    permutation, has_sides = [-1] * count, False
+    for ids in classes:
+        for name, place in ids.items():
+            other = _SIDE.sub(lambda side: _OTHER_SIDE[side[0]], name)
+            has_sides |= other != name
+            if place < count:
+                # A class may lack the counterpart of a keypoint that it shares with another one.
+                permutation[place] = ids.get(other, everywhere.get(other, -1))
+    is_whole = sorted(permutation) == list(range(count))
+    return tuple(permutation) if has_sides and is_whole else None
 
 
 def check_hierarchy(labels: LabelMap, path: str) -> None:
@@ -210,7 +226,7 @@ def differing_ids(first: LabelMap, second: LabelMap) -> list[tuple[int, str, str
       (id, name in the first, name in the second) of each such id in both.
     """
     texts = [_texts_by_id(labels) for labels in (first, second)]
-    names = [{each['id']: each['name'] for each in labels.categories} for labels in (first, second)]
+    names = [first.names, second.names]
     return [
         (number, names[0][number], names[1][number])
         for number in names[0]

@@ -80,7 +80,7 @@ def measure(prefix: str, label_map_path: str = '') -> DataStatistics:
         known = label_map.load(label_map_path)
     except ValueError as error:
         raise ConfigError(f'{error} Name the label map of the data with --label_map.') from error
-    names = {item['id']: item['name'] for item in known.categories}
+    names = known.names
     sample = _Sample(known.text_to_id, names)
     files = sorted(glob.glob(pattern))
     most = math.ceil(MAX_SAMPLED_RECORDS / len(files))

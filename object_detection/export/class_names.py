@@ -45,16 +45,11 @@ def read_text(
         return None
 
 
-def of_text(text: str | None, path: str = 'label map') -> LabelMap:
+def parse(text: str | None, path: str = 'label map') -> LabelMap:
     """Returns the classes of a label map's text, none without one; `path` names it in errors."""
     if text is None:
         return LabelMap([], {}, {})
     return label_map.classes(label_map.parse(text.encode(), path), path)
-
-
-def by_id(labels: LabelMap) -> dict[int, str]:
-    """Returns 1-based class id -> name."""
-    return {category['id']: category['name'] for category in labels.categories}
 
 
 def read_file(path: str) -> str:

@@ -81,7 +81,7 @@ class SavedDetector:
         # If the model does not store the input type, a string input is an encoded image.
         self._takes_examples = self._stored_text('input_type') == TF_EXAMPLE
         self.precision = self._stored_text('precision')
-        self.labels = class_names.of_text(self._read_label_map(path))
+        self.labels = class_names.parse(self._read_label_map(path))
         if self.precision is not None:
             precisions.warn_if_not_faster(self.precision)
 

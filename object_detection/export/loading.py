@@ -64,7 +64,7 @@ class Detector:
         self._detect = detect
         self.source = source
         self.labels = labels
-        self.class_names = class_names.by_id(labels)
+        self.class_names = labels.names
         self.keypoint_edges = label_maps.keypoint_edges(labels)
         self.precision = precision
         self.model = model
@@ -245,7 +245,7 @@ def load(
         (CheckpointError).
     """
     text = None if label_map is None else class_names.read_file(os.fspath(label_map))
-    labels = None if text is None else class_names.of_text(text, str(label_map))
+    labels = None if text is None else class_names.parse(text, str(label_map))
     folder = os.fspath(path)
     exported = _find_exported(folder) if checkpoint is None and config is None else None
     if exported is not None:
@@ -266,7 +266,7 @@ def load(
     model = exporter.load_detector(pipeline, prefix, precision)
     _logger.info('loaded %s (step %d) by %s', prefix, restore.read_step(prefix), config_path)
     if labels is None:
-        labels = class_names.of_text(class_names.read_text(pipeline))
+        labels = class_names.parse(class_names.read_text(pipeline))
     return Detector(
         saved_model.InProcessDetector(model),
         source=prefix,

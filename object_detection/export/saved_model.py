@@ -311,7 +311,7 @@ def _constant(text: str | list[str]) -> tf.types.experimental.PolymorphicFunctio
 
 def _names_by_id(label_map_path: str | os.PathLike) -> list[str]:
     """Returns the names of a label map, indexed by id; '' where there is no class, as at 0."""
-    names = {entry['id']: entry['name'] for entry in label_map.load(label_map_path).categories}
+    names = label_map.load(label_map_path).names
     return [names.get(class_id, '') for class_id in range(max(names, default=0) + 1)]
 
 

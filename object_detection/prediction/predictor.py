@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from object_detection.core.fields import DetectionFields
+from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.export import loading
 from object_detection.prediction import images as image_inputs
@@ -41,7 +42,8 @@ class Predictor:
       **options: `checkpoint`, `config` and `label_map`, as for `object_detection.load`.
 
     Attributes:
-      class_names: class id, from 1 -> name; empty where no label map was found.
+      labels: the classes; none where no label map was found.
+      class_names: class id, from 1 -> name.
       keypoint_edges: pairs of keypoints between which pictures have lines; empty without keypoints
         in the label map.
       score_threshold, batch_size, tiling, augmentation, max_pixels: see above.
@@ -74,7 +76,7 @@ class Predictor:
             )
         self.detector = loading.load(path, precision=precision, **options)
         self._lock = threading.Lock()
-        self._labels = self.detector.labels
+        self.labels = self.detector.labels
         self.class_names = self.detector.class_names
         self.keypoint_edges = self.detector.keypoint_edges
         self.source = self.detector.source
@@ -85,7 +87,7 @@ class Predictor:
         self.tiling = tiling
         self.augmentation = augmentation
         self.max_pixels = max_pixels
-        self._classes = None if classes is None else class_ids(classes, self.class_names)
+        self._classes = None if classes is None else class_ids(classes, self.labels)
 
     def __repr__(self) -> str:
         return f'<Predictor of {self.source}, {len(self.class_names)} class names>'
@@ -206,7 +208,7 @@ class Predictor:
         return [self._merged(image, self.augmentation, threshold) for image in images]
 
     def _merged(self, image: np.ndarray, augmentation: Augmentation, threshold: float) -> Objects:
-        variants = augmentation.variants(image, self.max_pixels, self._labels)
+        variants = augmentation.variants(image, self.max_pixels, self.labels)
         arrays = [array for variant in variants for array in variant.images]
         # Faint objects of one view have a part in the score of all.
         found = iter(self._run(arrays, min(threshold, _FAINT)))
@@ -240,13 +242,14 @@ class Predictor:
         return objects.take(keep)
 
 
-def class_ids(classes: Collection[int | str], names: Mapping[int, str]) -> list[int]:
+def class_ids(classes: Collection[int | str], labels: LabelMap) -> list[int]:
     """Returns the ids of classes that are given as ids or names, numbers in text among them.
 
     Raises:
       UserError: for a name that no class has, or, if the names are known, for an id of no class.
     """
-    ids = {name: class_id for class_id, name in names.items()}
+    names = labels.names
+    ids = {text: number for text, number in labels.text_to_id.items() if number > 0}
     found = []
     for each in classes:
         text = str(each)

@@ -154,14 +154,17 @@ def _unmirrored(objects: Objects, width: int, labels: LabelMap) -> Objects:
     order = label_map.mirrored_keypoints(labels, count)
     if order is None:
         raise UserError(
-            f'tta: {FLIP!r} exchanges left and right keypoints, and the label map does not tell '
-            f'which ones these are. Expected names such as left_eye and right_eye for all {count} '
-            'keypoints, or scales alone.'
+            f'tta: {FLIP!r} exchanges left and right keypoints, and which ones these are is not '
+            f'known. Expected a label map (--label_map) with names such as left_eye and right_eye '
+            f'for all {count} keypoints, or scales alone.'
         )
     points = objects.keypoints[:, order]
     points[..., 1] = width - points[..., 1]
     scores = objects.keypoint_scores
-    scores = None if scores is None else scores[:, order]
+    if scores is not None:
+        scores = scores[:, order]
+        # Keypoints that a class does not have stay 0.
+        points[scores == 0] = 0
     return dataclasses.replace(objects, keypoints=points, keypoint_scores=scores)
 
 

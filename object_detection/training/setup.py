@@ -322,4 +322,4 @@ def class_names(config: TrainEvalPipelineConfig) -> dict[int, str]:
     path = config.train_input_reader.label_map_path
     if not path:
         return {}
-    return {category['id']: category['name'] for category in label_map.load(path).categories}
+    return label_map.load(path).names

@@ -88,9 +88,9 @@ def convert_label_map_to_categories(
     if label_map is None:
         return [{'id': i, 'name': f'category_{i}'} for i in range(1, max_num_classes + 1)]
     _, labels = _read(label_map)
-    shown = ('display_name', 'name') if use_display_name else ('name', 'display_name')
     names = {
-        item.id: next(filter(None, (getattr(item, f) for f in shown))) for item in label_map.item
+        item.id: (use_display_name and item.display_name) or item.name or item.display_name
+        for item in label_map.item
     }
     return [
         category | {'name': names[category['id']]}

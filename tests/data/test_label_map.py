@@ -1,3 +1,5 @@
+import importlib.resources
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -6,6 +8,8 @@ from google.protobuf import text_format
 from object_detection.data import label_map
 from object_detection.protos import string_int_label_map_pb2
 from tests import goldens
+
+DATA = importlib.resources.files('object_detection') / 'data'
 
 
 @pytest.fixture
@@ -31,10 +35,20 @@ def test_classes_that_share_a_displayed_name_are_told_apart_by_their_names(load)
         "item { name: '/m/a' id: 1 display_name: 'Mouse' } item { name: 'Mole' id: 2 }"
         "item { name: '/m/b' id: 3 display_name: 'Mouse' }"
         "item { name: '/m/c' id: 4 display_name: 'Mole' }"
+        "item { name: 'Rat' id: 5 display_name: 'Rodent' } item { id: 6 display_name: 'Vole' }"
     )
-    names = ['Mouse (/m/a)', 'Mole', 'Mouse (/m/b)', 'Mole (/m/c)']
-    assert [category['name'] for category in labels.categories] == names
-    assert labels.text_to_id == {'/m/a': 1, 'Mole': 2, '/m/b': 3, '/m/c': 4}
+    names = ['Mouse (/m/a)', 'Mole', 'Mouse (/m/b)', 'Mole (/m/c)', 'Rodent', 'Vole']
+    assert labels.names == dict(enumerate(names, 1))
+    # What is displayed is a text of its class too.
+    texts = {'/m/a': 1, '/m/b': 3, '/m/c': 4, 'Rat': 5}
+    assert labels.text_to_id == texts | {name: number for number, name in labels.names.items()}
+
+
+def test_an_item_that_repeats_another_one_is_named(load):
+    with pytest.raises(ValueError, match="Received: 'a' = 3 beside 'a' = 1"):
+        load("item { name: 'a' id: 1 } item { name: 'b' id: 2 } item { name: 'a' id: 3 }")
+    with pytest.raises(ValueError, match="Received: 'c' = 2 beside 'b' = 2"):
+        load("item { name: 'a' id: 1 } item { name: 'b' id: 2 } item { name: 'c' id: 2 }")
 
 
 def test_background_may_have_id_zero_and_is_no_category(load):
@@ -193,3 +207,9 @@ def test_classes_that_share_keypoints_are_mirrored(load):
     cat = "item { name: 'cat' id: 1 " + keypoints('nose', 'left_ear', 'right_ear') + '}'
     dog = "item { name: 'dog' id: 2 " + keypoints('right_ear', 'tail', first=2) + '}'
     assert label_map.mirrored_keypoints(load(cat + dog), 4) == (0, 2, 1, 3)
+
+
+def test_classes_have_sides_of_their_own():
+    labels = label_map.load(str(DATA / 'face_person_with_keypoints_label_map.pbtxt'))
+    sides = (1, 0, 2, 3, 5, 4), (6, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15, 18, 17, 20, 19, 22, 21)
+    assert label_map.mirrored_keypoints(labels, 23) == (*sides[0], *sides[1])

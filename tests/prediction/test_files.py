@@ -26,10 +26,10 @@ class OneObject:
     source = 'model'
 
     def __init__(self, directory, label_map=None, precision=None):
-        self.labels = class_names.of_text("item { id: 7 name: 'cat' }")
+        self.labels = class_names.parse("item { id: 7 name: 'cat' }")
         if label_map is not None:
-            self.labels = class_names.of_text(class_names.read_file(str(label_map)))
-        self.class_names, self.keypoint_edges = class_names.by_id(self.labels), ()
+            self.labels = class_names.parse(class_names.read_file(str(label_map)))
+        self.class_names, self.keypoint_edges = self.labels.names, ()
 
     def __call__(self, images):
         count, height, width = images.shape[:3]

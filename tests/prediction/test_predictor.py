@@ -9,6 +9,7 @@ from PIL import Image
 
 import object_detection
 from object_detection.errors import UserError
+from object_detection.export import class_names
 from object_detection.prediction import images
 from object_detection.prediction.prediction import Prediction
 from object_detection.prediction.predictor import Predictor, class_ids
@@ -139,11 +140,21 @@ def test_scores_and_classes_are_chosen(predictor, colour_finder):
 
 
 def test_ids_of_models_without_names_are_taken():
-    assert class_ids(['7', 2], {}) == [7, 2]
+    assert class_ids(['7', 2], classes_of()) == [7, 2]
     with pytest.raises(UserError, match='which has no names'):
-        class_ids(['cat'], {})
+        class_ids(['cat'], classes_of())
     with pytest.raises(UserError, match="Received: '9'"):
-        class_ids([9], {1: 'cat'})
+        class_ids([9], classes_of('cat'))
+
+
+def classes_of(*names):
+    items = ''.join(f"item {{ id: {i} name: '{name}' }}" for i, name in enumerate(names, 1))
+    return class_names.parse(items or None)
+
+
+def test_classes_may_be_given_by_any_of_their_names():
+    labels = class_names.parse("item { id: 3 name: '/m/a' display_name: 'Mouse' }")
+    assert class_ids(['Mouse', '/m/a', 3], labels) == [3, 3, 3]
 
 
 def test_threads_share_a_predictor(predictor):

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from object_detection.errors import UserError
+from object_detection.export import class_names
+from object_detection.prediction.prediction import Objects
 from object_detection.prediction.predictor import Predictor
 from object_detection.prediction.views import Augmentation, Tiling
 from tests.prediction.test_predictor import picture
@@ -128,12 +130,34 @@ def test_flipped_views_exchange_left_and_right_keypoints(colour_finder, tmp_path
     points = "keypoints { id: 0 label: '%s' } keypoints { id: 1 label: '%s' }"
     item = f"item {{ id: 1 name: 'red' {points} }}"
     names.write_text(item % ('first', 'second'))
-    with pytest.raises(UserError, match=r'does not tell .* for all 2 keypoints'):
+    with pytest.raises(UserError, match=r'which ones these are is not known.* for all 2 keypoints'):
         flipped(colour_finder, names)
     names.write_text(item % ('left', 'right'))
     found = flipped(colour_finder, names)
     np.testing.assert_allclose(found.boxes, [[4, 6, 14, 26]], atol=1e-3)
     np.testing.assert_allclose(found.keypoints, [[[9, 6], [9, 26]]], atol=1e-3)
+
+
+def test_scores_of_keypoints_go_with_them_and_absent_ones_stay_absent():
+    points = ''.join(
+        f"keypoints {{ id: {i} label: '{name}' }} " for i, name in enumerate(('left', 'right', 'c'))
+    )
+    labels = class_names.parse(f"item {{ id: 1 name: 'a' {points} }}")
+    _, mirrored = Augmentation(flip=True).variants(np.zeros((10, 40, 3), np.uint8), 10_000, labels)
+    found = mirrored.merge(
+        [
+            Objects(
+                boxes=np.array([[1, 2, 3, 10]], np.float32),
+                classes=np.ones(1, int),
+                scores=np.ones(1, np.float32),
+                keypoints=np.array([[[1, 2], [3, 8], [0, 0]]], np.float32),
+                keypoint_scores=np.array([[0.25, 0.5, 0]], np.float32),
+            )
+        ]
+    )
+    np.testing.assert_array_equal(found.boxes, [[1, 30, 3, 38]])
+    np.testing.assert_array_equal(found.keypoints, [[[3, 32], [1, 38], [0, 0]]])
+    np.testing.assert_array_equal(found.keypoint_scores, [[0.5, 0.25, 0]])
 
 
 def flipped(model, names):

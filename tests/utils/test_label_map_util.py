@@ -118,6 +118,7 @@ def test_the_classes_of_open_images_are_in_the_order_of_their_list():
     items = list(label_map_util.load_labelmap(path).item)
     assert [item.id for item in items] == list(range(1, 602))
     names = [item.name for item in items]
+    # These two are the other way round in the file that models were trained with.
     assert names.index('/m/09f_2') == names.index('/m/09f20') + 1
     names.remove('/m/09f_2')
     assert names == sorted(names, key=lambda name: name.replace('_', ''))

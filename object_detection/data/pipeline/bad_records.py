@@ -222,7 +222,9 @@ class BadRecords:
             identity = (UNKNOWN_CLASS, text)
             if identity not in self._seen:
                 self._seen.add(identity)
-                reason = f'class {text!r} is not in the label map'
+                reason = (
+                    f'class {text!r} is not in the label map, or several share it as display_name'
+                )
                 entry = {'kind': UNKNOWN_CLASS, 'reason': reason, 'class': text}
                 self._write(identity, dataclasses.asdict(place) | entry)
 

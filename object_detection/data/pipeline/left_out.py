@@ -88,7 +88,8 @@ class UnknownClassReport:
             self._seen.add(text)
             if len(self._seen) <= self._max_warnings:
                 _log.warning(
-                    'Class %r of the records is not in the label map %s; its objects are left out.',
+                    'Class %r of the records is not in the label map %s, or several share it as '
+                    'display_name; its objects are left out.',
                     text.decode(errors='replace'),
                     self._label_map_path,
                 )

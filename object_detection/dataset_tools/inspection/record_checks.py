@@ -40,7 +40,7 @@ OBJECT_KINDS = {
     'inverted_box': 'a maximum is less than its minimum',
     'box_without_area': 'a maximum equals its minimum',
     'box_outside_image': 'nothing of the box is inside the image',
-    'unknown_class': 'the class is not in the label map',
+    'unknown_class': 'the class is not in the label map, or several share its display_name',
 }
 # A training uses these records and objects; each count is a number of records.
 WARNING_KINDS = {

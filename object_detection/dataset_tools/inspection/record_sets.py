@@ -121,4 +121,4 @@ def _load(path: str, name: str) -> label_map.LabelMap | None:
 
 
 def _class_names(labels: label_map.LabelMap | None) -> dict[int, str]:
-    return {item['id']: item['name'] for item in labels.categories} if labels else {}
+    return labels.names if labels else {}

@@ -127,7 +127,7 @@ class ExportSource:
             inputs=inputs,
             outputs=outputs,
             resizer='' if resizes_inside else text_format.MessageToString(self.resizer_config),
-            class_names=class_names.by_id(class_names.of_text(self.label_map_text)),
+            class_names=class_names.parse(self.label_map_text).names,
             precision=self.precision,
             color_order='GRAY' if inputs[0].shape[-1] == 1 else 'RGB',
             **fields,

@@ -34,7 +34,7 @@ def test_a_file_gives_the_detections_of_the_model(family, overrides, packages, t
     # The description is inside too.
     description.path_beside(path).unlink()
     detector = formats.load(path)
-    assert detector.class_names == {1: 'cat', 3: 'café'}
+    assert detector.labels.names == {1: 'cat', 3: 'café'}
     assert detector.description.inputs[0].shape == (None, None, None, 3)
     sources.assert_agrees(detector, model, sources.photos(shared, 3))
     images = np.random.default_rng(0).integers(0, 255, (3, 50, 70, 3), np.uint8)

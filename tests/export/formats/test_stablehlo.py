@@ -36,7 +36,7 @@ def test_a_single_shot_detector_gives_its_detections(ssd_file, shared):
     detector = formats.load(ssd_file)
     images = sources.photos(shared, 2)
     sources.assert_agrees(detector, sources.source('ssd'), images)
-    assert detector.class_names == {1: 'cat', 3: 'café'}
+    assert detector.labels.names == {1: 'cat', 3: 'café'}
     # Three images are two calls of two.
     batch = tf.constant(np.stack([np.resize(image, (50, 70, 3)) for image in images * 2])[:3])
     together = detector.run_batch(batch)

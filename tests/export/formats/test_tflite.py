@@ -78,7 +78,7 @@ def test_a_padded_image_gives_the_detections_of_the_model(
         detector, sources.source('ssd', PADDED), sources.photos(shared, 3)
     )
     assert comparison.unmatched == 0
-    assert detector.class_names == {1: 'cat', 3: 'café'}
+    assert detector.labels.names == {1: 'cat', 3: 'café'}
     assert len(detector.run_batch(tf.zeros([2, 30, 40, 3], tf.uint8))['detection_boxes']) == 2
 
 
