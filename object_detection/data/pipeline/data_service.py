@@ -106,7 +106,8 @@ class Servers:
     def wait(self) -> NoReturn:
         """Waits for SIGTERM or SIGINT, and ends the process with 128 + its number.
 
-        The servers are not stopped: a worker that prepares batches may wait for itself for ever.
+        TensorFlow may never return from stopping a worker that prepares batches, so that the
+        process ends without it.
         """
         received: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -29,6 +29,7 @@ def service():
     here, there = multiprocessing.Pipe()
     process = forks.context().Process(target=_serve, args=(there,))
     process.start()
+    there.close()
     try:
         assert here.poll(forks.TIME_LIMIT)
         yield here.recv()
@@ -37,6 +38,7 @@ def service():
         assert process.exitcode == 128 + signal.SIGTERM
     finally:
         process.kill()
+        process.join()
 
 
 def _serve(connection: multiprocessing.connection.Connection) -> None:
