@@ -173,8 +173,7 @@ def test_one_of_n_examples_is_the_same_subset_in_every_epoch(records):
     assert ids(dataset_builder.build_eval(config(records, reader=reader))) == [0, 3, 6, 9]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('pipelines', [pytest.param(2, marks=pytest.mark.slow), 4])
+@slow_cases.parametrize(1, 'pipelines', [2, 4])
 def test_input_pipelines_share_the_data(records, pipelines):
     """By files, or by records where there are fewer files than pipelines."""
     seen = []
@@ -354,7 +353,6 @@ def test_images_without_a_usable_object_are_left_out_of_training(
     assert ids(dataset_builder.build_eval(pipeline)) == list(range(8))
 
 
-@pytest.mark.slow
 def test_nothing_but_empty_images_ends_the_data(tmp_path):
     path = examples.write_records(tmp_path / 'a', [examples.example()] * 3)
     dataset = dataset_builder.build_train(config(path, reader='filter_empty_images: true'))
@@ -439,9 +437,9 @@ def test_classes_that_the_label_map_lacks_are_named(tmp_path, caplog):
     1,
     'reader',
     [
-        '',
         'load_instance_masks: true mask_type: PNG_MASKS load_image_labels: true '
         'load_track_id: true num_keypoints: 2 load_keypoint_depth_features: true',
+        '',
     ],
 )
 def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):

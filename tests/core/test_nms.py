@@ -353,23 +353,23 @@ def selecting():
 
 
 @slow_cases.parametrize(
-    1,
+    8,
     ('kind', 'num_rows'),
     [
         ('any', 12),
-        ('any', 4),
         ('boxes of classes', 12),
         ('ties', 4),
-        ('ties', 12),
-        ('equal scores', 4),
         ('equal scores', 12),
         ('NaN', 4),
-        ('NaN', 12),
-        ('few above the threshold', 4),
         ('few above the threshold', 12),
         ('all suppressed', 4),
-        ('all suppressed', 12),
         ('some rows', 4),
+        ('any', 4),
+        ('ties', 12),
+        ('equal scores', 4),
+        ('NaN', 12),
+        ('few above the threshold', 4),
+        ('all suppressed', 12),
         ('uncounted', 12),
     ],
 )

@@ -11,7 +11,7 @@ from object_detection.data import label_map
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.image_decoding import count_pixels, decode_image
 from object_detection.data.image_item import ImageHandler
-from tests import goldens, slow_cases
+from tests import goldens
 from tests.data import examples
 
 BOXES = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 1.0, 0.75]]
@@ -500,8 +500,8 @@ def _files_of_300_by_200():
     yield 'extended webp', _saved(image, 'WEBP', exif=b'Exif\0\0')
 
 
-@slow_cases.parametrize(
-    6, ('name', 'encoded'), [*_files_of_300_by_200()], ids=lambda value: value[:20]
+@pytest.mark.parametrize(
+    ('name', 'encoded'), [*_files_of_300_by_200()], ids=lambda value: value[:20]
 )
 def test_pixels_are_counted_from_the_header(name, encoded):
     del name

@@ -195,7 +195,7 @@ def test_a_batch_without_images_gives_no_detections(input_type, loaded):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'input_type',
-    [pytest.param(input_types.IMAGE_TENSOR, marks=pytest.mark.slow), input_types.TF_EXAMPLE],
+    [input_types.IMAGE_TENSOR, input_types.TF_EXAMPLE],
 )
 def test_a_batch_without_images_of_any_size_gives_no_detections(
     input_type, served, graphs_as_they_are
@@ -274,7 +274,7 @@ def test_an_export_is_called_as_it_is_loaded_and_knows_its_classes(exports, load
         {'id': 1, 'name': 'cat'},
         {'id': 3, 'name': 'caé'},
     ]
-    assert exported.class_names == {1: 'cat', 3: 'caé'}
+    assert exported.labels.names == {1: 'cat', 3: 'caé'}
 
 
 def test_an_export_holds_variables_and_no_layers(exports, detector):
@@ -559,7 +559,7 @@ def test_the_precision_is_the_config_s_or_the_flag_s(
     ('name', 'dtype'),
     [
         ('mixed_bfloat16', tf.bfloat16),
-        pytest.param('mixed_float16', tf.float16, marks=pytest.mark.slow),
+        ('mixed_float16', tf.float16),
     ],
 )
 def test_an_export_keeps_its_precision_and_says_so(

@@ -162,7 +162,7 @@ def test_what_changed_since_the_last_start_is_reported(tmp_path, caplog):
     assert message == 'changed since the last start: train_config.num_steps: 2 -> 4'
 
 
-@slow_cases.parametrize(1, 'number', [signal.SIGTERM, signal.SIGINT])
+@slow_cases.parametrize(1, 'number', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_ends(tmp_path, number):
     probe = Probe(at_step=4, action=lambda: os.kill(os.getpid(), number))
     result = _run(tmp_path, 100, progress=probe, intervals=Intervals(log=2))

@@ -10,7 +10,6 @@ from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.feature_extractors.feature_extractor import Preprocess, subtract_means
 from object_detection.weights import backbones
 from object_detection.weights.third_party_names import NAME_BASED, TENSORPACK
-from tests import slow_cases
 from tests.weights import third_party_files
 
 NVIDIA, TPU, SLIM = (format_.options for format_ in NAME_BASED)
@@ -42,8 +41,7 @@ def messages(monkeypatch, caplog):
     return warn
 
 
-@slow_cases.parametrize(
-    2,
+@pytest.mark.parametrize(
     ('theirs', 'ours', 'field'),
     [
         (NVIDIA, Options(stride_in_1x1=False), 'padding_mode: SAME'),

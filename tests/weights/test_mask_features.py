@@ -37,7 +37,7 @@ def test_resuming_names_the_field(saved, there, here):
         restore.restore_exactly(detector, saved[there], averages=False)
 
 
-@slow_cases.parametrize(1, 'classes', ['', OTHER_CLASSES])
+@slow_cases.parametrize(1, 'classes', [OTHER_CLASSES, ''])
 def test_fine_tuning_names_the_field(saved, classes):
     detector = tiny.tiny_detector(DETECTORS['vector'], classes)
     with pytest.raises(CheckpointError, match=ADVICE['crops']):

@@ -60,7 +60,6 @@ def test_only_the_heads_concerned_start_anew_and_one_line_says_so(tmp_path, capl
     assert line == ('num_classes is 4, and 1 there; started anew: box_head, mask_head/masks')
 
 
-@pytest.mark.slow
 def test_a_real_detector_with_fewer_classes(tmp_path):
     source = tiny_detector(seed=1)
     target = tiny_detector('model { faster_rcnn { num_classes: 2 } }')
@@ -154,7 +153,6 @@ def test_replicated_and_frozen_variables(tmp_path):
     assert set(target.values().values()) == {1.0}
 
 
-@pytest.mark.slow
 def test_variables_that_are_not_there_yet_are_made(tmp_path):
     """A detector that has only predicted has no mask head."""
     source = tiny_detector(seed=1)

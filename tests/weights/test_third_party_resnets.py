@@ -24,7 +24,7 @@ from tests.weights import third_party_files
 IMAGENET = (np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375]))
 MEANS = np.array([123.68, 116.779, 103.939], np.float32)
 STEM = ('conv1_conv/kernel', 'conv1_bn/moving_mean', 'conv1_bn/moving_variance')
-SYSTEMS = ('nvidia', 'tpu', 'habana', 'slim', 'slim_detector', 'tensorpack')
+SYSTEMS = ('slim_detector', 'tensorpack', 'nvidia', 'tpu', 'habana', 'slim')
 
 
 @pytest.fixture(scope='module', autouse=True)

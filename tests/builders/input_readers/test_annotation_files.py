@@ -132,12 +132,12 @@ def test_evaluation_equals_that_of_records(data):
 @pytest.mark.parametrize(
     ('text', 'count'),
     [
-        pytest.param('', 12, marks=pytest.mark.slow),
-        pytest.param(" label_map_path: 'FOLDER/three.pbtxt'", 12, marks=pytest.mark.slow),
+        ('', 12),
+        (" label_map_path: 'FOLDER/three.pbtxt'", 12),
         (" label_map_path: 'FOLDER/three.pbtxt' filter_empty_images: true", 8),
-        pytest.param(' filter_empty_images: true', 9, marks=pytest.mark.slow),
-        pytest.param(' filter_empty_images: true skip_crowd: true', 8, marks=pytest.mark.slow),
-        pytest.param(' sample_1_of_n_examples: 5', 3, marks=pytest.mark.slow),
+        (' filter_empty_images: true', 9),
+        (' filter_empty_images: true skip_crowd: true', 8),
+        (' sample_1_of_n_examples: 5', 3),
     ],
 )
 def test_training_equals_that_of_records(data, text, count, caplog):
@@ -223,9 +223,7 @@ REAL = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    'name', ['coco_permissive', pytest.param('dsb2018_nuclei', marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('name', ['coco_permissive', 'dsb2018_nuclei'])
 def test_real_data_equal_their_records(shared, tmp_path, name):
     folder = shared / 'data' / name
     image_dir, file = REAL[name]

@@ -153,7 +153,7 @@ def found_of(inputs, stride):
 
 
 @goldens.parametrize('centernet_postprocess', names=('instance_masks', 'instance_masks_densepose'))
-@slow_cases.parametrize(1, 'is_compiled', [False, True])
+@slow_cases.parametrize(1, 'is_compiled', [True, False])
 def test_masks_of_detections(case_name, is_compiled):
     case = goldens.load('centernet_postprocess', case_name)
     inputs = case.inputs

@@ -9,7 +9,6 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.target_assigners.target_assigner import Targets
-from tests import slow_cases
 from tests import tiny_models as tiny
 from tests.losses.mining import mined
 
@@ -129,7 +128,7 @@ def as_field(loss: str) -> str:
     return f'second_stage_classification_loss {{ {loss} }}'
 
 
-@slow_cases.parametrize(3, 'loss', CLASSIFICATION_LOSSES)
+@pytest.mark.parametrize('loss', CLASSIFICATION_LOSSES)
 def test_each_classification_loss(example, loss):
     logits, codes, proposals, targets = example
     losses = box_stage(as_field(loss)).loss(predictions_of(logits, codes), proposals, targets)
@@ -150,7 +149,7 @@ LOCALIZATION_LOSSES = {
 }
 
 
-@slow_cases.parametrize(3, 'loss', LOCALIZATION_LOSSES)
+@pytest.mark.parametrize('loss', LOCALIZATION_LOSSES)
 @pytest.mark.parametrize('normalizer', ['NUM_ROIS', 'NUM_FG_COORDS'])
 def test_each_localization_loss(example, loss, normalizer):
     logits, codes, proposals, targets = example
@@ -211,8 +210,7 @@ def test_losses_of_pixels_are_refused(name):
         box_stage(as_field(f'{name} {{}}'))
 
 
-@slow_cases.parametrize(
-    1,
+@pytest.mark.parametrize(
     ('miner', 'loss', 'weights', 'limits'),
     [
         ('num_hard_examples: 4', '', (2, 3), {'num_hard_examples': 4}),

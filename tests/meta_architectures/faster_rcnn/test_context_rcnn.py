@@ -121,12 +121,12 @@ def test_keys_of_the_reference_are_all_found(shared):
 
 
 @slow_cases.parametrize(
-    1,
+    2,
     'overrides',
     [
-        (TWO_STAGES,),
         (TWO_STAGES, ON_CROPS),
         (ALL_KINDS, MASKS_OF_FEATURES),
+        (TWO_STAGES,),
         (TWO_STAGES, ON_CROPS, SELF_ALONE),
     ],
 )

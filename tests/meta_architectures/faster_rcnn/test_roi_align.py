@@ -67,7 +67,6 @@ def test_boxes_and_masks_have_crops_of_their_own_sizes(detector, images, groundt
         assert seen == {'box': (32, 7, 7, 8), 'mask': (12, 14, 14, 8)}
 
 
-@pytest.mark.slow
 def test_a_step_down_the_gradient_lowers_the_loss(images, groundtruth):
     detector = tiny.tiny_detector(BOXES, MASKS)
     tiny.shrink_last_layers(detector)

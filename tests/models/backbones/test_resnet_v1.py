@@ -155,7 +155,7 @@ def test_sizes_do_not_depend_on_the_padding(padding):
     assert [level.shape[1:3] for level in maps] == [(17, 9), (9, 5), (5, 3)]
 
 
-@slow_cases.parametrize(3, 'padding', list(Padding))
+@pytest.mark.parametrize('padding', list(Padding))
 @pytest.mark.parametrize('stride_in_1x1', [True, False])
 @pytest.mark.usefixtures('narrow')
 def test_options_are_read_off_the_layers(padding, stride_in_1x1):

@@ -68,7 +68,7 @@ def test_contract(type_name, options):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'type_name',
-    ['ssd_mobilenet_v1_ppn', pytest.param('ssd_mobilenet_v1_keras', marks=pytest.mark.slow)],
+    ['ssd_mobilenet_v1_ppn', 'ssd_mobilenet_v1_keras'],
 )
 def test_contract_in_mixed_precision(type_name):
     before = keras.config.dtype_policy()

@@ -40,7 +40,7 @@ def build(type_name: str = 'ssd_resnet18_v1_fpn_keras', **fields) -> FeatureExtr
 
 
 @slow_cases.parametrize(
-    1, 'options', [{}, {'override_backbone': True, 'use_depthwise': True, 'pad_to_multiple': 32}]
+    1, 'options', [{'override_backbone': True, 'use_depthwise': True, 'pad_to_multiple': 32}, {}]
 )
 def test_contract(options):
     check_stacks(build(**options))
