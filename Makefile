@@ -1,11 +1,11 @@
 # Two commands are all a newcomer needs:
 #   make demo   sets everything up in .venv, runs the main job on generated data, prints AP and where to look
-#   make test   sets everything up in .venv, runs the whole test suite
+#   make test   sets everything up in .venv, runs the tests but those marked slow
 # `make docs` builds the documents as a site, build/site/index.html.
 
 VENV := .venv
 DEMO_DIR ?= demo_out
-# What `make test` runs: all tests, or files and folders of them.
+# What `make test` runs: all tests but the slow ones, or files and folders of them.
 TESTS ?=
 # The first interpreter that TensorFlow 2.21 has wheels for; PYTHON=... overrides the search.
 PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3 python; do \
