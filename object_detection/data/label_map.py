@@ -172,6 +172,12 @@ def keypoint_edges(labels: LabelMap) -> tuple[tuple[int, int], ...]:
     return tuple(edges)
 
 
+def num_keypoints(labels: LabelMap) -> int:
+    """Returns the number of positions of keypoints, of all classes; 0 without keypoints."""
+    places = (place for each in labels.categories for place in each.get('keypoints', {}).values())
+    return max(places, default=-1) + 1
+
+
 def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
     """Returns which keypoint takes the place of each one in a mirrored image, by their names.
 

@@ -150,17 +150,19 @@ def _unmirrored(objects: Objects, width: int, labels: LabelMap) -> Objects:
     objects = dataclasses.replace(objects, boxes=boxes, masks=masks)
     if objects.keypoints is None:
         return objects
-    count = objects.keypoints.shape[1]
-    order = label_map.mirrored_keypoints(labels, count)
-    if order is None:
+    scores, count = objects.keypoint_scores, objects.keypoints.shape[1]
+    # CenterNet's detections have places beyond the positions of all classes, which stay empty.
+    named = min(count, label_map.num_keypoints(labels))
+    order = label_map.mirrored_keypoints(labels, named)
+    if order is None or (named < count and (scores is None or scores[:, named:].any())):
         raise UserError(
             f'tta: {FLIP!r} exchanges left and right keypoints, and which ones these are is not '
             f'known. Expected a label map (--label_map) with names such as left_eye and right_eye '
             f'for all {count} keypoints, or scales alone.'
         )
+    order = [*order, *range(named, count)]
     points = objects.keypoints[:, order]
     points[..., 1] = width - points[..., 1]
-    scores = objects.keypoint_scores
     if scores is not None:
         scores = scores[:, order]
         # Keypoints that a class does not have stay 0.

@@ -139,25 +139,34 @@ def test_flipped_views_exchange_left_and_right_keypoints(colour_finder, tmp_path
 
 
 def test_scores_of_keypoints_go_with_them_and_absent_ones_stay_absent():
-    points = ''.join(
+    """The third keypoint is one that the class does not have, and the fourth place has no name."""
+    points = np.array([[[1, 2], [3, 8], [0, 0], [0, 0]]], np.float32)
+    scores = np.array([[0.25, 0.5, 0, 0]], np.float32)
+    found = unmirrored(points, scores)
+    np.testing.assert_array_equal(found.boxes, [[1, 30, 3, 38]])
+    np.testing.assert_array_equal(found.keypoints, [[[3, 32], [1, 38], [0, 0], [0, 0]]])
+    np.testing.assert_array_equal(found.keypoint_scores, [[0.5, 0.25, 0, 0]])
+    scores[0, 3] = 0.5
+    for unnamed in (scores, None):
+        with pytest.raises(UserError, match='for all 4 keypoints'):
+            unmirrored(points, unnamed)
+
+
+def unmirrored(points, scores):
+    """What the mirrored view of an image of 40 columns finds, in the frame of the image."""
+    names = ''.join(
         f"keypoints {{ id: {i} label: '{name}' }} " for i, name in enumerate(('left', 'right', 'c'))
     )
-    labels = class_names.parse(f"item {{ id: 1 name: 'a' {points} }}")
+    labels = class_names.parse(f"item {{ id: 1 name: 'a' {names} }}")
     _, mirrored = Augmentation(flip=True).variants(np.zeros((10, 40, 3), np.uint8), 10_000, labels)
-    found = mirrored.merge(
-        [
-            Objects(
-                boxes=np.array([[1, 2, 3, 10]], np.float32),
-                classes=np.ones(1, int),
-                scores=np.ones(1, np.float32),
-                keypoints=np.array([[[1, 2], [3, 8], [0, 0]]], np.float32),
-                keypoint_scores=np.array([[0.25, 0.5, 0]], np.float32),
-            )
-        ]
+    found = Objects(
+        boxes=np.array([[1, 2, 3, 10]], np.float32),
+        classes=np.ones(1, int),
+        scores=np.ones(1, np.float32),
+        keypoints=points,
+        keypoint_scores=scores,
     )
-    np.testing.assert_array_equal(found.boxes, [[1, 30, 3, 38]])
-    np.testing.assert_array_equal(found.keypoints, [[[3, 32], [1, 38], [0, 0]]])
-    np.testing.assert_array_equal(found.keypoint_scores, [[0.5, 0.25, 0]])
+    return mirrored.merge([found])
 
 
 def flipped(model, names):
