@@ -111,7 +111,7 @@ def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> Lab
         if (known := name_to_id.get(name, item.id)) != item.id or item.id in id_to_name:
             raise UserError(
                 f'Label map {path}: names and ids must be distinct. Received: {name!r} = {item.id} '
-                f'beside {id_to_name.get(item.id, name)!r} = '
+                f'and {id_to_name.get(item.id, name)!r} = '
                 f'{item.id if item.id in id_to_name else known}.'
             )
         name_to_id[name] = item.id

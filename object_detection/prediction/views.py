@@ -125,7 +125,7 @@ class Augmentation:
         Args:
           image: uint8 [H, W, 3].
           max_pixels: maximum number of pixels of an enlarged image.
-          labels: the classes, whose names of keypoints tell which ones a flip exchanges.
+          labels: the classes; the names of their keypoints determine what a flip exchanges.
 
         Raises:
           UserError: if an enlarged image has more pixels.

@@ -45,9 +45,9 @@ def test_classes_that_share_a_displayed_name_are_told_apart_by_their_names(load)
 
 
 def test_an_item_that_repeats_another_one_is_named(load):
-    with pytest.raises(ValueError, match="Received: 'a' = 3 beside 'a' = 1"):
+    with pytest.raises(ValueError, match="Received: 'a' = 3 and 'a' = 1"):
         load("item { name: 'a' id: 1 } item { name: 'b' id: 2 } item { name: 'a' id: 3 }")
-    with pytest.raises(ValueError, match="Received: 'c' = 2 beside 'b' = 2"):
+    with pytest.raises(ValueError, match="Received: 'c' = 2 and 'b' = 2"):
         load("item { name: 'a' id: 1 } item { name: 'b' id: 2 } item { name: 'c' id: 2 }")
 
 
