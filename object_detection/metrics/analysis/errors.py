@@ -43,8 +43,10 @@ def measure(images: Iterable[ImageBoxes], class_ids: Sequence[int]) -> list[Erro
     The cost of a kind is the AP (mean over the classes that have objects) after an oracle fixed
     its errors alone, minus the AP; at least 0. Fixed are: the class or the box of the best
     detection of an object that is not matched, while others of that object are removed; false
-    detections of the other kinds, which are removed; missed objects, which no longer count.
-    Crowds, and detections that are matched to them, are left out.
+    detections of the other kinds, which are removed; missed objects, which no longer count, and
+    with them classes that have no other objects and no detections. If that leaves no class, nothing
+    is wrong any more, and the AP is 1. Crowds, and detections that are matched to them, are left
+    out.
     """
     detections: list[_Detection] = []
     objects, missed = [], []
@@ -70,7 +72,10 @@ def measure(images: Iterable[ImageBoxes], class_ids: Sequence[int]) -> list[Erro
 
 
 def _ap(detections: Sequence[_Detection], counts: Mapping[int, int], fixed: str) -> float:
-    """Returns the mean AP over the classes of `counts` with the errors of one kind fixed."""
+    """Returns the mean AP over the classes of `counts` with the errors of one kind fixed.
+
+    Classes without objects and detections are left out, since no fix could improve them.
+    """
     rows: dict[int, list[tuple[float, bool]]] = {id_: [] for id_ in counts}
     for each in detections:
         class_id, is_true = each.class_id, not each.kind
@@ -80,9 +85,10 @@ def _ap(detections: Sequence[_Detection], counts: Mapping[int, int], fixed: str)
             rows[class_id].append((each.score, is_true))
     values = []
     for id_, count in counts.items():
-        scores, is_true = np.array(rows[id_], np.float64).reshape(-1, 2).T
-        values.append(precision.curve(scores, is_true > 0, count).ap or 0.0)
-    return float(np.mean(values)) if values else 0.0
+        if count or rows[id_]:
+            scores, is_true = np.array(rows[id_], np.float64).reshape(-1, 2).T
+            values.append(precision.curve(scores, is_true > 0, count).ap or 0.0)
+    return float(np.mean(values)) if values else float(bool(counts))
 
 
 def _without_crowds(image: ImageBoxes) -> ImageBoxes:

@@ -34,6 +34,21 @@ def test_missed_objects_no_longer_count():
     assert found == NONE | {errors.MISSED: (1, pytest.approx(1 - 51 / 101))}
 
 
+def test_a_class_that_is_never_detected_costs_what_tidecv_says():
+    never = image([(1, AT), (2, AWAY)], [(1, AT, 0.9)])
+    assert measured(never) == NONE | {errors.MISSED: (1, pytest.approx(0.5))}
+    # The class 2 has a recall of 1/2, 51 of 101 points, in another image.
+    found = measured(never, image([(2, AT)], [(2, AT, 0.9)]))
+    assert found == NONE | {errors.MISSED: (1, pytest.approx(0.5 - 51 / 202))}
+    # False detections of a class keep it in the mean, with an AP of 0.
+    found = measured(image([(1, AT), (2, AT)], [(1, AT, 0.9), (2, AWAY, 0.8)]))
+    assert found[errors.MISSED] == (1, 0.0)
+
+
+def test_a_model_that_detects_nothing_misses_everything():
+    assert measured(image([(1, AT), (2, AWAY)])) == NONE | {errors.MISSED: (2, 1.0)}
+
+
 def test_one_error_of_an_object_is_fixed_and_others_are_removed():
     found = [(1, HALF, 0.9), (1, HALF, 0.8), (1, HALF, 0.7)]
     assert measured(image([(1, AT)], found))[errors.LOCALISATION] == (3, pytest.approx(1.0))
