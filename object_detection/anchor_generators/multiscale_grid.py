@@ -1,5 +1,6 @@
 """Anchors of RetinaNet and FPN, one grid per level (https://arxiv.org/abs/1708.02002, sec. 4)."""
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -21,7 +22,8 @@ class MultiscaleGridAnchorGenerator(tiling.AnchorGenerator):
     is a multiple of the stride, otherwise at 0. The test needs the sides as Python ints; a side
     given as a tensor (an image of dynamic size) counts as a multiple, so static and dynamic sizes
     give different anchors where it is not one. Weights trained with the reference rely on both.
-    With `center_offset`, the first centre is at that offset for every image size.
+    After `for_images` its argument decides, whatever sides are given. With `center_offset`, the
+    first centre is at that offset for every image size.
 
     Args:
       min_level, max_level: first and last level, strides 2^min_level and 2^max_level pixels.
@@ -65,6 +67,7 @@ class MultiscaleGridAnchorGenerator(tiling.AnchorGenerator):
             )
         self.normalized = normalized
         self._center_offset = center_offset
+        self._deciding_sides: tuple[int | None, int | None] | None = None
         self._levels = range(min_level, max_level + 1)
         self._anchor_scale = anchor_scale
         self._aspect_ratios = list(aspect_ratios)
@@ -72,6 +75,11 @@ class MultiscaleGridAnchorGenerator(tiling.AnchorGenerator):
 
     def num_anchors_per_location(self) -> list[int]:
         return [len(self._aspect_ratios) * len(self._scales)] * len(self._levels)
+
+    def for_images(self, image_size: tuple[int, int] | None) -> 'MultiscaleGridAnchorGenerator':
+        decided = copy.copy(self)
+        decided._deciding_sides = image_size or (None, None)
+        return decided
 
     def _generate_level(
         self,
@@ -92,8 +100,9 @@ class MultiscaleGridAnchorGenerator(tiling.AnchorGenerator):
     ) -> GridAnchorGenerator:
         stride = 2**level
         size = float(self._anchor_scale * stride)
+        sides = self._deciding_sides or (image_height, image_width)
         if self._center_offset is None:
-            offset = (_first_center(image_height, stride), _first_center(image_width, stride))
+            offset = tuple(_first_center(side, stride) for side in sides)
         else:
             offset = (self._center_offset * stride, self._center_offset * stride)
         return GridAnchorGenerator(

@@ -66,6 +66,15 @@ class AnchorGenerator:
         """Returns the number of anchors at a cell of each level."""
         raise NotImplementedError
 
+    def for_images(self, image_size: tuple[int, int] | None) -> 'AnchorGenerator':
+        """Returns the generator of a detector, which has the same anchors in every graph.
+
+        Args:
+          image_size: (height, width) of all preprocessed images in pixels, or None if it varies.
+        """
+        del image_size
+        return self
+
     def generate(
         self,
         feature_map_shapes: Sequence[tuple[Size, Size]],

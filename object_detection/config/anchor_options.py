@@ -16,8 +16,8 @@ class AnchorOptions(NamedTuple):
       resizer: resizes the images that they lie on.
       threshold: least IoU with an object at which an anchor is matched to it.
       is_inside_only: whether a training leaves out anchors that cross the edge of the image.
-      sees_static_size: whether the generator is given sizes of images as numbers, where they are
-        equal, instead of tensors.
+      sees_static_size: whether a size that the resizer gives to all images decides where centres
+        are.
     """
 
     path: str

@@ -94,7 +94,8 @@ def check(config: faster_rcnn_pb2.FasterRcnn) -> None:
 
 
 def _anchors(config: faster_rcnn_pb2.FasterRcnn, num_levels: int) -> Any:
-    anchors = anchor_generator_builder.build(config.first_stage_anchor_generator)
+    # As in the reference, a size that the resizer fixes does not count here.
+    anchors = anchor_generator_builder.build(config.first_stage_anchor_generator).for_images(None)
     anchors_per_location = anchors.num_anchors_per_location()
     name = f'{config.DESCRIPTOR.full_name}.first_stage_anchor_generator'
     if anchors.normalized:

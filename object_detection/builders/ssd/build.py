@@ -33,10 +33,14 @@ def build(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     """
     raise_if_any(rules.problems_of_parts(config))
     trains_norms = is_training and not config.freeze_batchnorm
-    anchor_generator = anchor_generator_builder.build(config.anchor_generator)
+    resizer = image_resizer_builder.build(config.image_resizer)
+    image_size = resizer.static_shape and resizer.static_shape[:2]
+    anchor_generator = anchor_generator_builder.build(config.anchor_generator).for_images(
+        image_size
+    )
     return Ssd(
         num_classes=config.num_classes,
-        resizer=image_resizer_builder.build(config.image_resizer),
+        resizer=resizer,
         feature_extractor=feature_extractor_builder.build(config.feature_extractor, trains_norms),
         anchor_generator=anchor_generator,
         box_predictor=predictor_builder.build(

@@ -133,14 +133,14 @@ class Grids:
 
     def __init__(self, options: AnchorOptions):
         resizer = image_resizer_builder.build(options.resizer)
-        self._is_static = options.sees_static_size and resizer.static_shape is not None
+        shape = resizer.static_shape if options.sees_static_size else None
         config = type(options.generator)()
         config.CopyFrom(options.generator)
         kind = config.WhichOneof('anchor_generator_oneof')
         if kind in ('multiscale_anchor_generator', 'flexible_grid_anchor_generator'):
             # Relative to the image, the same anchors had other numbers in each image.
             getattr(config, kind).normalize_coordinates = False
-        self._generator = anchor_generator_builder.build(config)
+        self._generator = anchor_generator_builder.build(config).for_images(shape and shape[:2])
         self._fixed: list[Grid] | None = None
 
     def of_size(self, height: int, width: int) -> list[Grid]:
@@ -172,10 +172,7 @@ class Grids:
 
     def _place(self, shapes: list[tuple[int, int]], height: int, width: int) -> list[Grid]:
         """Returns the grids that the generator makes, in its own unit."""
-        import tensorflow as tf
-
-        sides = (height, width) if self._is_static else (tf.constant(height), tf.constant(width))
-        levels = self._generator.generate(shapes, *sides)
+        levels = self._generator.generate(shapes, height, width)
         counts = self._generator.num_anchors_per_location()
         grids = []
         for anchors, shape, count in zip(levels, shapes, counts, strict=True):

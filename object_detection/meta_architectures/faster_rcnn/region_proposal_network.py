@@ -130,8 +130,6 @@ class RegionProposalNetwork(keras.layers.Layer):
         codes, logits, head_features = self.head(features, training=training)
         codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
         shapes = [dimensions(level, 1, 2) for level in features]
-        # As tensors, so that static and dynamic images have the same anchors.
-        height, width = tf.convert_to_tensor(height), tf.convert_to_tensor(width)
         levels = self.anchor_generator.generate(shapes, height, width)
         sizes = [dimensions(level, 0)[0] for level in levels]
         anchors = tf.concat(levels, axis=0)

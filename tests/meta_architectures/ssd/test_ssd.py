@@ -1,7 +1,9 @@
 """Single-shot detectors against numbers by hand."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
@@ -142,3 +144,38 @@ def test_a_predictor_converts_scores_in_inference_and_losses_take_logits():
         detector.loss(values, groundtruth) for values in (predictions, plain)
     )
     assert losses[CLASSIFICATION] == losses_of_plain[CLASSIFICATION]
+
+
+PYRAMID_ANCHORS = """
+  anchor_generator {
+    multiscale_anchor_generator { min_level: 4 max_level: 6 aspect_ratios: [1, 2] }
+  }"""
+BETWEEN = 'image_resizer { keep_aspect_ratio_resizer { min_dimension: 80 max_dimension: 112 %s } }'
+
+
+@pytest.mark.parametrize(
+    ('resizer', 'centers'),
+    [
+        # No side is a multiple of 32 pixels.
+        (BETWEEN % 'pad_height: 80 pad_width: 112', [8, 0, 0]),
+        (BETWEEN % '', [8, 16, 32]),
+    ],
+)
+def test_anchors_of_a_pyramid_are_the_same_in_every_graph(resizer, centers):
+    config = tiny()
+    for field in ('anchor_generator', 'image_resizer'):
+        config.ssd.ClearField(field)
+    text_format.Merge(PYRAMID_ANCHORS + resizer, config.ssd)
+    detector = model_builder.build(config)
+
+    def anchors(images):
+        return detector.predict(images, tf.constant([[80, 112, 3]])).anchors
+
+    unknown = tf.function(anchors).get_concrete_function(tf.TensorSpec([1, None, None, 3]))
+    images = tf.zeros([1, 80, 112, 3])
+    pixels = anchors(images) * [80, 112, 80, 112]
+    np.testing.assert_allclose(unknown(images) * [80, 112, 80, 112], pixels, rtol=1e-5, atol=1e-4)
+    # Cells of the levels before, with four anchors each.
+    firsts = pixels.numpy()[[0, 4 * 5 * 7, 4 * (5 * 7 + 3 * 4)]]
+    expected = np.array(centers)[:, np.newaxis] * [1, 1]
+    np.testing.assert_allclose((firsts[:, :2] + firsts[:, 2:]) / 2, expected, atol=1e-4)
