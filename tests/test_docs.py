@@ -48,3 +48,11 @@ def test_names_after_paths_are_defined_there():
             if not re.search(rf'^\s*(?:def|class) {part}\b|^{part}\b.* = ', text, re.MULTILINE):
                 missing.append(f'{path}: {name}')
     assert not missing
+
+
+def test_no_text_installs_this_package_by_name():
+    # No package index has it, so whoever registers the name would run code on users' machines.
+    sources = (path for path in (ROOT / 'object_detection').rglob('*.py'))
+    texts = {path: path.read_text() for path in (*DOCUMENTS, ROOT / 'Containerfile', *sources)}
+    by_name = re.compile(r'pip install[^\n]*object-detection-toolkit')
+    assert not [path.name for path, text in texts.items() if by_name.search(text)]

@@ -9,7 +9,7 @@ import click
 
 from object_detection.errors import UserError, format_list
 from object_detection.serving.limits import ServeOptions
-from object_detection.system import tensorflow_setup
+from object_detection.system import extras, tensorflow_setup
 
 _PACKAGES = ('fastapi', 'uvicorn', 'multipart', 'prometheus_client')
 _DEFAULTS = ServeOptions()
@@ -110,7 +110,7 @@ def check_packages() -> None:
     if missing:
         raise UserError(
             f'tfod serve: needs the Python package {format_list(missing)}, which is not installed: '
-            "pip install 'object-detection-toolkit[serve]'."
+            f'{extras.install_command("serve")}.'
         )
 
 

@@ -11,6 +11,7 @@ from PIL import Image
 from object_detection.errors import UserError
 from object_detection.metrics.detections import ImageDetections, coco_results
 from object_detection.metrics.mask_pasting import paste_mask
+from object_detection.system import extras
 from object_detection.visualization import drawing
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class Prediction(Objects):
         except ImportError as error:
             raise UserError(
                 'to_supervision: needs the Python package supervision, which cannot be imported '
-                f"({error}): pip install 'object-detection-toolkit[supervision]'."
+                f'({error}): {extras.install_command("supervision")}.'
             ) from error
         return supervision.Detections(
             xyxy=self.boxes[:, [1, 0, 3, 2]],

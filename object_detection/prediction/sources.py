@@ -15,6 +15,7 @@ import numpy as np
 
 from object_detection.data.image_files import MAX_PIXELS
 from object_detection.errors import UserError
+from object_detection.system import extras
 
 VIDEO_SUFFIXES = {'.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm'}
 _CAMERA = re.compile(r'camera:(\d+)')
@@ -142,7 +143,7 @@ def _import_av() -> Any:
     except ImportError as error:
         raise UserError(
             f'Videos and cameras need the Python package av, which cannot be imported ({error}): '
-            "pip install 'object-detection-toolkit[video]'."
+            f'{extras.install_command("video")}.'
         ) from error
     return av
 

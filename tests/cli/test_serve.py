@@ -8,12 +8,12 @@ from object_detection.cli import serve
 from object_detection.errors import UserError
 
 
-def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch):
+def test_a_package_that_is_missing_is_named_with_its_command(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, 'find_spec', lambda name: None if name == 'uvicorn' else find(name)
     )
-    with pytest.raises(UserError, match=r'package uvicorn, .* pip install .*\[serve\]'):
+    with pytest.raises(UserError, match=r'package uvicorn, .* pip install .*fastapi'):
         serve.check_packages()
 
 

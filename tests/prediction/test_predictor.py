@@ -185,7 +185,7 @@ def test_a_prediction_becomes_detections_of_supervision(predictor):
 
 def test_supervision_that_is_absent_is_named(predictor, monkeypatch):
     monkeypatch.setitem(sys.modules, 'supervision', None)
-    with pytest.raises(UserError, match=r'object-detection-toolkit\[supervision\]'):
+    with pytest.raises(UserError, match=r"pip install 'supervision>="):
         predictor(TWO).to_supervision()
 
 

@@ -130,5 +130,5 @@ def test_an_error_leaves_no_part_of_a_video(video, predictor, tmp_path, monkeypa
 
 def test_a_package_that_is_absent_is_named(predictor, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'av', None)
-    with pytest.raises(UserError, match=r'object-detection-toolkit\[video\]'):
+    with pytest.raises(UserError, match=r"pip install 'av>="):
         predict_files(predictor, ['camera:0'], tmp_path, OutputOptions())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from object_detection.errors import UserError, format_list
 from object_detection.export.formats.description import ModelDescription, path_beside, read_beside
+from object_detection.system import extras
 
 if TYPE_CHECKING:
     from object_detection.export.formats.file_detector import FileDetector
@@ -85,7 +86,7 @@ class Format:
         if missing:
             raise UserError(
                 f'{name}: needs the Python package {format_list(missing)}, which is not installed: '
-                f"pip install 'object-detection-toolkit[{self.extra}]'."
+                f'{extras.install_command(self.extra)}.'
             )
 
 

@@ -110,7 +110,7 @@ def test_names_of_formats_are_lists_or_repeated():
 def test_a_missing_package_is_named_with_its_extra():
     row = formats.Format('model.x', lambda: None, ('json', 'no_such_module'), extra='x')
     with pytest.raises(
-        UserError, match=r"--format x: needs .* no_such_module.*'object-detection-toolkit\[x\]'"
+        UserError, match=r"--format x: needs .* no_such_module.*pip install '\.\[x\]'"
     ):
         row.check_packages('--format x', row.write_packages)
 
