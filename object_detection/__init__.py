@@ -17,6 +17,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from object_detection import absent_modules
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -26,12 +28,23 @@ if TYPE_CHECKING:
 __all__ = ['Predictor', 'load', 'paste_masks', 'read_image']
 
 
-def __getattr__(name: str) -> Any:
-    if name != 'Predictor':
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from object_detection.prediction.predictor import Predictor
+absent_modules.explain()
 
-    return Predictor
+
+def __getattr__(name: str) -> Any:
+    if name == 'Predictor':
+        from object_detection.prediction.predictor import Predictor
+
+        return Predictor
+    if name == '__version__':
+        import importlib.metadata
+
+        return importlib.metadata.version('object-detection-toolkit')
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__() -> list[str]:
+    return [*__all__, '__version__']
 
 
 def load(path: str | os.PathLike, **options: Any) -> Detector:

@@ -10,7 +10,7 @@ PACKAGE = ROOT / 'object_detection'
 
 # A package may import those of its own row and of the rows above.
 LAYERS = [
-    {'errors'},
+    {'absent_modules', 'errors'},
     {'protos'},
     {'system'},
     {'config'},

@@ -31,6 +31,7 @@ _PARTS = {
 _PARAMETERS = {
     'batch_size': 'train_config.batch_size',
     'train_steps': 'train_config.num_steps',
+    'use_bfloat16': 'train_config.use_bfloat16',
     'num_classes': 'model.%.num_classes',
     'momentum_optimizer_value': 'train_config.optimizer.$.momentum_optimizer_value',
     'train_input_path': 'train_input_reader.tf_record_input_reader.input_path',
@@ -210,10 +211,27 @@ def merge_external_params_with_configs(
     for name, value in values.items():
         if value is None:
             continue
+        if name == 'learning_rate':
+            _set_learning_rate(pipeline.train_config, value)
+            continue
         text = ','.join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
         for path in _paths(pipeline, name):
             overrides.apply_setting(pipeline, f'{path}={text}')
     return create_configs_from_pipeline_proto(pipeline)
+
+
+def _set_learning_rate(train_config: TrainConfig, value: float) -> None:
+    """Sets the rate a schedule begins with; manual steps and the warm-up keep their proportions."""
+    _, optimizer = _option(train_config.optimizer, 'optimizer')
+    kind, schedule = _option(optimizer.learning_rate, 'learning_rate')
+    first = schedule.DESCRIPTOR.fields[0].name
+    factor = float(value) / getattr(schedule, first)
+    setattr(schedule, first, float(value))
+    if kind == 'manual_step_learning_rate':
+        for step in schedule.schedule:
+            step.learning_rate *= factor
+    elif kind == 'cosine_decay_learning_rate':
+        schedule.warmup_learning_rate *= factor
 
 
 def _paths(pipeline: TrainEvalPipelineConfig, name: str) -> list[str]:
@@ -228,9 +246,10 @@ def _paths(pipeline: TrainEvalPipelineConfig, name: str) -> list[str]:
     part, dot, rest = name.partition('.')
     part = 'eval_input_reader[0]' if part == 'eval_input_config' else _PARTS.get(part, part)
     if not dot:
+        names = sorted({'learning_rate', *_PARAMETERS, *_OF_ALL_INPUTS})
         raise ConfigError(
-            f'{name}: expected one of {sorted({*_PARAMETERS, *_OF_ALL_INPUTS})}, or the path of a '
-            f'field, such as `train_config.batch_size`. Received: {name!r}.'
+            f'{name}: expected one of {names}, or the path of a field, such as '
+            f'`train_config.batch_size`. Received: {name!r}.'
         )
     return [f'{part}.{rest}']
 

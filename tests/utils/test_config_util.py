@@ -1,9 +1,10 @@
 import importlib.resources
 
 import pytest
+from google.protobuf import text_format
 
 from object_detection.errors import ConfigError
-from object_detection.protos import pipeline_pb2
+from object_detection.protos import pipeline_pb2, train_pb2
 from object_detection.utils import config_util
 
 CONFIG = (
@@ -80,6 +81,39 @@ def test_parameters_are_merged_by_name_and_by_path(configs):
     assert configs['train_config'].batch_size != 3
     with pytest.raises(ConfigError, match='batch_sizes'):
         config_util.merge_external_params_with_configs(configs, kwargs_dict={'batch_sizes': 3})
+
+
+@pytest.mark.parametrize(
+    ('schedule', 'changed'),
+    [
+        (
+            'constant_learning_rate { learning_rate: 0.1 }',
+            'constant_learning_rate { learning_rate: 0.2 }',
+        ),
+        (
+            'exponential_decay_learning_rate { initial_learning_rate: 0.1 decay_steps: 5 }',
+            'exponential_decay_learning_rate { initial_learning_rate: 0.2 decay_steps: 5 }',
+        ),
+        (
+            """manual_step_learning_rate { initial_learning_rate: 0.1
+                 schedule { step: 9 learning_rate: 0.05 } }""",
+            """manual_step_learning_rate { initial_learning_rate: 0.2
+                 schedule { step: 9 learning_rate: 0.1 } }""",
+        ),
+        (
+            'cosine_decay_learning_rate { learning_rate_base: 0.1 warmup_learning_rate: 0.05 }',
+            'cosine_decay_learning_rate { learning_rate_base: 0.2 warmup_learning_rate: 0.1 }',
+        ),
+    ],
+)
+def test_the_learning_rate_of_each_schedule_is_merged(configs, schedule, changed):
+    optimizer = 'optimizer { momentum_optimizer { learning_rate { %s } } }'
+    before = text_format.Parse(optimizer % schedule, train_pb2.TrainConfig())
+    merged = config_util.merge_external_params_with_configs(
+        {**configs, 'train_config': before}, kwargs_dict={'learning_rate': 0.2}
+    )
+    expected = text_format.Parse(optimizer % changed, train_pb2.TrainConfig())
+    assert merged['train_config'] == expected
 
 
 def test_facts_of_a_config(configs):
