@@ -92,7 +92,10 @@ def chosen(text: str, gpus: list, where: str = '--device') -> list:
     """
     match = re.fullmatch(r'(cpu|gpu)(?::(\d+(?:,\d+)*))?', text.lower())
     if not match or (match[1] == 'cpu' and match[2]):
-        raise ConfigError(f"{where}: expected 'cpu', 'gpu' or e.g. 'gpu:0,1'. Received: {text!r}.")
+        raise ConfigError(
+            f"{where}: expected 'cpu', 'gpu' or e.g. 'gpu:0,1'; --use_tpu is for TPUs. "
+            f'Received: {text!r}.'
+        )
     if match[1] == 'cpu':
         return []
     indices = [int(n) for n in match[2].split(',')] if match[2] else range(len(gpus))
