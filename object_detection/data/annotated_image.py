@@ -108,12 +108,14 @@ class ReadResult(NamedTuple):
       problems: (annotation id, error) of each annotation that cannot be used.
       num_clipped: number of boxes that were clipped to the image.
       image_changes: reasons for encoding the image file again, see `image_files.ImageFile`.
+      notes: see `ImageAnnotations`.
     """
 
     image: AnnotatedImage
     problems: list[tuple[Any, UnusableError]]
     num_clipped: int
     image_changes: tuple[str, ...]
+    notes: Mapping[str, int] = {}
 
 
 class ClassLabel(NamedTuple):
@@ -184,6 +186,8 @@ class ImageAnnotations(NamedTuple):
       paths: where the image file may be; the first that can be read is taken.
       stated_size: (height, width) in pixels; None for a value that is not stated.
       details: key of `tf_example_keys.IMAGE_DETAILS` -> array of values.
+      embedded: the image file itself, which is used if no path can be read; b'' if there is none.
+      notes: what the report counts, besides what is left out -> number.
     """
 
     file_name: str
@@ -192,6 +196,8 @@ class ImageAnnotations(NamedTuple):
     paths: tuple[str, ...] = ()
     stated_size: tuple[int | None, int | None] = (None, None)
     details: Mapping[str, np.ndarray] = {}
+    embedded: bytes = b''
+    notes: Mapping[str, int] = {}
 
 
 def annotate(
@@ -234,7 +240,7 @@ def annotate(
         **_keypoints(objects, file, provided.keypoint_names),
     )
     num_clipped = sum(item.is_clipped for item in objects)
-    return ReadResult(image, problems, num_clipped, file.changes)
+    return ReadResult(image, problems, num_clipped, file.changes, said.notes)
 
 
 def read_objects(

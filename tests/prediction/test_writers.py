@@ -1,6 +1,7 @@
 """The files of predictions are read by the converters of annotations."""
 
 import csv
+import io
 import json
 import shutil
 
@@ -16,6 +17,7 @@ from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.prediction import writers
 from object_detection.prediction.files import OutputOptions, predict_files
+from object_detection.prediction.prediction import Prediction
 from object_detection.prediction.predictor import Predictor
 from tests.prediction.test_predictor import TWO, picture
 
@@ -115,6 +117,32 @@ def test_rectangles_of_labelme_are_read_again(written, colour_finder, tmp_path, 
         shutil.copy(path.parent / content['imagePath'], path.parent)
         path.write_text(json.dumps(content | {'imagePath': content['imagePath'].split('/')[-1]}))
     check(objects(LabelMeSource(str(tmp_path / 'labelme'))))
+
+
+def test_an_object_of_several_parts_is_one_object_again(tmp_path):
+    Image.fromarray(TWO).save(tmp_path / 'a.png')
+    # The object of the first row has the group 0.
+    masks = np.zeros((2, 10, 20), np.float32)
+    masks[:, :4, :8] = masks[:, :, 16:] = 1
+    boxes = np.array([[2, 4, 12, 24], [22, 24, 32, 44]], np.float32)
+    prediction = Prediction(
+        boxes,
+        np.array([1, 1]),
+        np.array([0.9, 0.8]),
+        masks,
+        image=TWO,
+        path=str(tmp_path / 'a.png'),
+    )
+    output = writers.Output(tmp_path, {1: 'cat'}, 0.5, 10, frames=False)
+    with writers.labelme(output) as write:
+        write(writers.Item(prediction, 1, 'a'), prediction)
+    shutil.copy(tmp_path / 'a.png', tmp_path / 'labelme')
+    data = LabelMeSource(data_dir=str(tmp_path / 'labelme'), masks=True)
+    [entry] = data.entries(FILES)
+    result = source.read(data.open(FILES, None).reader, entry, FILES)
+    np.testing.assert_allclose(result.image.boxes * [40, 60, 40, 60], boxes)
+    found = [np.asarray(Image.open(io.BytesIO(mask))) > 0 for mask in result.image.masks]
+    np.testing.assert_array_equal(found, prediction.full_masks())
 
 
 def test_coco_results_have_every_object(written):

@@ -162,7 +162,7 @@ class CsvReader(SourceReader[CsvSource]):
         del rasterize  # There are no masks.
         label = formats_source.label_of(annotation['class'], self.labels)
         corners = [shapes.number(annotation[side], side) for side in _SIDES]
-        return shapes.of_box(label, corners, file)
+        return shapes.of_polygons(label, [shapes.rectangle(*corners)], file)
 
 
 def _columns(header: Sequence[str]) -> dict[str, int]:

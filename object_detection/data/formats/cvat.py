@@ -35,6 +35,7 @@ _MAX_BYTES = 1 << 30
 _HEAD = 1 << 10
 _SIDES = ('xtl', 'ytl', 'xbr', 'ybr')
 _BOX, _POLYGON, _ELLIPSE, _MASK = 'box', 'polygon', 'ellipse', 'mask'
+_AREAS = (_BOX, _POLYGON, _ELLIPSE, _MASK)
 _ELLIPSE_CORNERS = 64
 # Elements of an image that are no shapes.
 _OTHERS = ('tag', 'attribute')
@@ -49,6 +50,7 @@ class CvatSource(Source):
       image_dir: folder of the images; '' is `images` beside the XML file, or its folder.
       split: only the images of this subset of a project; '' reads all.
       masks: whether shapes are written as masks.
+      groups: which shapes of one label and `group_id` are one object, see `shapes.groups_option`.
     """
 
     annotations_file: str = option('', 'XML file.', flag='annotations', required=True)
@@ -57,8 +59,10 @@ class CvatSource(Source):
     )
     split: str = option('', 'Only the images of this subset of a project.', flag='set')
     masks: bool = option(False, 'Write the shapes as masks.')
+    groups: str = shapes.groups_option()
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        shapes.check_groups(self.groups)
         root = self._root(files)
         num_images = sum(1 for _ in self._images(root))
         if not num_images:
@@ -141,43 +145,67 @@ class CvatReader(SourceReader[CvatSource]):
         folders = [self.source.image_dir] if self.source.image_dir else []
         folders = folders or [file_access.join(folder, 'images'), folder]
         names = [file_access.join(image['subset'], name)] if image['subset'] else []
+        found = shapes.grouped(enumerate(entry.annotations), _group_of, _is_box, self.source.groups)
         return ImageAnnotations(
             file_name=name,
             source_id=image['id'],
-            annotations=[*enumerate(entry.annotations)],
+            annotations=found.annotations,
             paths=tuple(
                 file_access.path_within(each, path) for each in folders for path in (*names, name)
             ),
             stated_size=tuple(shapes.side(image[key], key) for key in ('height', 'width')),
+            notes=found.notes,
         )
 
     def read_object(
-        self, annotation: Mapping[str, str], file: ImageFile, *, rasterize: bool = True
+        self, annotation: list[Mapping[str, str]], file: ImageFile, *, rasterize: bool = True
     ) -> AnnotatedObject:
-        kind = annotation['kind']
-        label = formats_source.label_of(annotation.get('label'), self.labels)
-        details = {keys.OCCLUDED: int(annotation.get('occluded') == '1')}
-        masks = {'masks': self.source.masks, 'rasterize': rasterize, 'details': details}
-        rotation = shapes.number(annotation.get('rotation', 0), 'rotation')
-        if kind == _BOX:
-            corners = [shapes.number(annotation.get(side), side) for side in _SIDES]
-            if not rotation:
-                return shapes.of_box(label, corners, file, **masks)
-            left, top, right, bottom = corners
-            points = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
-        elif kind == _ELLIPSE:
-            points = _ellipse(annotation)
-        elif kind == _POLYGON:
-            points = _points(annotation.get('points', ''))
-        elif kind == _MASK:
-            mask = _mask(annotation, file)
-            return shapes.of_mask(label, mask, file, rasterize=rasterize)._replace(details=details)
-        else:
-            raise UnusableError(
-                'unknown_shape',
-                f'<{kind[:100]}> is no area; expected box, polygon, ellipse or mask',
-            )
-        return shapes.of_polygons(label, [_rotate(points, rotation)], file, **masks)
+        label = formats_source.label_of(annotation[0].get('label'), self.labels)
+        is_occluded = any(item.get('occluded') == '1' for item in annotation)
+        # As in CVAT's own exports, a box in a group with outlines is no part of the mask.
+        boxes = [item for item in annotation if _is_box(item)]
+        outlines = [item for item in annotation if not _is_box(item)] or boxes
+        found = shapes.of_parts(
+            label,
+            [_part(item, file) for item in outlines],
+            file,
+            masks=self.source.masks,
+            rasterize=rasterize,
+            details={keys.OCCLUDED: int(is_occluded)},
+        )
+        if len(outlines) == len(annotation):
+            return found
+        around = shapes.of_polygons(label, [_part(item, file) for item in boxes], file)
+        return shapes.widened(found, around)
+
+
+def _group_of(item: Mapping[str, str]) -> tuple[str, str] | None:
+    """Returns what the shapes of one object have in common; None for a shape without a group."""
+    group = item.get('group_id', '0')
+    is_grouped = group not in ('', '0') and item['kind'] in _AREAS
+    return (item.get('label', ''), group) if is_grouped else None
+
+
+def _is_box(item: Mapping[str, str]) -> bool:
+    return item['kind'] == _BOX
+
+
+def _part(item: Mapping[str, str], file: ImageFile) -> np.ndarray:
+    """Returns a shape, see `shapes.of_parts`."""
+    kind = item['kind']
+    if kind == _BOX:
+        points = shapes.rectangle(*(shapes.number(item.get(side), side) for side in _SIDES))
+    elif kind == _ELLIPSE:
+        points = _ellipse(item)
+    elif kind == _POLYGON:
+        points = _points(item.get('points', ''))
+    elif kind == _MASK:
+        return _mask(item, file)
+    else:
+        raise UnusableError(
+            'unknown_shape', f'<{kind[:100]}> is no area; expected {", ".join(_AREAS)}'
+        )
+    return _rotate(points, shapes.number(item.get('rotation', 0), 'rotation'))
 
 
 def _points(text: str) -> np.ndarray:

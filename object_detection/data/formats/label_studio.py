@@ -125,21 +125,28 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
         names = ['/'.join(parts[start:]) for start in range(len(parts))]
         names += [_UPLOAD.sub('', base, count=1)]
         paths = (path for each in names for path in formats_source.image_paths(folder, each, ''))
+        # A region has an entry for each of several controls of the labelling interface.
+        found = shapes.grouped(
+            (
+                (item.get('id', index) if isinstance(item, dict) else index, item)
+                for index, item in enumerate(entry.annotations)
+            ),
+            _region_of,
+            lambda item: _class_of(item)[0] == _RECTANGLE,
+        )
         return ImageAnnotations(
             file_name=base,
             source_id=entry.image['id'],
-            annotations=[
-                (item.get('id', index) if isinstance(item, dict) else index, item)
-                for index, item in enumerate(entry.annotations)
-            ],
+            annotations=found.annotations,
             paths=tuple(dict.fromkeys(paths)),
             stated_size=_stated_size(entry.annotations),
+            notes=found.notes,
         )
 
     def read_object(
-        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+        self, annotation: list[Any], file: ImageFile, *, rasterize: bool = True
     ) -> AnnotatedObject:
-        kind, name = _class_of(annotation)
+        kind, name = _class_of(annotation[0])
         if kind not in (_RECTANGLE, _POLYGON, _ELLIPSE):
             raise UnusableError(
                 'unknown_shape',
@@ -147,27 +154,36 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
                 'polygons or ellipses (export brush labels as PNG files)',
             )
         label = formats_source.label_of(name, self.labels)
-        value = _value(annotation)
-        masks = {'masks': self.source.masks, 'rasterize': rasterize}
-        scale = np.array([file.width, file.height]) / 100  # Percent of the image.
-        if kind == _POLYGON:
-            points = shapes.points(value.get('points'), 'points') * scale
-            return shapes.of_polygons(label, [points], file, **masks)
-        rotation = shapes.number(value.get('rotation') or 0, 'rotation')
-        start = np.array([shapes.number(value.get(key), key) for key in ('x', 'y')]) * scale
-        sides = ('width', 'height') if kind == _RECTANGLE else ('radiusX', 'radiusY')
-        size = np.array([shapes.number(value.get(key), key) for key in sides]) * scale
-        if kind == _RECTANGLE and not rotation:
-            return shapes.of_box(label, [*start.tolist(), *(start + size).tolist()], file, **masks)
-        if kind == _RECTANGLE:
-            points = np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) * size
-        else:
-            angles = np.arange(_ELLIPSE_CORNERS) * (2 * np.pi / _ELLIPSE_CORNERS)
-            points = np.stack([np.cos(angles), np.sin(angles)], -1) * size
-        # Clockwise around the first corner of a rectangle, or the middle of an ellipse.
-        cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
-        points = points @ np.array([[cosine, sine], [-sine, cosine]]) + start
-        return shapes.of_polygons(label, [points], file, **masks)
+        parts = [_part(item, file) for item in annotation]
+        return shapes.of_parts(label, parts, file, masks=self.source.masks, rasterize=rasterize)
+
+
+def _region_of(item: Any) -> tuple[str, str] | None:
+    """Returns what the entries of one region have in common; None for an entry without an id."""
+    kind, name = _class_of(item)
+    region = item.get('id') if isinstance(item, dict) else None
+    is_area = kind in (_RECTANGLE, _POLYGON, _ELLIPSE) and name
+    return (name, region) if is_area and isinstance(region, str) and region else None
+
+
+def _part(item: Any, file: ImageFile) -> np.ndarray:
+    """Returns a region as a polygon, see `shapes.of_parts`."""
+    kind, value = _class_of(item)[0], _value(item)
+    scale = np.array([file.width, file.height]) / 100  # Percent of the image.
+    if kind == _POLYGON:
+        return shapes.points(value.get('points'), 'points') * scale
+    rotation = shapes.number(value.get('rotation') or 0, 'rotation')
+    start = np.array([shapes.number(value.get(key), key) for key in ('x', 'y')]) * scale
+    sides = ('width', 'height') if kind == _RECTANGLE else ('radiusX', 'radiusY')
+    size = np.array([shapes.number(value.get(key), key) for key in sides]) * scale
+    if kind == _RECTANGLE:
+        points = shapes.rectangle(0, 0, *size.tolist())
+    else:
+        angles = np.arange(_ELLIPSE_CORNERS) * (2 * np.pi / _ELLIPSE_CORNERS)
+        points = np.stack([np.cos(angles), np.sin(angles)], -1) * size
+    # Clockwise around the first corner of a rectangle, or the middle of an ellipse.
+    cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
+    return points @ np.array([[cosine, sine], [-sine, cosine]]) + start
 
 
 def _image_name(data: Mapping[str, Any]) -> str:

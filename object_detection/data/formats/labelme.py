@@ -31,6 +31,10 @@ from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
 
 _CIRCLE_CORNERS = 64
+_RECTANGLE, _ORIENTED, _MASK, _CIRCLE, _POLYGON = (
+    *('rectangle', 'oriented_rectangle', 'mask', 'circle', 'polygon'),
+)
+_AREAS = (_RECTANGLE, _ORIENTED, _MASK, _CIRCLE, _POLYGON)
 _MAX_TRIED = 5  # files
 
 
@@ -41,12 +45,15 @@ class LabelMeSource(Source):
     Attributes:
       data_dir: folder of the JSON files, and of the images that they name.
       masks: whether polygons are written as masks.
+      groups: which shapes of one label and `group_id` are one object, see `shapes.groups_option`.
     """
 
     data_dir: str = option('', 'Folder of the JSON files and the images.', required=True)
     masks: bool = option(False, 'Write the shapes as masks.')
+    groups: str = shapes.groups_option()
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        shapes.check_groups(self.groups)
         entries = list(self.entries(files))
         if not entries:
             raise UserError(f'{self.data_dir}: expected JSON files of LabelMe. Received: none.')
@@ -70,7 +77,7 @@ class LabelMeSource(Source):
             with contextlib.suppress(OSError, UnusableError):
                 document = _document(file_access.join(folder, name), files)
                 if 'imagePath' in document:
-                    masks = any(_kind(item) == 'polygon' for item in document['shapes'])
+                    masks = any(_kind(item) == _POLYGON for item in document['shapes'])
                     return [Found('', cls(data_dir=folder, masks=masks), f'{name} with shapes')]
         return []
 
@@ -90,39 +97,57 @@ class LabelMeReader(SourceReader[LabelMeSource]):
         name = name.replace('\\', '/') if isinstance(name, str) else ''
         below, base = os.path.split(entry.image['file_name'])
         stem = os.path.splitext(base)[0]
+        found = shapes.grouped(
+            enumerate(document['shapes']), _group_of, _is_box, self.source.groups
+        )
         return ImageAnnotations(
             file_name=os.path.basename(name) or entry.image['file_name'],
             source_id=entry.image['id'],
-            annotations=[*enumerate(document['shapes'])],
+            annotations=found.annotations,
             paths=formats_source.image_paths(self.source.data_dir, name, stem, below),
             stated_size=tuple(
                 shapes.side(document.get(key), key) for key in ('imageHeight', 'imageWidth')
             ),
+            embedded=_embedded_image(document),
+            notes=found.notes,
         )
 
     def read_object(
-        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+        self, annotation: list[Any], file: ImageFile, *, rasterize: bool = True
     ) -> AnnotatedObject:
-        kind = _kind(annotation)
-        label = formats_source.label_of(annotation.get('label'), self.labels)
-        points = shapes.points(annotation.get('points'), 'points')
-        masks = {'masks': self.source.masks, 'rasterize': rasterize}
-        if kind == 'rectangle' and len(points) in (2, 4):
-            # The corners may be drawn in any order.
-            corners = (*points.min(0).tolist(), *points.max(0).tolist())
-            return shapes.of_box(label, corners, file, **masks)
-        if kind == 'mask' and len(points) == 2:
-            mask = _mask(annotation.get('mask'), points, file)
-            return shapes.of_mask(label, mask, file, rasterize=rasterize)
-        if kind == 'circle' and len(points) == 2:
-            points = _circle(*points)
-        elif kind != 'polygon':
-            raise UnusableError(
-                'unknown_shape',
-                f'shape_type {kind!r} with {len(points)} points is no area; expected polygon, '
-                'rectangle, circle or mask',
-            )
-        return shapes.of_polygons(label, [points], file, **masks)
+        kinds = [*map(_kind, annotation)]
+        label = formats_source.label_of(annotation[0].get('label'), self.labels)
+        parts = [_part(*each, file) for each in zip(annotation, kinds, strict=True)]
+        return shapes.of_parts(label, parts, file, masks=self.source.masks, rasterize=rasterize)
+
+
+def _group_of(item: Any) -> tuple[str, Any] | None:
+    """Returns what the shapes of one object have in common; None for a shape without a group."""
+    group, label = (item.get('group_id'), item.get('label')) if isinstance(item, dict) else (0, 0)
+    is_grouped = isinstance(group, int | str) and isinstance(label, str)
+    return (label, group) if is_grouped and _kind(item) in _AREAS else None
+
+
+def _is_box(item: dict[str, Any]) -> bool:
+    return _kind(item) in (_RECTANGLE, _ORIENTED)
+
+
+def _part(item: dict[str, Any], kind: str, file: ImageFile) -> np.ndarray:
+    """Returns a shape, see `shapes.of_parts`."""
+    points = shapes.points(item.get('points'), 'points')
+    if kind == _RECTANGLE and len(points) in (2, 4):
+        # The corners may be drawn in any order.
+        return shapes.rectangle(*points.min(0).tolist(), *points.max(0).tolist())
+    if kind == _MASK and len(points) == 2:
+        return _mask(item.get('mask'), points, file)
+    if kind == _CIRCLE and len(points) == 2:
+        return _circle(*points)
+    if kind == _POLYGON or (kind == _ORIENTED and len(points) == 4):
+        return points
+    raise UnusableError(
+        'unknown_shape',
+        f'shape_type {kind!r} with {len(points)} points is no area; expected {", ".join(_AREAS)}',
+    )
 
 
 def _document(path: str, files: Files) -> dict[str, Any]:
@@ -151,7 +176,15 @@ def _kind(item: Any) -> str:
     """Returns the type of a shape; the first versions of LabelMe had polygons only."""
     if not isinstance(item, dict):
         raise UnusableError('bad_annotation', f'a shape must be an object, is {str(item)[:100]}')
-    return str(item.get('shape_type') or 'polygon')[:100]
+    return str(item.get('shape_type') or _POLYGON)[:100]
+
+
+def _embedded_image(document: dict[str, Any]) -> bytes:
+    """Returns the image that a file of LabelMe holds; b'' if it holds none that can be read."""
+    try:
+        return base64.b64decode(document.get('imageData') or '')
+    except (TypeError, ValueError):
+        return b''
 
 
 def _mask(encoded: Any, points: np.ndarray, file: ImageFile) -> np.ndarray:

@@ -230,7 +230,7 @@ class ImageRecords:
 
     def _image_file(self, entry: ImageEntry, said: ImageAnnotations) -> ImageFile:
         try:
-            encoded = formats_source.read_image_file(said.paths, _FILES)
+            encoded = formats_source.read_image_file(said, _FILES)
             return annotation_checks.read_image(encoded, said.stated_size, self._reader.max_pixels)
         except UnusableError as error:
             raise self._error(entry, str(error), said) from error

@@ -1,9 +1,9 @@
-"""What formats share that draw objects: masks in image files, polygons, and JSON files."""
+"""What formats share that draw objects: masks in image files, polygons, groups, and JSON files."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,13 +11,22 @@ from object_detection.data import annotation_checks
 from object_detection.data.annotated_image import AnnotatedObject, ClassLabel
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
+from object_detection.data.formats.source import option
 from object_detection.data.image_files import ImageFile
-from object_detection.errors import UnusableError
+from object_detection.errors import UnusableError, UserError
 
 # Limits of the files of one image.
 MAX_JSON = 64 << 20
 MAX_MASK_FILE = 256 << 20
 MAX_POINTS = 100_000
+# Which groups of shapes are objects, see `groups_option`.
+OUTLINES, ALL, NONE = 'outlines', 'all', 'none'
+# Keys of `Grouped.notes`.
+JOINED_SHAPES, JOINED_OBJECTS, SEPARATE_SHAPES = (
+    'joined_shapes',
+    'objects_of_several_shapes',
+    'separate_shapes_of_groups',
+)
 
 
 def of_mask(
@@ -44,13 +53,39 @@ def of_mask(
     return AnnotatedObject(label, tuple(map(float, box)), area, is_crowd=is_crowd, mask=encoded)
 
 
+def of_parts(
+    label: ClassLabel,
+    parts: Sequence[np.ndarray],
+    file: ImageFile,
+    *,
+    masks: bool,
+    rasterize: bool,
+    details: Mapping[str, Any] | None = None,
+) -> AnnotatedObject:
+    """Returns the object that parts are: polygons as of `of_polygons`, or masks, bool [H, W].
+
+    Raises:
+      UnusableError: as `of_polygons` and `of_mask`.
+    """
+    drawn = [part for part in parts if part.dtype == bool]
+    polygons = [part for part in parts if part.dtype != bool]
+    if not drawn:
+        return of_polygons(label, polygons, file, masks=masks, rasterize=rasterize, details=details)
+    if polygons:
+        flat = [polygon.ravel().tolist() for polygon in polygons]
+        drawn.append(coco_masks.decode(flat, file.height, file.width) > 0)
+    whole = np.logical_or.reduce(drawn)
+    found = of_mask(label, whole, file, rasterize=masks and rasterize)
+    return found._replace(details=details or {})
+
+
 def of_polygons(
     label: ClassLabel,
     polygons: Sequence[np.ndarray],
     file: ImageFile,
     *,
-    masks: bool,
-    rasterize: bool,
+    masks: bool = False,
+    rasterize: bool = True,
     details: Mapping[str, Any] | None = None,
 ) -> AnnotatedObject:
     """Returns the object within polygons, float64 [n, 2] of (x, y) in pixels.
@@ -88,30 +123,24 @@ def of_polygons(
     )
 
 
-def of_box(
-    label: ClassLabel,
-    corners: Sequence[float],
-    file: ImageFile,
-    *,
-    masks: bool = False,
-    rasterize: bool = True,
-    details: Mapping[str, Any] | None = None,
-) -> AnnotatedObject:
-    """Returns the object in a box (xmin, ymin, xmax, ymax), in pixels; its mask is the box.
+def widened(item: AnnotatedObject, other: AnnotatedObject) -> AnnotatedObject:
+    """Returns an object with a box around its own and that of another."""
+    sides = np.array([item.box, other.box])
+    box = (*sides[:, :2].min(0).tolist(), *sides[:, 2:].max(0).tolist())
+    return item._replace(box=box, is_clipped=item.is_clipped or other.is_clipped)
+
+
+def rectangle(xmin: float, ymin: float, xmax: float, ymax: float) -> np.ndarray:
+    """Returns the corners of a box, float64 [4, 2].
 
     Raises:
-      UnusableError: if the box cannot be used.
+      UnusableError: if a maximum is not above its minimum.
     """
-    xmin, ymin, xmax, ymax = corners
-    if masks:
-        rectangle = np.array([(xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax)])
-        annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
-        return of_polygons(
-            label, [rectangle], file, masks=True, rasterize=rasterize, details=details
+    if xmax <= xmin or ymax <= ymin:
+        raise UnusableError(
+            'box_without_area', f'(ymin, xmin, ymax, xmax) is {(ymin, xmin, ymax, xmax)}'
         )
-    checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
-    area = (ymax - ymin) * (xmax - xmin)
-    return AnnotatedObject(label, checked.box, area, checked.is_clipped, details=details or {})
+    return np.array([(xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax)])
 
 
 def points(value: Any, name: str) -> np.ndarray:
@@ -158,6 +187,79 @@ def side(value: Any, name: str) -> int | None:
     if found != int(found) or found < 0:
         raise UnusableError('bad_annotations', f'{name} must be a whole number, is {found}')
     return int(found) or None
+
+
+class Grouped(NamedTuple):
+    """The annotations of an image.
+
+    Attributes:
+      annotations: (id of the first shape, its shapes) of each object.
+      notes: number of shapes, by the keys above.
+    """
+
+    annotations: list[tuple[Any, list[Any]]]
+    notes: dict[str, int]
+
+
+def groups_option() -> Any:
+    """Returns the option of a source that says which groups are joined."""
+    return option(
+        OUTLINES,
+        'Shapes of one class and group that become one object: of groups with an outline '
+        f'({OUTLINES}), also of groups of boxes ({ALL}), or none ({NONE}).',
+    )
+
+
+def check_groups(how: str) -> None:
+    """Checks the value of the option.
+
+    Raises:
+      UserError: if it is unknown.
+    """
+    if how not in (OUTLINES, ALL, NONE):
+        raise UserError(f'--groups: expected {OUTLINES}, {ALL} or {NONE}. Received: {how}.')
+
+
+def grouped(
+    found: Iterable[tuple[Any, Any]],
+    key_of: Callable[[Any], Hashable | None],
+    is_box: Callable[[Any], bool],
+    how: str = ALL,
+) -> Grouped:
+    """Returns the objects that shapes are, in the order of their first shapes.
+
+    Annotators group the parts of an object that something hides, and also boxes that only belong
+    together, such as the persons of a family.
+
+    Args:
+      found: (id, shape) of each.
+      key_of: returns what shapes of one object have in common, or None for a shape of no group.
+      is_box: whether a shape is a box, and no outline.
+      how: which groups are joined, see `groups_option`.
+    """
+    keyed = [(shape_id, shape, key_of(shape)) for shape_id, shape in found]
+    members: dict[Hashable, list[Any]] = {}
+    for _, shape, key in keyed:
+        members.setdefault(key, []).append(shape)
+    several = {key for key, parts in members.items() if key is not None and len(parts) > 1}
+    joined = {
+        key
+        for key in several
+        if how == ALL or (how == OUTLINES and not all(map(is_box, members[key])))
+    }
+    annotations, seen = [], set()
+    for shape_id, shape, key in keyed:
+        if key not in joined:
+            annotations.append((shape_id, [shape]))
+        elif key not in seen:
+            seen.add(key)
+            annotations.append((shape_id, members[key]))
+    notes = {
+        JOINED_SHAPES: sum(len(members[key]) for key in joined),
+        JOINED_OBJECTS: len(joined),
+        SEPARATE_SHAPES: sum(len(members[key]) for key in several - joined),
+    }
+    return Grouped(annotations, {name: count for name, count in notes.items() if count})
 
 
 def read_json(path: str, files: Files, limit: int = MAX_JSON) -> Any:

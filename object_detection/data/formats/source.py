@@ -259,23 +259,25 @@ def read(reader: Reader, entry: ImageEntry, files: Files) -> ReadResult:
       UnusableError: if the image cannot be used.
     """
     said = annotations_of(reader, entry, files)
-    encoded = read_image_file(said.paths, files)
+    encoded = read_image_file(said, files)
     file = annotation_checks.check_image(encoded, said.stated_size, reader.max_pixels)
     return annotated_image.annotate(file, said, reader.read_object, reader.provided)
 
 
-def read_image_file(paths: Iterable[str], files: Files) -> bytes:
-    """Returns the content of the first path that can be read.
+def read_image_file(said: ImageAnnotations, files: Files) -> bytes:
+    """Returns the content of the first path that can be read, or the embedded image.
 
     Raises:
       UnusableError: if there is none; it has the error of the first.
     """
     first: OSError | None = None
-    for path in paths:
+    for path in said.paths:
         try:
             return files.read(path)
         except OSError as error:
             first = first or error
+    if said.embedded:
+        return said.embedded
     raise UnusableError('bad_image', f'cannot be read: {first or "no file is named"}') from first
 
 

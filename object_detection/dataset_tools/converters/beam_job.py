@@ -256,6 +256,7 @@ class WriteShard(beam.DoFn):
             return None
         tally.counts['annotations'] += len(result.image) + len(result.problems)
         tally.changed_images.update(result.image_changes)
+        tally.notes.update(result.notes)
         for annotation_id, error in result.problems:
             if error.reason == NOT_IN_LABEL_MAP:
                 tally.left_out_objects[str(error)] += 1

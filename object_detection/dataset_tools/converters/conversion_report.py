@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from object_detection.data.coco.annotations import EntryProblem
+from object_detection.data.formats import shapes
 from object_detection.errors import UnusableError, format_list
 
 COUNTS = (
@@ -28,6 +29,7 @@ class Tally:
       changed_images: reason of `ImageFile.changes` -> number of images.
       left_out_objects: name of a category that the label map lacks -> number of annotations.
       unwanted_objects: what an option leaves out -> number of annotations.
+      notes: what is worth saying of the annotations -> number, see `ImageAnnotations.notes`.
       num_problems: reason -> number of problems.
       problems: the first `MAX_LISTED` of each reason, as `problem` makes them.
     """
@@ -42,6 +44,7 @@ class Tally:
     unwanted_objects: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter
     )
+    notes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     num_problems: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     problems: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -70,7 +73,7 @@ class Tally:
 
     def merge(self, other: 'Tally') -> None:
         """Adds the counts of another part."""
-        for name in ('counts', 'changed_images', 'left_out_objects', 'unwanted_objects'):
+        for name in ('counts', 'changed_images', 'left_out_objects', 'unwanted_objects', 'notes'):
             getattr(self, name).update(getattr(other, name))
         for item in other.problems:
             listed = sum(known['reason'] == item['reason'] for known in self.problems)
@@ -86,6 +89,7 @@ class Tally:
             'changed_images': dict(self.changed_images),
             'left_out_objects': dict(self.left_out_objects),
             'unwanted_objects': dict(self.unwanted_objects),
+            'notes': dict(self.notes),
             'num_problems': dict(self.num_problems),
             'problems': self.problems,
         }
@@ -125,6 +129,7 @@ def summary(report: dict[str, Any]) -> str:
             f'{sum(unwanted.values())} objects are left out as the options say: '
             f'{_most_frequent(unwanted)}'
         )
+    lines += _sentences(report['notes'])
     for reason, count in report['num_problems'].items():
         lines.append(f'{count} x {reason}, for example:')
         alike = [item for item in report['problems'] if item['reason'] == reason]
@@ -146,6 +151,22 @@ def warning(report: dict[str, Any]) -> str:
         if count > _MANY * total
     ]
     return f'{"; ".join(sentences)}.' if sentences else ''
+
+
+def _sentences(notes: dict[str, int]) -> list[str]:
+    """Returns what the notes say."""
+    lines = []
+    if objects := notes.get(shapes.JOINED_OBJECTS):
+        lines.append(
+            f'{notes[shapes.JOINED_SHAPES]} shapes of one class and group each are joined to '
+            f'{objects} objects'
+        )
+    if separate := notes.get(shapes.SEPARATE_SHAPES):
+        lines.append(
+            f'{separate} shapes that share a class and a group stay separate objects; --groups all '
+            'joins them'
+        )
+    return lines
 
 
 def _most_frequent(counts: dict[str, int]) -> str:

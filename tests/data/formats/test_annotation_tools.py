@@ -1,6 +1,7 @@
 """LabelMe, CVAT, Label Studio and CSV files."""
 
 import base64
+import dataclasses
 import io
 import json
 
@@ -34,6 +35,11 @@ def _detected(folder, name: str):
 
 def _reasons(result: source.ReadResult) -> list[str]:
     return [error.reason for _, error in result.problems]
+
+
+def _one(data) -> source.ReadResult:
+    [result] = _read(data)
+    return result
 
 
 def _mask_sums(result: source.ReadResult) -> list[int]:
@@ -82,6 +88,86 @@ def test_labelme_shapes(tmp_path, png):
         *('unknown_category', 'bad_annotation'),
     ]
     assert _detected(tmp_path, 'labelme').data_dir == str(tmp_path)
+
+
+_LEFT = ([4, 2], [12, 2], [12, 6], [4, 6])
+_RIGHT = ([20, 2], [24, 2], [24, 12], [20, 12])
+_AROUND = [0.1, 0.1, 0.6, 0.6]  # Both of them.
+
+
+def _labelme_group(folder, png: bytes, **options) -> LabelMeSource:
+    """Two objects of two shapes each, and three that are one shape."""
+    grouped = {'group_id': 0}
+    data = _labelme(
+        folder,
+        png,
+        _shape('polygon', *_LEFT, **grouped),
+        _shape('polygon', *_LEFT, label='dog', **grouped),
+        _shape('rectangle', *_LEFT, group_id='x'),
+        _shape('polygon', *_RIGHT, **grouped),
+        _shape('rectangle', *_RIGHT, group_id='x'),
+        _shape('polygon', *_RIGHT, group_id=None),
+        _shape('point', [4, 2], **grouped),
+    )
+    return dataclasses.replace(data, **options)
+
+
+def test_labelme_shapes_of_one_label_and_group_are_one_object(tmp_path, png):
+    result = _one(_labelme_group(tmp_path, png(40, 20)))
+    assert result.image.class_texts == ('cat', 'dog', 'cat', 'cat', 'cat')
+    np.testing.assert_allclose(result.image.boxes[:2], [_AROUND, _BOX])
+    assert result.image.areas.tolist() == [72, 32, 32, 40, 40]
+    assert _mask_sums(result) == [72, 32, 32, 40, 40]
+    assert [*result.notes.values()] == [2, 1, 2]
+    assert _reasons(result) == ['unknown_shape']
+
+
+@pytest.mark.parametrize(('groups', 'areas'), [('all', [72, 32, 72, 40]), ('none', 6)])
+def test_option_groups_joins_all_or_none(tmp_path, png, groups, areas):
+    result = _one(_labelme_group(tmp_path, png(40, 20), groups=groups, masks=False))
+    if groups == 'all':
+        assert result.image.areas.tolist() == areas
+        np.testing.assert_allclose(result.image.boxes[2], _AROUND)
+    else:
+        assert len(result.image) == areas
+        assert result.notes == {'separate_shapes_of_groups': 4}
+
+
+def test_option_groups_has_three_values(tmp_path, png):
+    with pytest.raises(UserError, match='expected outlines, all or none'):
+        _read(_labelme_group(tmp_path, png(40, 20), groups='x'))
+
+
+def test_parts_may_be_drawn_and_reach_out_of_the_image(tmp_path, png):
+    file = io.BytesIO()
+    Image.fromarray(np.full((4, 8), 255, np.uint8)).save(file, 'PNG')
+    encoded = base64.b64encode(file.getvalue()).decode()
+    data = _labelme(
+        tmp_path,
+        png(40, 20),
+        _shape('mask', [4, 2], [12, 6], mask=encoded, group_id=1),
+        _shape('polygon', *_RIGHT, group_id=1),
+        _shape('polygon', *_LEFT, group_id=2),
+        _shape('polygon', [50, 2], [60, 2], [60, 9], group_id=2),
+        _shape('oriented_rectangle', *_RIGHT),
+    )
+    result = _one(data)
+    np.testing.assert_allclose(
+        result.image.boxes, [_AROUND, [0.1, 0.1, 0.45, 1], [0.1, 0.5, 0.6, 0.6]]
+    )
+    assert _mask_sums(result) == [72, 32, 40]
+    assert result.num_clipped == 1
+
+
+def test_labelme_file_holds_an_image_that_is_absent(tmp_path, png):
+    data = _labelme(tmp_path, png(40, 20), imageData=base64.b64encode(png(40, 20)).decode())
+    (tmp_path / 'a.png').unlink()
+    assert _one(data).image.encoded == png(40, 20)
+    for broken in ('x', 5, None):
+        data = _labelme(tmp_path, png(40, 20), imageData=broken)
+        (tmp_path / 'a.png').unlink()
+        with pytest.raises(UnusableError, match='No such file'):
+            _read(data)
 
 
 @pytest.mark.parametrize('name', ['a.png', r'..\x\a.png', '/home/me/a.png', '', None, 5])
@@ -152,6 +238,29 @@ def test_cvat_shapes(tmp_path, png):
         *('unknown_shape', 'unknown_category', 'bad_mask', 'bad_mask', 'bad_box')
     ]
     assert _detected(tmp_path, 'cvat').masks
+
+
+def test_cvat_shapes_of_one_label_and_group_are_one_object(tmp_path, png):
+    left, right = 'points="4,2;12,2;12,6;4,6"', 'points="20,2;24,2;24,12;20,12"'
+    data = _cvat(
+        tmp_path,
+        png(40, 20),
+        f'<polygon label="cat" group_id="1" occluded="0" {left}/>',
+        f'<polygon label="cat" group_id="1" occluded="1" {right}/>',
+        '<box label="cat" group_id="1" xtl="2" ytl="2" xbr="30" ybr="12"/>',
+        '<points label="cat" group_id="1" points="1,2"/>',
+        f'<polygon label="dog" group_id="1" {left}/>',
+        f'<polygon label="dog" group_id="0" {left}/>',
+        f'<polygon label="dog" group_id="0" {right}/>',
+        _CVAT_BOX.format(more=' group_id="2"'),
+        '<box label="cat" group_id="2" xtl="20" ytl="2" xbr="24" ybr="12"/>',
+    )
+    result = _one(data)
+    # The box belongs to the object, and is no part of its mask.
+    np.testing.assert_allclose(result.image.boxes[0], [0.1, 0.05, 0.6, 0.75])
+    assert _mask_sums(result) == [72, 32, 32, 40, 32, 40]
+    assert result.image.object_details[keys.OCCLUDED].tolist() == [1, 0, 0, 0, 1, 0]
+    assert [*result.notes.values()] == [3, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -230,6 +339,22 @@ def test_label_studio_regions(tmp_path, png):
     assert result.image.source_id == '7'
     assert _reasons(result) == [*('unknown_shape', 'bad_box', 'unknown_category', 'unknown_shape')]
     assert _detected(tmp_path, 'label_studio').masks
+
+
+def test_entries_of_one_label_studio_region_are_one_object(tmp_path, png):
+    first, second = (
+        [[10, 10], [30, 10], [30, 30], [10, 30]],
+        [[50, 10], [60, 10], [60, 60], [50, 60]],
+    )
+    regions = [
+        {**_region('polygonlabels', points=first), 'id': 'a'},
+        {**_region('polygonlabels', points=second), 'id': 'a'},
+        {**_region('polygonlabels', 'dog', points=second), 'id': 'a'},
+        {**_region('polygonlabels', points=second), 'id': 'b', 'parentID': 'a'},
+    ]
+    result = _one(_label_studio(tmp_path, png(40, 20), [_task(*regions)]))
+    np.testing.assert_allclose(result.image.boxes[0], _AROUND)
+    assert result.image.areas.tolist() == [72, 40, 40]
 
 
 def test_label_studio_minimal_export(tmp_path, png):

@@ -119,6 +119,7 @@ def test_faults_are_counted_and_listed(faulty, tmp_path):
         'changed_images': {},
         'left_out_objects': {},
         'unwanted_objects': {},
+        'notes': {},
         'num_problems': {
             'duplicate_image': 1,
             'unknown_image': 1,
