@@ -58,6 +58,7 @@ def build(
             # The numbers that a config says, such as 0.026, rather than those nearest in 32 bits.
             {key: float(f'{v:.7g}') for key, v in metric.keypoint_label_to_sigmas.items()},
             annotations=annotations,
+            max_detections=eval_config.max_detections,
         )
         for metric in keypoint_metrics(eval_config)
     ]
@@ -77,6 +78,7 @@ def _coco(iou_type, eval_config, categories, annotations) -> CocoEvaluator:
         only_labeled=iou_type == 'bbox' and eval_config.skip_predictions_for_unlabeled_class,
         annotations=annotations,
         paste_method=_paste_method(eval_config),
+        max_detections=eval_config.max_detections,
     )
 
 
@@ -86,6 +88,7 @@ def _masks(evaluator, eval_config, categories, annotations) -> LvisEvaluator | P
         per_category=eval_config.include_metrics_per_category,
         annotations=annotations,
         paste_method=_paste_method(eval_config),
+        max_detections=eval_config.max_detections if evaluator is LvisEvaluator else 0,
     )
 
 

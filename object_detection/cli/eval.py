@@ -66,6 +66,13 @@ def _file_option(*names: str, **options: Any):
     help='Metric sets as in metrics_set, and coco_keypoint_metrics, separated by commas; '
     'repeatable. Default: boxes, and masks and keypoints if both files have them.',
 )
+@_file_option(
+    '--max_detections',
+    type=click.IntRange(min=1),
+    metavar='N',
+    help='Detections of an image and class that COCO metrics count, and LVIS of an image, in place '
+    'of 100 (keypoints 20, LVIS 300).',
+)
 @_file_option('--per_category', is_flag=True, help='Add the metrics of each category.')
 @_file_option('--image_list', metavar='FILE', help='Evaluate the images that this text file lists.')
 @_file_option('--label_map', metavar='FILE', help='Label map of the class numbers in --detections.')
@@ -144,6 +151,7 @@ def _evaluate_files(
     *,
     metrics: tuple[str, ...],
     per_category: bool,
+    max_detections: int | None,
     recall_bounds: tuple[float, float] | None,
     image_labels: str | None,
     class_descriptions: str | None,
@@ -161,6 +169,7 @@ def _evaluate_files(
     config = eval_pb2.EvalConfig(
         include_metrics_per_category=per_category,
         all_metrics_per_category=per_category,
+        max_detections=max_detections or 0,
         recall_lower_bound=low,
         recall_upper_bound=high,
     )

@@ -1,6 +1,6 @@
 """The protocol of classes that compute the metrics of a data set."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,12 @@ class Evaluator(Protocol):
 
     If several workers share the images, each has its own evaluator, and the chief merges the others
     into its own.
+
+    Attributes:
+      notes: what a user should know of the metrics of the images added so far.
     """
+
+    notes: Sequence[str]
 
     def add_batch(self, batch: Batch, detections: Batch) -> None:
         """Adds the images of a batch.

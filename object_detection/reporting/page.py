@@ -38,7 +38,8 @@ FILE_NAME = 'report.html'
 _logger = logging.getLogger(__name__)
 _CATEGORY = re.compile(r'(\w+?)_PerformanceByCategory/(\S+?)/(.+)')
 _SIDES = {'DetectionBoxes': 'box', 'DetectionMasks': 'mask'}
-_MEAN_AP = re.compile(r'[^/]+/(mAP|AP)(@[^/ ]*)?')
+# A number of detections and an IoU may follow.
+_MEAN_AP = re.compile(r'[^/]+/(?:mAP|AP)(?:@\d+)?(@[^/ ]*)?')
 _GIB = 2**30
 
 
@@ -160,7 +161,7 @@ def ap_chart(runs: Mapping[str, RunFiles]) -> str:
             for entry in entries:
                 for name, value in entry['metrics'].items():
                     match = _MEAN_AP.fullmatch(name)
-                    if match and value >= 0 and (len(runs) == 1 or not match[2]):
+                    if match and value >= 0 and (len(runs) == 1 or not match[1]):
                         words = ' '.join(filter(None, (run_name, reader, _short(name))))
                         series.setdefault(words, []).append((entry['step'], value))
     return line_chart(series, x_label='step') if series else ''

@@ -125,6 +125,7 @@ def evaluate(
     metrics: dict[str, float] = {}
     for _, evaluator in evaluators:
         metrics |= evaluator.evaluate()
+        notes += evaluator.notes
     return FileResults(
         options.groundtruth,
         detections.path,

@@ -4,32 +4,24 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
+from object_detection.metrics.coco import keypoints, limits
+
 _UNDEFINED = '-'
 _SUMMARY = re.compile(
     r'(?P<kind>Precision/mAP|Recall/AR)(@(?P<maximum>\d+))?(@(?P<iou>\.\d+)IOU)?'
     r'( \((?P<area>\w+)\))?'
 )
 _KINDS = {'Precision/mAP': 'Average Precision  (AP)', 'Recall/AR': 'Average Recall     (AR)'}
-_COCO_GROUPS = {'DetectionBoxes': 100, 'DetectionMasks': 100, 'Keypoints': 20}
+_COCO_GROUPS = {
+    'DetectionBoxes': limits.BOXES_AND_MASKS,
+    'DetectionMasks': limits.BOXES_AND_MASKS,
+    'Keypoints': limits.KEYPOINTS,
+}
 _OF_CATEGORY = (
     re.compile(r'(?P<group>[^_]+)_(?P<metric>.+) ByCategory/(?P<name>.+)'),
     re.compile(r'(?P<group>[^_]+)_PerformanceByCategory/(?P<metric>[^/]+)/(?P<name>.+)'),
 )
-_SHORT = {
-    'Precision/mAP': 'AP',
-    'Precision/mAP@.50IOU': 'AP50',
-    'Precision/mAP@.75IOU': 'AP75',
-    'Precision/mAP (small)': 'APs',
-    'Precision/mAP (medium)': 'APm',
-    'Precision/mAP (large)': 'APl',
-    'Recall/AR@1': 'AR1',
-    'Recall/AR@10': 'AR10',
-    'Recall/AR@100': 'AR100',
-    'Recall/AR@100 (small)': 'ARs',
-    'Recall/AR@100 (medium)': 'ARm',
-    'Recall/AR@100 (large)': 'ARl',
-    'AP@0.5IOU': 'AP50',
-}
+_PASCAL_AP = 'AP@0.5IOU'
 
 
 def lines(metrics: Mapping[str, float], *, per_category: bool = False) -> Iterator[str]:
@@ -66,10 +58,11 @@ def _grouped(
             groups.setdefault(group, {})[name] = value
         elif found['group'] == 'Keypoints':
             # They are of one class; its other names for numbers of recall are left out.
-            if 'Recall/AR@1' not in found['metric']:
+            own = keypoints.ALIASES.get(found['metric'])
+            if not own or full_name.replace(found['metric'], own) not in metrics:
                 group = f'Keypoints of {found["name"]}'
                 groups.setdefault(group, {})[found['metric']] = value
-        elif found['metric'] != 'mAP':
+        elif found['metric'].partition('@')[0] != 'mAP':
             rows = categories.setdefault(found['group'], {})
             rows.setdefault(found['name'], {})[found['metric']] = value
     return groups, categories
@@ -88,7 +81,7 @@ def _line(group: str, name: str) -> str:
 
 def _category_table(group: str, rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     names = list(dict.fromkeys(name for values in rows.values() for name in values))
-    heads = [_SHORT.get(name, name) for name in names]
+    heads = [_short(name) for name in names]
     widths = [max(6, len(head)) for head in heads]
     first = max([len(group), *map(len, rows)])
     yield '  '.join([group.ljust(first), *(h.rjust(w) for h, w in zip(heads, widths, strict=True))])
@@ -96,6 +89,17 @@ def _category_table(group: str, rows: Mapping[str, Mapping[str, float]]) -> Iter
         cells = [_shown(values.get(name, math.nan), 3) for name in names]
         padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
         yield '  '.join([row.ljust(first), *padded])
+
+
+def _short(name: str) -> str:
+    """Returns the head of a column: 'Precision/mAP@.50IOU' -> 'AP50'."""
+    found = _SUMMARY.fullmatch('Precision/mAP@.50IOU' if name == _PASCAL_AP else name)
+    if not found:
+        return name
+    if found['kind'] == 'Recall/AR' and not found['area']:
+        return f'AR{found["maximum"]}'
+    iou, area = found['iou'] or '', found['area'] or ''
+    return found['kind'][-2:] + iou[1:] + area[:1]
 
 
 def _shown(value: float, digits: int) -> str:

@@ -145,6 +145,9 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
     asks, keeps = pipeline.eval_config, pipeline.train_config.optimizer
     if asks.mask_paste_method and not eval_config_rules.mask_sets(asks):
         yield 'eval_config', 'eval_config.mask_paste_method', _NO_MASK_METRICS
+    if asks.max_detections and not eval_config_rules.limits_detections(asks):
+        reason = 'eval_config.metrics_set has no metrics of COCO or LVIS, and others count all'
+        yield 'eval_config', 'eval_config.max_detections', reason
     for name in _ONLY_AT_RECALL:
         is_default = getattr(asks, name) == asks.DESCRIPTOR.fields_by_name[name].default_value
         if not is_default and _RECALL_METRICS not in asks.metrics_set:

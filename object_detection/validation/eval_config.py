@@ -10,6 +10,7 @@ from typing import NamedTuple
 from PIL import ImageColor
 
 from object_detection.errors import ConfigError, format_list
+from object_detection.metrics.coco import limits
 from object_detection.metrics.pascal.options import METRIC_SETS, PRECISION_AT_RECALL
 from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -25,6 +26,12 @@ _MASK_SETS = {
     MASK_METRICS: 'DetectionMasks_Precision/mAP',
     _LVIS_METRICS: 'DetectionMasks_AP',
     _PANOPTIC_METRICS: 'PanopticQuality@0.50IOU',
+}
+# Sets that count the best detections only, besides those of keypoints.
+_LIMITS = {
+    BOX_METRICS: limits.BOXES_AND_MASKS,
+    MASK_METRICS: limits.BOXES_AND_MASKS,
+    _LVIS_METRICS: limits.LVIS,
 }
 # Sets whose detections `export_path` writes.
 _STORING_SETS = {BOX_METRICS, *_MASK_SETS}
@@ -67,6 +74,12 @@ def stores_detections(config: eval_pb2.EvalConfig) -> bool:
     return not names or bool(config.parameterized_metric) or bool(names & _STORING_SETS)
 
 
+def limits_detections(config: eval_pb2.EvalConfig) -> bool:
+    """Returns whether some metrics count the best detections only, `max_detections`."""
+    names = set(config.metrics_set)
+    return not names or bool(config.parameterized_metric) or bool(names & _LIMITS.keys())
+
+
 def skips_unlabeled(config: eval_pb2.EvalConfig) -> bool:
     """Returns whether some metrics heed `skip_predictions_for_unlabeled_class`."""
     names = set(config.metrics_set)
@@ -99,16 +112,24 @@ def _main_metric(config: eval_pb2.EvalConfig) -> str:
     """The mean of COCO masks, otherwise of COCO boxes, otherwise of the first set."""
     names = config.metrics_set
     if MASK_METRICS in names:
-        return _MASK_SETS[MASK_METRICS]
+        return _limited(MASK_METRICS, config)
     if names and BOX_METRICS not in names and names[0] in _MASK_SETS:
-        return _MASK_SETS[names[0]]
+        return _limited(names[0], config)
     if not names or BOX_METRICS in names or names[0] not in METRIC_SETS:
-        return 'DetectionBoxes_Precision/mAP'
+        return _limited(BOX_METRICS, config)
     options = METRIC_SETS[names[0]]
     if options is PRECISION_AT_RECALL:
         bounds = config.recall_lower_bound, config.recall_upper_bound
         options = dataclasses.replace(options, recall_bounds=bounds)
     return options.mean_name
+
+
+def _limited(name: str, config: eval_pb2.EvalConfig) -> str:
+    """Returns the mean of a set, with the number of detections where that is in its name."""
+    metric = _MASK_SETS.get(name, 'DetectionBoxes_Precision/mAP')
+    if not (config.max_detections and name in _LIMITS):
+        return metric
+    return limits.named(metric, config.max_detections, _LIMITS[name])
 
 
 def stopping_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:

@@ -24,13 +24,13 @@ _WORDS = {
     'Precision/mAP (small)': 'AP, objects under 32² pixels',
     'Precision/mAP (medium)': 'AP, objects of 32² to 96² pixels',
     'Precision/mAP (large)': 'AP, objects over 96² pixels',
-    'Recall/AR@1': 'AR with 1 detection an image',
-    'Recall/AR@10': 'AR with 10 detections an image',
-    'Recall/AR@100': 'AR with 100 detections an image',
-    'Recall/AR@100 (small)': 'AR, objects under 32² pixels',
-    'Recall/AR@100 (medium)': 'AR, objects of 32² to 96² pixels',
-    'Recall/AR@100 (large)': 'AR, objects over 96² pixels',
+    'Recall/AR': 'AR with {} detections an image',
+    'Recall/AR (small)': 'AR, objects under 32² pixels',
+    'Recall/AR (medium)': 'AR, objects of 32² to 96² pixels',
+    'Recall/AR (large)': 'AR, objects over 96² pixels',
 }
+# A number of detections, in all names of recall and in others if the config sets it.
+_LIMIT = re.compile(r'(?<=mAP|/AR)@(\d+)')
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #656d76; --line: #d8dee4;
   --page: #f6f8fa; --card: #ffffff; --bar: #2563eb22; }
@@ -195,8 +195,17 @@ def summary_table(metrics: Mapping[str, float]) -> str:
     for key, value in metrics.items():
         if match := _SUMMARY.fullmatch(key):
             column = columns.setdefault(_SIDES[match[1]], {})
-            column[_WORDS.get(match[2], match[2])] = value
+            column[_words(match[2])] = value
     return value_table(columns, bars=True)
+
+
+def _words(name: str) -> str:
+    """Returns a name of `_WORDS` with its number of detections; other names as they are."""
+    limit = _LIMIT.search(name)
+    words = _WORDS.get(_LIMIT.sub('', name), name)
+    if limit and 'mAP' in name and words != name:
+        return f'{words}, {limit[1]} detections'
+    return words.format(limit and limit[1])
 
 
 def super_category_table(metrics: Mapping[str, float]) -> str:

@@ -41,6 +41,16 @@ def test_table(files):
     assert 'dog' not in _run(*files).stdout
 
 
+def test_more_detections_are_in_the_names_of_the_table(files):
+    text = _run(*files, '--per_category', '--max_detections', 500).stdout
+    assert 'IoU=0.50:0.95 | area=   all | maxDets=500 ] = 1.000' in text
+    assert 'maxDets=100' not in text
+    heads = next(line.split() for line in text.splitlines() if line.split()[1:2] == ['AP'])
+    sizes = ['APs', 'APm', 'APl', 'AR1', 'AR10', 'AR500', 'ARs', 'ARm', 'ARl']
+    assert heads[1:] == ['AP', 'AP50', 'AP75', *sizes]
+    assert '--max_detections' in _run(*files, '--max_detections', 0).stderr
+
+
 def test_table_of_pascal(files):
     text = _run(*files, '--metrics', 'pascal_voc_detection_metrics', '--per_category').stdout
     assert 'PascalBoxes\n Precision/mAP@0.5IOU = 1.000' in text

@@ -141,6 +141,17 @@ def test_without_stored_boxes(tmp_path):
     assert 'tfod eval --run_once' in text
 
 
+def test_metrics_of_more_detections(tmp_path):
+    names = ('Precision/mAP@500', 'Precision/mAP@500 (large)', 'Recall/AR@10', 'Recall/AR@500')
+    metrics = {f'DetectionBoxes_{name}': 0.5 for name in names}
+    model_dirs.write_evaluation(tmp_path, metrics)
+    text = written(tmp_path)
+    assert row(text, 'AP, mean over IoU .50 to .95, 500 detections') == ['0.500']
+    assert row(text, 'AP, objects over 96² pixels, 500 detections') == ['0.500']
+    assert row(text, 'AR with 10 detections an image') == ['0.500']
+    assert row(text, 'AR with 500 detections an image') == ['0.500']
+
+
 NO_DETECTIONS = [image([(1, AT), (2, AWAY)])]
 CASES = {
     'no objects': ([image(found=[(1, AT, 0.9)])], {1: 'cat'}),

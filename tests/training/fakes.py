@@ -120,6 +120,8 @@ class FakeEvaluator:
         self.source_ids += [text.decode() for text in batch[InputFields.SOURCE_ID]]
         self.keys |= detections.keys()
 
+    notes = ()
+
     def part(self):
         return self.source_ids
 

@@ -448,6 +448,14 @@ def test_pasting_masks_that_are_not_evaluated(warnings):
     assert message.startswith('no effect: eval_config.mask_paste_method (')
 
 
+def test_limits_of_detections_that_no_metric_has(warnings):
+    limit = 'eval_config.max_detections=500'
+    assert not warnings(limit, for_what='eval')
+    pascal = 'eval_config.metrics_set=pascal_voc_detection_metrics'
+    (message,) = warnings(limit, pascal, for_what='eval')
+    assert message.startswith('no effect: eval_config.max_detections (')
+
+
 def test_bounds_of_recall_without_their_metrics(warnings):
     bound = 'eval_config.recall_lower_bound=0.5'
     sets = 'eval_config.metrics_set=precision_at_recall_detection_metrics'

@@ -128,8 +128,10 @@ def test_an_annotation_file_needs_one_reader(tmp_path):
 @pytest.mark.parametrize(
     ('text', 'metric'),
     [
-        ('metrics_set: "oid_V2_detection_metrics"', 'OpenImagesV2_Precision/mAP@0.5IOU'),
         ('metrics_set: ["pascal_voc_detection_metrics", "coco_detection_metrics"]', BOXES),
+        ('max_detections: 500', f'{BOXES}@500'),
+        ('max_detections: 100', BOXES),
+        ('metrics_set: "oid_V2_detection_metrics"', 'OpenImagesV2_Precision/mAP@0.5IOU'),
         (
             'metrics_set: "precision_at_recall_detection_metrics" recall_lower_bound: 0.5',
             'PrecisionAtRecallBoxes_Precision/mAP@0.5IOU@[0.5,1.0]Recall',
@@ -156,6 +158,9 @@ def test_best_of_sets_that_compare_masks_only(metrics_set, metric):
     pipeline = _pipeline(f'metrics_set: "{metrics_set}"')
     assert rules.best_metric(pipeline).metric == metric
     assert rules.mask_sets(pipeline.eval_config) == [metrics_set]
+    pipeline.eval_config.max_detections = 500
+    limit = '' if metrics_set == 'coco_panoptic_metrics' else '@500'
+    assert rules.best_metric(pipeline).metric == metric + limit
 
 
 @pytest.mark.parametrize(

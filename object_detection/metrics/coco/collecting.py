@@ -84,6 +84,8 @@ class CollectingEvaluator(abc.ABC):
       categories: the label map's entries, {'id': 1-based, 'name': ...}.
       annotations: ground truth that replaces the ground truth of the batches.
       paste_method: how detected masks are pasted into their images.
+      max_detections: detections that count, best first; 0 for the published limit. Another number
+        is in the names of the metrics.
 
     Raises:
       ValueError: if an id or a name occurs twice in `categories`.
@@ -91,6 +93,9 @@ class CollectingEvaluator(abc.ABC):
 
     # What of the objects is compared besides boxes: a name of `Instances`.
     _compared: str | None = None
+    # How many detections count; 0 where all do. Of an image and a class, or of an image.
+    _published_limit = 0
+    _limits_classes = True
 
     def __init__(
         self,
@@ -98,6 +103,7 @@ class CollectingEvaluator(abc.ABC):
         *,
         annotations: CocoAnnotations | None = None,
         paste_method: PasteMethod = PasteMethod.UNCROP,
+        max_detections: int = 0,
     ):
         self._name = type(self).__name__
         self._categories = [{**c, 'id': int(c['id']), 'name': str(c['name'])} for c in categories]
@@ -112,6 +118,7 @@ class CollectingEvaluator(abc.ABC):
         self._category_ids = sorted(category['id'] for category in self._categories)
         self._annotations = annotations
         self._paste_method = paste_method
+        self._limit = max_detections or self._published_limit
         self.clear()
 
     def clear(self) -> None:
@@ -173,6 +180,34 @@ class CollectingEvaluator(abc.ABC):
             )
             sides = self._known_objects(annotated), self._known_detections(detected)
             self._images.append(self._counted(Image(source_id, *size, *sides), searched))
+
+    @property
+    def notes(self) -> list[str]:
+        """Says that images have more objects than detections count."""
+        counts = [self._most_objects(image.annotated) for image in self._images]
+        above = [row for row, count in enumerate(counts) if count > self._limit]
+        if not (self._limit and above):
+            return []
+        most = max(above, key=counts.__getitem__)
+        example = f'image {self._images[most].image_id!r} {counts[most]}'
+        of_class = ' of a class' if self._limits_classes else ''
+        return [
+            f'{self._name}: {len(above)} of {len(counts)} images have more than {self._limit} '
+            f'objects{of_class}, {example}, and only the best {self._limit} detections of an '
+            f'image{of_class} count. eval_config.max_detections, or tfod eval --detections ... '
+            '--max_detections, counts more.'
+        ]
+
+    def _most_objects(self, annotated: Instances) -> int:
+        """Returns how many objects of an image, or of one of its classes, are to be found."""
+        if len(annotated.classes) <= self._limit:
+            return 0
+        counts = np.ones(len(annotated.classes), bool)
+        for is_left_out in (annotated.is_crowd, annotated.is_ignored):
+            counts &= True if is_left_out is None else ~is_left_out
+        classes = annotated.classes[counts]
+        of_classes = np.unique(classes, return_counts=True)[1] if self._limits_classes else []
+        return int(max(of_classes, default=len(classes)))
 
     def part(self) -> Any:
         """Returns the images added so far as a picklable value for `merge`."""

@@ -8,8 +8,8 @@ import numpy as np
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
+from object_detection.metrics.coco import limits, overlaps
 from object_detection.metrics.coco import metrics as coco_metrics
-from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.collecting import (
     CollectingEvaluator,
     Image,
@@ -25,20 +25,23 @@ from object_detection.metrics.instances import Instances, box_areas
 
 _PREFIXES = {'bbox': 'DetectionBoxes', 'segm': 'DetectionMasks'}
 
-_METRICS = {
-    'Precision/mAP': Summary('precision'),
-    'Precision/mAP@.50IOU': Summary('precision', iou=0.5),
-    'Precision/mAP@.75IOU': Summary('precision', iou=0.75),
-    'Precision/mAP (small)': Summary('precision', area='small'),
-    'Precision/mAP (medium)': Summary('precision', area='medium'),
-    'Precision/mAP (large)': Summary('precision', area='large'),
-    'Recall/AR@1': Summary('recall', max_detections=1),
-    'Recall/AR@10': Summary('recall', max_detections=10),
-    'Recall/AR@100': Summary('recall'),
-    'Recall/AR@100 (small)': Summary('recall', area='small'),
-    'Recall/AR@100 (medium)': Summary('recall', area='medium'),
-    'Recall/AR@100 (large)': Summary('recall', area='large'),
-}
+
+def _summaries(numbers: Sequence[int]) -> dict[str, Summary]:
+    """Returns name -> what it is, of the metrics for these numbers of detections, ascending."""
+    most = numbers[-1]
+    ap = limits.named('Precision/mAP', most, limits.BOXES_AND_MASKS)
+    areas = [area for area in coco_metrics.AREA_RANGES if area != 'all']
+    return {
+        ap: Summary('precision'),
+        f'{ap}@.50IOU': Summary('precision', iou=0.5),
+        f'{ap}@.75IOU': Summary('precision', iou=0.75),
+        **{f'{ap} ({area})': Summary('precision', area=area) for area in areas},
+        **{f'Recall/AR@{n}': Summary('recall', max_detections=n) for n in numbers},
+        **{
+            f'Recall/AR@{most} ({area})': Summary('recall', area=area, max_detections=most)
+            for area in areas
+        },
+    }
 
 
 class CocoEvaluator(CollectingEvaluator):
@@ -59,12 +62,14 @@ class CocoEvaluator(CollectingEvaluator):
         as in the reference, a category without annotations counts as -1.
       only_labeled: whether detections count only if their class was verified in the image, that is,
         if it is among the image's labels or has an object there.
-      options: `annotations` and `paste_method` of `CollectingEvaluator`.
+      options: those of `CollectingEvaluator`.
 
     Raises:
       ValueError: if `iou_type` is unknown, an id or a name occurs twice in `categories`, or a super
         category names a category that does not exist.
     """
+
+    _published_limit = limits.BOXES_AND_MASKS
 
     def __init__(
         self,
@@ -89,6 +94,10 @@ class CocoEvaluator(CollectingEvaluator):
         self._per_category = per_category or all_per_category
         self._all_per_category = all_per_category
         self._only_labeled = only_labeled
+        fewer = [number for number in coco_metrics.MAX_DETECTIONS[:-1] if number < self._limit]
+        self._rules = coco_metrics.Rules(max_detections=(*fewer, self._limit))
+        self._metrics = _summaries(self._rules.max_detections)
+        self._ap = next(iter(self._metrics))
 
     def clear(self) -> None:
         """Removes all images."""
@@ -99,23 +108,27 @@ class CocoEvaluator(CollectingEvaluator):
         """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
         values = self._values = self._measure() if self._images else None
         prefix = _PREFIXES[self._iou_type]
-        metrics = {f'{prefix}_{name}': mean(values, metric) for name, metric in _METRICS.items()}
+        metrics = {
+            f'{prefix}_{name}': mean(values, metric) for name, metric in self._metrics.items()
+        }
         if self._class_agnostic:
             return metrics
         ordered = sorted(self._categories, key=lambda category: category['id'])
         by_category = {
-            category['name']: {name: mean(values, m, k) for name, m in _METRICS.items()}
+            category['name']: {name: mean(values, m, k) for name, m in self._metrics.items()}
             for k, category in enumerate(ordered)
         }
         if self._per_category:
             for name in by_category:
                 metrics |= self._of_group(
-                    f'PerformanceByCategory/mAP/{name}', f'ByCategory/{name}', by_category[name]
+                    f'PerformanceByCategory/{self._ap.partition("/")[2]}/{name}',
+                    f'ByCategory/{name}',
+                    by_category[name],
                 )
         for name, members in self._super_categories.items():
             means = {
                 metric: float(np.mean([by_category[member][metric] for member in members]))
-                for metric in _METRICS
+                for metric in self._metrics
             }
             metrics |= self._of_group(
                 f'PerformanceBySuperCategory/{name}', f'BySuperCategory/{name}', means
@@ -196,7 +209,7 @@ class CocoEvaluator(CollectingEvaluator):
     def _of_group(self, key: str, suffix: str, values: Mapping[str, float]) -> dict[str, float]:
         """Names the metrics of a category or a super category."""
         prefix = _PREFIXES[self._iou_type]
-        metrics = {f'{prefix}_{key}': values['Precision/mAP']}
+        metrics = {f'{prefix}_{key}': values[self._ap]}
         if self._all_per_category:
             metrics |= {f'{prefix}_{name} {suffix}': value for name, value in values.items()}
         return metrics
@@ -212,6 +225,7 @@ class CocoEvaluator(CollectingEvaluator):
                 if self._iou_type == 'segm'
                 else overlaps.boxes
             ),
+            rules=self._rules,
         )
 
 

@@ -8,29 +8,21 @@ import numpy as np
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
+from object_detection.metrics.coco import limits, overlaps
 from object_detection.metrics.coco import metrics as coco_metrics
-from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.collecting import CollectingEvaluator, Image, batch_instances
 from object_detection.metrics.coco.metrics import AREA_RANGES, Rules, Summary, mean
 from object_detection.metrics.instances import Instances, box_areas
 
 DEFAULT_SIGMA = 0.05
-MAX_DETECTIONS = 20
 
-_RULES = Rules({name: AREA_RANGES[name] for name in ('all', 'medium', 'large')}, (MAX_DETECTIONS,))
-_PRECISION = {
-    'Precision/mAP': Summary('precision'),
-    'Precision/mAP@.50IOU': Summary('precision', iou=0.5),
-    'Precision/mAP@.75IOU': Summary('precision', iou=0.75),
-    'Precision/mAP (medium)': Summary('precision', area='medium'),
-    'Precision/mAP (large)': Summary('precision', area='large'),
-}
-_RECALL = {
-    'Recall/AR': Summary('recall', max_detections=MAX_DETECTIONS),
-    'Recall/AR@.50IOU': Summary('recall', iou=0.5, max_detections=MAX_DETECTIONS),
-    'Recall/AR@.75IOU': Summary('recall', iou=0.75, max_detections=MAX_DETECTIONS),
-    'Recall/AR (medium)': Summary('recall', area='medium', max_detections=MAX_DETECTIONS),
-    'Recall/AR (large)': Summary('recall', area='large', max_detections=MAX_DETECTIONS),
+_AREA_RANGES = {name: AREA_RANGES[name] for name in ('all', 'medium', 'large')}
+_PARTS = {
+    '': {},
+    '@.50IOU': {'iou': 0.5},
+    '@.75IOU': {'iou': 0.75},
+    ' (medium)': {'area': 'medium'},
+    ' (large)': {'area': 'large'},
 }
 # Name of the reference, which takes COCO's ten numbers for those of boxes -> what it is.
 ALIASES = {
@@ -48,9 +40,9 @@ class KeypointEvaluator(CollectingEvaluator):
     The similarity of a detection with an object is the mean of exp(-d^2 / (2 s^2 k^2)) over the
     visible keypoints of the object: d is the distance in pixels, s^2 the recorded area of the
     object, or else that of its box, and k twice the keypoint's sigma. Objects without visible
-    keypoints are ignored, as are crowds; the best 20 detections of an image count. The size of a
-    detection is the area of its box, as in the reference and as pycocotools has it for results with
-    `bbox`.
+    keypoints are ignored, as are crowds; the best 20 detections of an image count, or
+    `max_detections`. The size of a detection is the area of its box, as in the reference and as
+    pycocotools has it for results with `bbox`.
 
     Of a batch it reads the entries of `collecting.batch_instances`, evaluation_keypoints
     [B, G, P, 2], (y, x) normalized to the original image, and evaluation_keypoint_visibilities
@@ -62,7 +54,7 @@ class KeypointEvaluator(CollectingEvaluator):
       class_name: name of the class.
       sigmas: name of a keypoint -> sigma, the spread of its annotations relative to the scale of
         the object; `DEFAULT_SIGMA` for those without one.
-      options: `annotations` of `CollectingEvaluator`.
+      options: `annotations` and `max_detections` of `CollectingEvaluator`.
 
     Raises:
       ValueError: if there is no such class, or it has no keypoints, or `sigmas` names another one,
@@ -70,6 +62,7 @@ class KeypointEvaluator(CollectingEvaluator):
     """
 
     _compared = 'keypoints'
+    _published_limit = limits.KEYPOINTS
 
     def __init__(
         self,
@@ -97,8 +90,14 @@ class KeypointEvaluator(CollectingEvaluator):
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
         measured = self._measure() if self._images else None
-        values = {name: mean(measured, each) for name, each in (_PRECISION | _RECALL).items()}
-        values |= {alias: values[name] for alias, name in ALIASES.items()}
+        values = {}
+        for table, metric in (('precision', 'Precision/mAP'), ('recall', 'Recall/AR')):
+            name = limits.named(metric, self._limit, limits.KEYPOINTS)
+            for suffix, part in _PARTS.items():
+                summary = Summary(table, **part, max_detections=self._limit)
+                values[name + suffix] = mean(measured, summary)
+        if self._limit == limits.KEYPOINTS:
+            values |= {alias: values[name] for alias, name in ALIASES.items()}
         return {
             f'Keypoints_{name} ByCategory/{self._class_name}': value
             for name, value in values.items()
@@ -111,7 +110,7 @@ class KeypointEvaluator(CollectingEvaluator):
             [image.counted for image in images],
             [self._label],
             compare=overlaps.keypoints(self._sigmas),
-            rules=_RULES,
+            rules=Rules(_AREA_RANGES, (self._limit,)),
         )
 
     def _entry(self, image: Image, row: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """LVIS's metrics of instance masks (https://arxiv.org/abs/1908.03195)."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,8 +9,8 @@ import numpy as np
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
+from object_detection.metrics.coco import limits, overlaps
 from object_detection.metrics.coco import metrics as coco_metrics
-from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.collecting import (
     CollectingEvaluator,
     Image,
@@ -22,10 +23,7 @@ from object_detection.metrics.coco.collecting import (
 from object_detection.metrics.coco.metrics import Rules, Summary, mean
 from object_detection.metrics.instances import Instances
 
-MAX_DETECTIONS = 300
-
 _PREFIX = 'DetectionMasks'
-_RULES = Rules(max_detections=(MAX_DETECTIONS,))
 _PRECISION = {
     'AP': Summary('precision'),
     'AP50': Summary('precision', iou=0.5),
@@ -36,13 +34,7 @@ _PRECISION = {
 }
 # In how many images of the training set a category is: rare, common, frequent.
 _FREQUENCIES = ('r', 'c', 'f')
-_RECALL = {
-    f'AR@{MAX_DETECTIONS}': Summary('recall', max_detections=MAX_DETECTIONS),
-    **{
-        f'AR{area[0]}@{MAX_DETECTIONS}': Summary('recall', area=area, max_detections=MAX_DETECTIONS)
-        for area in ('small', 'medium', 'large')
-    },
-}
+_RECALL = {'AR': 'all', 'ARs': 'small', 'ARm': 'medium', 'ARl': 'large'}
 
 
 class LvisEvaluator(CollectingEvaluator):
@@ -50,9 +42,9 @@ class LvisEvaluator(CollectingEvaluator):
 
     An image was not searched for all classes. Detections count only if their class has objects in
     the image or is verified to be absent; of classes whose objects are not all annotated, those
-    that match nothing do not count. The best 300 detections of an image are taken, of all classes
-    together. As in the `lvis` package, objects and detections without area are left out, and crowds
-    are objects like others.
+    that match nothing do not count. The best 300 detections of an image are taken, or
+    `max_detections`, of all classes together. As in the `lvis` package, objects and detections
+    without area are left out, and crowds are objects like others.
 
     Of a batch it reads the entries of `collecting.batch_instances`, with masks, and
     groundtruth_verified_neg_classes and groundtruth_not_exhaustive_classes [B, K], above 0 for the
@@ -63,13 +55,15 @@ class LvisEvaluator(CollectingEvaluator):
       categories: the label map's entries, {'id': 1-based, 'name': ..., 'frequency': 'r', 'c' or
         'f'}.
       per_category: whether to add `PerformanceByCategory/mAP/<name>`.
-      options: `annotations` and `paste_method` of `CollectingEvaluator`.
+      options: those of `CollectingEvaluator`.
 
     Raises:
       ValueError: if a category has no frequency.
     """
 
     _compared = 'masks'
+    _published_limit = limits.LVIS
+    _limits_classes = False
 
     def __init__(
         self, categories: Sequence[Mapping[str, Any]], *, per_category: bool = False, **options: Any
@@ -87,14 +81,17 @@ class LvisEvaluator(CollectingEvaluator):
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
         measured = self._measure() if self._images else None
-        metrics = {name: mean(measured, summary) for name, summary in _PRECISION.items()}
+        named = functools.partial(limits.named, limit=self._limit, published=limits.LVIS)
+        metrics = {named(name): mean(measured, summary) for name, summary in _PRECISION.items()}
         for frequency in _FREQUENCIES:
             members = [k for k, c in enumerate(self._ordered) if c['frequency'] == frequency]
-            metrics[f'AP{frequency}'] = mean(measured, _PRECISION['AP'], members)
-        metrics |= {name: mean(measured, summary) for name, summary in _RECALL.items()}
+            metrics[named(f'AP{frequency}')] = mean(measured, _PRECISION['AP'], members)
+        for name, area in _RECALL.items():
+            summary = Summary('recall', area=area, max_detections=self._limit)
+            metrics[f'{name}@{self._limit}'] = mean(measured, summary)
         if self._per_category:
             for k, category in enumerate(self._ordered):
-                name = f'PerformanceByCategory/mAP/{category["name"]}'
+                name = f'PerformanceByCategory/{named("mAP")}/{category["name"]}'
                 metrics[name] = mean(measured, _PRECISION['AP'], k)
         return {f'{_PREFIX}_{name}': value for name, value in metrics.items()}
 
@@ -105,7 +102,7 @@ class LvisEvaluator(CollectingEvaluator):
             [image.counted for image in images],
             self._category_ids,
             compare=overlaps.masks([image[1:3] for image in images]),
-            rules=_RULES,
+            rules=Rules(max_detections=(self._limit,)),
         )
 
     def _entry(self, image: Image, row: int) -> dict[str, Any]:
@@ -136,7 +133,7 @@ class LvisEvaluator(CollectingEvaluator):
         return instances.where(instances.areas > 0)
 
     def _detected(self, found: image_detections.ImageDetections) -> Instances:
-        best = _best(found.scores)
+        best = self._best(found.scores)
         found = found._replace(
             boxes=found.boxes[best],
             scores=found.scores[best],
@@ -146,7 +143,7 @@ class LvisEvaluator(CollectingEvaluator):
         return self._known_detections(mask_instances(found, self._paste_method))
 
     def _known_detections(self, instances: Instances) -> Instances:
-        return super()._known_detections(instances.where(_best(instances.scores)))
+        return super()._known_detections(instances.where(self._best(instances.scores)))
 
     def _searched(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Searched:
         if self._annotations is not None:
@@ -165,7 +162,6 @@ class LvisEvaluator(CollectingEvaluator):
             counts=np.isin(detected.classes, classes) & (detected.areas > 0),
         )
 
-
-def _best(scores: np.ndarray) -> np.ndarray:
-    """Returns the rows of the best detections of an image, in their order."""
-    return np.sort(np.argsort(-scores, kind='stable')[:MAX_DETECTIONS])
+    def _best(self, scores: np.ndarray) -> np.ndarray:
+        """Returns the rows of the best detections of an image, in their order."""
+        return np.sort(np.argsort(-scores, kind='stable')[: self._limit])

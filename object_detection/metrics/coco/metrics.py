@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from object_detection.metrics.coco import limits
 from object_detection.metrics.coco import matching as coco_matching
 from object_detection.metrics.coco.overlaps import IOU_THRESHOLDS, Compare, boxes
-from object_detection.metrics.coco.tables import MAX_DETECTIONS as MOST_DETECTIONS
 from object_detection.metrics.coco.tables import Table, table
 from object_detection.metrics.instances import Instances
 
@@ -20,7 +20,7 @@ AREA_RANGES = {
     'medium': (32.0**2, 96.0**2),
     'large': (96.0**2, 1e5**2),
 }
-MAX_DETECTIONS = (1, 10, MOST_DETECTIONS)
+MAX_DETECTIONS = (1, 10, limits.BOXES_AND_MASKS)
 
 
 class Rules(NamedTuple):
@@ -67,7 +67,7 @@ class Summary(NamedTuple):
     table: Literal['precision', 'recall']
     iou: float | None = None
     area: str = 'all'
-    max_detections: int = MOST_DETECTIONS
+    max_detections: int = limits.BOXES_AND_MASKS
 
 
 def mean(

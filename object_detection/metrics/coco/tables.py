@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from object_detection.metrics.coco import limits
 from object_detection.metrics.instances import Instances
-
-MAX_DETECTIONS = 100
 
 
 class Table(NamedTuple):
@@ -42,7 +41,7 @@ class Table(NamedTuple):
 def table(
     images: Sequence[Instances],
     category_ids: Sequence[int],
-    max_detections: int = MAX_DETECTIONS,
+    max_detections: int = limits.BOXES_AND_MASKS,
 ) -> Table:
     """Sorts the objects of all images; only the best detections of a group are kept.
 

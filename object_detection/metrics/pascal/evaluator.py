@@ -53,6 +53,8 @@ class PascalEvaluator:
       paste_method: how detected masks are pasted into their images.
     """
 
+    notes: Sequence[str] = ()
+
     def __init__(
         self,
         categories: Sequence[Mapping[str, Any]],

@@ -19,7 +19,7 @@ from object_detection.visualization import tensorboard
 
 # Beyond these, the file of detections and reports would grow without showing more.
 _MAX_IMAGES = 5000
-_MAX_DETECTIONS = 100
+MAX_DETECTIONS = 100
 _NUM_PICTURES = 6
 _MAX_WIDTH = 1200  # pixels
 _NO_CLASS = 'object'
@@ -49,14 +49,19 @@ class ImageCollector:
       names: 1-based class id -> name.
       annotations: ground truth in place of the batches' own.
       style: how pictures are drawn; images are judged by the detections that are drawn.
+      max_detections: most detections of an image that are kept, best first.
     """
+
+    notes: Sequence[str] = ()
 
     def __init__(
         self,
         names: dict[int, str],
         annotations: CocoAnnotations | None = None,
         style: tensorboard.PictureStyle = tensorboard.DEFAULT_STYLE,
+        max_detections: int = MAX_DETECTIONS,
     ):
+        self._max_detections = max_detections
         self._names, self._annotations, self._style = names, annotations, style
         self._images: list[ImageBoxes] = []
         self._num_images = 0
@@ -109,7 +114,7 @@ class ImageCollector:
         found_classes = found.classes
         if found_classes is None:
             classes, found_classes = np.ones_like(classes), np.ones(len(found.scores), np.int64)
-        best = np.argsort(-found.scores, kind='stable')[:_MAX_DETECTIONS]
+        best = np.argsort(-found.scores, kind='stable')[: self._max_detections]
         scores = found.scores[best]
         detected = found.boxes[best], found_classes[best], scores
         return ImageBoxes(name, found.height, found.width, boxes, classes, is_crowd, *detected)

@@ -101,6 +101,8 @@ def evaluate(
     metrics: dict[str, float] = {}
     for evaluator in evaluators:
         metrics |= evaluator.evaluate()
+        for note in evaluator.notes:
+            _logger.warning('%s', note)
     return metrics | means.result()
 
 

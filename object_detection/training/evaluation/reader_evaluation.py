@@ -27,7 +27,7 @@ from object_detection.system import files
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation import results
 from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
-from object_detection.training.evaluation.image_collector import ImageCollector
+from object_detection.training.evaluation.image_collector import MAX_DETECTIONS, ImageCollector
 from object_detection.training.evaluation.inference import (
     Batch,
     PredictFunction,
@@ -212,7 +212,8 @@ class ReaderEvaluation:
         self._events.close()
 
     def _new_collector(self) -> ImageCollector:
-        return ImageCollector(self._names, self._annotations, self._style)
+        most = max(MAX_DETECTIONS, self._config.max_detections)
+        return ImageCollector(self._names, self._annotations, self._style, most)
 
     def _draw(self, pictures: dict[str, np.ndarray], batch: Batch, detections: Batch) -> None:
         """Adds the pictures of a batch, up to `num_visualizations`, by the names of their files."""

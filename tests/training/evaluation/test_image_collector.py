@@ -44,6 +44,16 @@ def saved(collector, tmp_path):
     return stored.load(tmp_path / 'detections.npz')
 
 
+def test_best_detections_are_kept(tmp_path):
+    collector = ImageCollector(NAMES, max_detections=1)
+    images, found = batch(['a'], [0.2])
+    found = {name: np.repeat(value, 2, axis=1) for name, value in found.items() if value.ndim > 1}
+    scores = np.array([[0.2, 0.9]], np.float32)
+    found |= {DetectionFields.SCORES: scores, DetectionFields.NUM_DETECTIONS: np.array([2.0])}
+    collector.add_batch(images, found)
+    assert saved(collector, tmp_path).images[0].scores == pytest.approx([0.9])
+
+
 def test_boxes_are_in_pixels_and_classes_are_ids(tmp_path):
     collector = ImageCollector(NAMES)
     collector.add_batch(*batch(['a', 'b'], [0.9, 0.2]))
