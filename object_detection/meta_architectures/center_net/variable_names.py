@@ -29,7 +29,7 @@ _NAMED = re.compile(
 # Layers of the mask network of DeepMAC: those that checkpoints name, and those that they count.
 _MASK_NETWORK = 'model/_mask_net/'
 _NAMED_OF_MASKS = re.compile(
-    r'mask_network/(?P<path>(?:conv_input|hourglass_network|output_conv|input_layer)--.+|fc[12])'
+    r'mask_network/(?P<path>(?:conv_input|hourglass_network|output_conv)--.+|input_layer|fc[12])'
 )
 _COUNTED_OF_MASKS = re.compile(r'mask_network/resnet_mask_.+')
 _CLASSES = re.compile(r'heads/object_center_\d+_output/.+')

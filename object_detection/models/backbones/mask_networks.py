@@ -15,7 +15,6 @@ from object_detection.errors import UserError
 from object_detection.models.backbones import hourglass, resnet_v2
 from object_detection.models.convolutions import Dense
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.normalization import BatchNormParams, normalized
 
 PROJECTION = 'embedding_projection'
 CONDITIONAL = 'cond_inst'
@@ -41,7 +40,6 @@ _RESNETS = {
 LEARNT_TYPES = (*_HOURGLASSES, *_RESNETS, FULLY_CONNECTED)
 _HIDDEN_UNITS = 1024
 _HYPERPARAMS = LayerHyperparams()
-_STEM = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.1, epsilon=1e-5, scale=True))
 
 
 class MaskNetwork(keras.layers.Layer):
@@ -195,9 +193,7 @@ def _resnet(
     factors, blocks = _RESNETS[network_type]
     dtype = keras.config.dtype_policy().compute_dtype
     inputs = keras.Input((None, None, num_inputs), name='inputs', dtype=dtype)
-    conv = _STEM.conv(factors[0] * num_channels, 1, name='input_layer--conv', use_bias=False)
-    norm = _STEM.norm(frozen=not batch_norm_trainable, name='input_layer--norm')
-    x = _STEM.activation_layer(name='input_layer--relu')(normalized(conv, norm, inputs))
+    x = _HYPERPARAMS.conv(num_channels, 1, name='input_layer')(inputs)
     for i, (factor, count) in enumerate(zip(factors, blocks, strict=True)):
         x = resnet_v2.append_basic_blocks(
             x,

@@ -586,10 +586,9 @@ def test_every_deepmac_config_of_the_zoo_is_listed(shared):
     assert {path.stem for path in found} == set(ZOO)
 
 
-def test_keys_of_a_golden_model(shared):
-    golden = json.loads(
-        (shared / 'goldens/models/center_net_deepmac_resnet18_full_resolution.json').read_text()
-    )
+@pytest.mark.parametrize('name', ['resnet18_full_resolution', 'resnet8_mask_network'])
+def test_keys_of_golden_models(shared, name):
+    golden = json.loads((shared / f'goldens/models/center_net_deepmac_{name}.json').read_text())
     pipeline = text_format.Parse(golden['config'], pipeline_pb2.TrainEvalPipelineConfig())
     detector = model_builder.build(pipeline.model)
     detector.build_variables()
@@ -601,29 +600,3 @@ def test_keys_of_a_golden_model(shared):
         set(golden['trainable_keys']),
         detector.variable_names,
     )
-
-
-def test_keys_of_resnets_that_see_masks():
-    """No golden has one; these are the attributes of the reference's network."""
-    detector = model_builder.build(
-        parse(
-            "deepmac_mask_estimation { network_type: 'resnet4' num_init_channels: 4 dim: 4 "
-            'classification_loss { weighted_sigmoid {} } }'
-        )
-    )
-    layers = sorted(
-        {n.rpartition('/')[0] for n in detector.named_variables() if n.startswith('mask_network')},
-        key=[n.rpartition('/')[0] for n in detector.named_variables()].index,
-    )
-    paths = detector.variable_names.reference_paths(layers)
-    groups = {path: names for names, path in detector.variable_names.reference_groups(layers)}
-    root = 'model/_mask_net/'
-    assert set(paths.values()) == {
-        f'{root}_net/input_layer/conv/',
-        f'{root}_net/input_layer/norm/',
-        f'{root}project_out/',
-    }
-    # Of the first block: a norm, the projection, two convolutions with their norms; and so on.
-    counted = groups[f'{root}_net/model/layer_with_weights-']
-    assert len(counted) == 6 + 5
-    assert set(counted) | set(paths) == set(layers)
