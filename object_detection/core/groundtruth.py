@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core.example_fields import OBJECT_FIELDS, image_fields_of_batches
+from object_detection.core.example_fields import OBJECT_FIELDS, Geometry, image_fields_of_batches
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import UserError
 
@@ -165,6 +165,32 @@ class Groundtruth(NamedTuple):
                 for name in (*OBJECT_FIELDS, *_OF_LISTS, *_OF_IMAGES, *image_fields_of_batches())
                 if name in batch and name not in known
             },
+        )
+
+    def in_padded(self, size: Sequence, padded: Sequence) -> 'Groundtruth':
+        """Returns the ground truth of the images with padding at the bottom and right.
+
+        Args:
+          size: height and width in pixels of the images that it is normalized to.
+          padded: those of the images that the result is normalized to.
+        """
+        if all(isinstance(side, int) for side in (*size, *padded)) and tuple(size) == tuple(padded):
+            return self
+        scale = tf.cast(tf.stack(size), tf.float32) / tf.cast(tf.stack(padded), tf.float32)
+        masks, keypoints = self.masks, self.keypoints
+        if masks is not None and not self.masks_are_crops:
+            ends = ([0, end - side] for side, end in zip(size, padded, strict=True))
+            masks = tf.pad(masks, [[0, 0], [0, 0], *ends])
+        points = {
+            name: value * scale
+            for name, value in self.fields.items()
+            if name in OBJECT_FIELDS and OBJECT_FIELDS[name].geometry is Geometry.POINTS
+        }
+        return self._replace(
+            boxes=self.boxes * tf.tile(scale, [2]),
+            masks=masks,
+            keypoints=None if keypoints is None else keypoints * scale,
+            fields={**self.fields, **points},
         )
 
 

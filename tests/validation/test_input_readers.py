@@ -13,9 +13,9 @@ KEEP = 'keep_aspect_ratio_resizer {}'
 PYRAMID = "type: 'faster_rcnn_resnet50_fpn_keras'"
 
 
-def find(function, buckets, *, resizer=KEEP, extractor=PYRAMID):
+def find(function, buckets, *, resizer=KEEP, extractor=PYRAMID, family='faster_rcnn'):
     sizes = ' '.join(f'aspect_ratio_buckets {{ {bucket} }}' for bucket in buckets)
-    model = f'faster_rcnn {{ image_resizer {{ {resizer} }} feature_extractor {{ {extractor} }} }}'
+    model = f'{family} {{ image_resizer {{ {resizer} }} feature_extractor {{ {extractor} }} }}'
     return list(
         function(
             text_format.Parse(sizes, InputReader()),
@@ -61,5 +61,19 @@ def test_problems(buckets, resizer, expected):
 )
 def test_sizes_that_the_feature_extractor_pads_are_reported(size, extractor, padded):
     cautions = find(input_reader_rules.bucket_cautions, [size], extractor=extractor)
+    assert len(cautions) == (padded is not None)
+    assert padded is None or f'pads to {padded},' in cautions[0]
+
+
+@pytest.mark.parametrize(
+    ('extractor', 'padded'),
+    [('hourglass_52', '384 x 640'), ('hourglass_10', None), ('mobilenet_v2_fpn', '288 x 544')],
+)
+def test_sizes_that_a_centernet_pads_are_reported(extractor, padded):
+    size = ['height: 264 width: 520']
+    extractor = f"type: '{extractor}'"
+    cautions = find(
+        input_reader_rules.bucket_cautions, size, extractor=extractor, family='center_net'
+    )
     assert len(cautions) == (padded is not None)
     assert padded is None or f'pads to {padded},' in cautions[0]

@@ -9,6 +9,16 @@ TYPES = (
     *(f'hourglass_{depth}' for depth in (10, 20, 32, 52, 104)),
 )
 
+# Depth of a hourglass -> the stride of its smallest map.
+_HOURGLASS_MULTIPLES = {'10': 8, '20': 16, '32': 32, '52': 128, '104': 128}
+_LAST_STRIDE = 32
+
+
+def padding_multiple(type_name: str) -> int:
+    """Returns the multiple to which an extractor pads the sides of images."""
+    kind, _, depth = type_name.partition('_')
+    return _HOURGLASS_MULTIPLES.get(depth, 1) if kind == 'hourglass' else _LAST_STRIDE
+
 
 def problem(type_name: str) -> str | None:
     """Returns what is wrong with a feature extractor's type, or None.

@@ -61,6 +61,11 @@ _TRACK_RANGES = {
 }
 
 
+def padding_multiple(config: CenterNet) -> int:
+    """Returns the multiple to which the extractor pads the sides of images."""
+    return extractor_types.padding_multiple(config.feature_extractor.type)
+
+
 def check(config: CenterNet) -> Iterator[str]:
     """Yields one sentence for each problem that is found without TensorFlow."""
     yield from model_rules.ranges(config, {'num_classes': AT_LEAST_ONE}, ROOT)

@@ -251,7 +251,7 @@ class CenterNet(DetectionModel):
         seeds: tf.Tensor | None,
     ) -> Predictions:
         """Returns the predictions, and those that tasks make of the objects."""
-        images = predictions['preprocessed_inputs']
+        images, groundtruth = self._in_frame(predictions, groundtruth)
         objects = Objects(
             groundtruth,
             images,
@@ -265,10 +265,20 @@ class CenterNet(DetectionModel):
         return {**predictions, **further}
 
     def _cells(self, predictions: Predictions, groundtruth: Groundtruth) -> Cells:
+        images, groundtruth = self._in_frame(predictions, groundtruth)
         size = dimensions(predictions[object_center.NAME][-1], 1, 2)
         (stride,) = self.feature_extractor.strides
         cells = make_cells(groundtruth, size, predictions['true_image_shapes'], stride)
-        return cells._replace(images=predictions['preprocessed_inputs'])
+        return cells._replace(images=images)
+
+    def _in_frame(
+        self, predictions: Predictions, groundtruth: Groundtruth
+    ) -> tuple[tf.Tensor, Groundtruth]:
+        """Returns the images that the maps cover, padded, and the ground truth in their frame."""
+        images = predictions['preprocessed_inputs']
+        size = dimensions(images, 1, 2)
+        padded = self.feature_extractor.padded_size(*size)
+        return self.feature_extractor.pad(images), groundtruth.in_padded(size, padded)
 
     def _suppress(self, found: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the detections that do not overlap with better ones of their class."""
@@ -296,7 +306,7 @@ def make_cells(
     """Returns the ground truth on maps.
 
     Args:
-      groundtruth: objects of the batch.
+      groundtruth: objects of the batch, normalized to the images that the maps cover.
       size: H, W of the maps.
       true_shapes: int32 [B, 3], sizes of the true images in pixels.
       stride: side of a cell in pixels.

@@ -11,6 +11,9 @@ from object_detection.models.image_channels import of_channels
 
 # Side of a cell of the map of all extractors, in pixels.
 STRIDE = 4
+# Stride of the last map of a backbone. Of images whose sides are multiples of it, all maps halve
+# evenly, and a cell of the result covers `STRIDE` pixels.
+LAST_STRIDE = 32
 
 
 @dataclasses.dataclass(frozen=True)

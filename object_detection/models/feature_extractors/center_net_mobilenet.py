@@ -42,6 +42,7 @@ def _build(options: CenterNetOptions) -> FeatureExtractor:
             kernel_size=1,
         ),
         strides=[center_net.STRIDE],
+        pad_to_multiple=center_net.LAST_STRIDE,
         normalize=center_net.normalization(options, center_net.to_unit),
     )
 
@@ -62,6 +63,7 @@ def _with_pyramid(*, is_separable: bool) -> ExtractorType:
                 bilinear=options.bilinear,
             ),
             strides=[center_net.STRIDE],
+            pad_to_multiple=center_net.LAST_STRIDE,
             normalize=center_net.normalization(options, center_net.to_unit),
         )
 

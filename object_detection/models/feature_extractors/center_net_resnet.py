@@ -47,6 +47,7 @@ def _resnet_v1_fpn(depth: int) -> ExtractorType:
                 bilinear=options.bilinear,
             ),
             strides=[center_net.STRIDE],
+            pad_to_multiple=center_net.LAST_STRIDE,
             normalize=center_net.normalization(options, center_net.caffe),
         )
 
@@ -66,6 +67,7 @@ def _resnet_v2(depth: int) -> ExtractorType:
                 batch_norm_trainable=options.batch_norm_trainable,
             ),
             strides=[center_net.STRIDE],
+            pad_to_multiple=center_net.LAST_STRIDE,
             normalize=center_net.normalization(options, center_net.to_unit),
         )
 

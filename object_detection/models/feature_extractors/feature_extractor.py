@@ -117,17 +117,21 @@ class FeatureExtractor(keras.layers.Layer):
           For each stack one map per stride: [B, ceil(H' / stride), ceil(W' / stride), C], where
           (H', W') is `padded_size(H, W)`.
         """
-        sizes = dimensions(images, 1, 2)
-        # Zeros are added at the bottom and right; static sizes stay static.
-        pads = [padded - size for padded, size in zip(self.padded_size(*sizes), sizes, strict=True)]
-        if any(tf.is_tensor(each) or each for each in pads):
-            images = _pad(images, *pads)
-        maps = self.backbone(images, training=training)
+        maps = self.backbone(self.pad(images), training=training)
         if self.pyramid is not None:
             maps = self.pyramid(maps, training=training)
         maps = tf.nest.flatten(maps)  # Keras unpacks lists of one output
         levels = self.num_levels
         return [maps[first : first + levels] for first in range(0, len(maps), levels)]
+
+    def pad(self, images: tf.Tensor) -> tf.Tensor:
+        """Adds zeros at the bottom and right of images [B, H, W, C], up to `padded_size(H, W)`."""
+        sizes = dimensions(images, 1, 2)
+        # Static sizes stay static.
+        pads = [padded - size for padded, size in zip(self.padded_size(*sizes), sizes, strict=True)]
+        if any(tf.is_tensor(each) or each for each in pads):
+            return _pad(images, *pads)
+        return images
 
     def padded_size(self, height: Any, width: Any) -> tuple[Any, Any]:
         """Returns the size in pixels that the feature maps of images of (height, width) cover.

@@ -96,6 +96,7 @@ RULES: dict[str, FamilyRules] = {
     ),
     'center_net': FamilyRules(
         check=center_net.check,
+        padding_multiple=center_net.padding_multiple,
         mask_setting=('mask_estimation_task', '{ ... }'),
         without_effect=deepmac_rules.without_effect,
     ),

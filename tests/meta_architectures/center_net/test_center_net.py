@@ -11,12 +11,13 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import families, model_builder
-from object_detection.builders.center_net import build
+from object_detection.builders.center_net import build, extractor_types
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.export.saved_model import InProcessDetector
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
+from object_detection.models.backbones import hourglass
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.validation.validate import validate
@@ -36,6 +37,17 @@ CONFIG = """
       object_detection_task { localization_loss { l1_localization_loss {} } }
     }
   }"""
+
+GOLDEN_MODELS = (
+    'center_net_deepmac_512x512_voc_only',
+    'center_net_deepmac_resnet18_full_resolution',
+    'center_net_deepmac_resnet8_mask_network',
+    'centernet_hourglass104_512x512',
+    'centernet_mobilenet_v2_fpn_masks_densepose',
+    'centernet_mobilenet_v2_keypoint_depth',
+    'centernet_resnet18_v1_fpn_tracking',
+    'centernet_resnet50_v1_fpn_512x512_kpts',
+)
 
 
 def parse(changes=''):
@@ -224,26 +236,41 @@ def test_wrong_fields_are_named(changes, expected):
 
 
 @slow_cases.parametrize(
-    1,
+    2,
     'name',
     [
-        'resnet_v1_34_fpn',
-        'resnet_v2_50',
         'mobilenet_v2',
+        'hourglass_10',
+        'resnet_v1_18_fpn',
+        'resnet_v1_34_fpn',
+        'resnet_v1_50_fpn',
+        'resnet_v2_50',
         'mobilenet_v2_fpn',
         'mobilenet_v2_fpn_sep_conv',
+        'hourglass_32',
     ],
 )
 def test_maps_have_a_quarter_of_the_resolution(name):
-    extractor = feature_extractor(f"type: '{name}' depth_multiplier: 0.5")
-    images = extractor.normalize(tf.random.stateless_uniform([1, 64, 96, 3], [5, 6], maxval=255))
+    scale = ' depth_multiplier: 0.5' if 'mobilenet' in name else ''
+    extractor = feature_extractor(f"type: '{name}'{scale}")
+    multiple = extractor_types.padding_multiple(name)
+    assert extractor.pad_to_multiple == multiple
+    images = extractor.normalize(tf.random.stateless_uniform([1, 50, 70, 3], [5, 6], maxval=255))
     ((maps,),) = extractor.feature_stacks(images)
-    depth = 24 if '_fpn' in name and 'mobilenet' in name else 64
-    assert maps.shape == (1, 16, 24, depth)
+    sides = [-(-side // multiple) * multiple // 4 for side in (50, 70)]
+    depth = 24 if 'mobilenet_v2_fpn' in name else 96 if name == 'hourglass_32' else 64
+    assert maps.shape == (1, *sides, depth)
     assert np.isfinite(maps).all()
     # The type says it, as the config may.
-    kinds = {type(layer).__name__ for layer in extractor.pyramid.layers}
+    layers = extractor.pyramid.layers if extractor.pyramid else ()
+    kinds = {type(layer).__name__ for layer in layers}
     assert ('SeparableConvolution' in kinds) == name.endswith('_sep_conv')
+
+
+def test_the_check_knows_what_hourglasses_pad():
+    for depth, variant in hourglass.VARIANTS.items():
+        expected = hourglass.pad_multiple(variant)
+        assert extractor_types.padding_multiple(f'hourglass_{depth}') == expected
 
 
 def feature_extractor(text: str):
@@ -263,19 +290,13 @@ def test_the_family_knows_the_losses(detector):
     assert tuple(families.loss_names(parse())) == detector.loss_names()
 
 
+def test_every_golden_model_is_listed(shared):
+    paths = (shared / 'goldens' / 'models').glob('center*net*.json')
+    assert {path.stem for path in paths} == set(GOLDEN_MODELS)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    'model',
-    [
-        'center_net_deepmac_512x512_voc_only',
-        'center_net_deepmac_resnet18_full_resolution',
-        'centernet_hourglass104_512x512',
-        'centernet_mobilenet_v2_fpn_masks_densepose',
-        'centernet_mobilenet_v2_keypoint_depth',
-        'centernet_resnet18_v1_fpn_tracking',
-        'centernet_resnet50_v1_fpn_512x512_kpts',
-    ],
-)
+@pytest.mark.parametrize('model', GOLDEN_MODELS)
 def test_golden_models(shared, model):
     settings = {
         'CUDA_VISIBLE_DEVICES': '',

@@ -36,12 +36,13 @@ class Cells(NamedTuple):
     """The ground truth of a batch, and the cells of the maps that learn from it.
 
     Attributes:
-      groundtruth: objects, normalized to the preprocessed images.
+      groundtruth: objects, normalized to the images that the maps cover.
       size: H, W of the maps.
       valid: float32 [B, H, W], 1 for the cells that see the true image, else 0.
       num_objects: float32 scalar, objects of the batch with a weight, at least 1.
       stride: side of a cell in pixels.
-      images: float32 [B, H', W', C], preprocessed; None where no task reads them.
+      images: float32 [B, H', W', C], preprocessed and padded to what the maps cover; None where no
+        task reads them.
     """
 
     groundtruth: Groundtruth
@@ -74,8 +75,8 @@ class Objects(NamedTuple):
     """The objects of a batch whose ground truth is known while the network predicts.
 
     Attributes:
-      groundtruth: the objects, normalized to the preprocessed images.
-      images: float32 [B, H', W', C], preprocessed.
+      groundtruth: the objects, normalized to the images.
+      images: float32 [B, H', W', C], preprocessed and padded to what the maps cover.
       training: whether batch norms learn, and what learns is chosen at random.
       seeds: int32 [B, 2], one per image, of all that is random; None draws from the global
         generator.
