@@ -33,8 +33,11 @@ def of_backbone(backbone: Any) -> int:
 def of_channels(values: Sequence[float], num_channels: int) -> list[float]:
     """Returns one value for each channel, of values for red, green and blue.
 
-    A grey image, and each channel after the first three, takes their mean.
+    A grey image, and each channel after the first three, takes their mean. A single value is that
+    of all channels, and as many values as there are channels stay as they are.
     """
+    if len(values) in (1, num_channels):
+        return [*values] * (num_channels // len(values))
     mean = sum(values) / RGB
     if num_channels < RGB:
         return [mean] * num_channels

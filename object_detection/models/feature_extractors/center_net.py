@@ -6,8 +6,11 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from object_detection.models.feature_extractors.extractor_types import ExtractorOptions
-from object_detection.models.feature_extractors.feature_extractor import VGG_MEANS
-from object_detection.models.image_channels import of_channels
+from object_detection.models.feature_extractors.feature_extractor import (
+    reverse_colors,
+    subtract_means,
+)
+from object_detection.models.image_channels import RGB, of_channels
 
 # Side of a cell of the map of all extractors, in pixels.
 STRIDE = 4
@@ -21,9 +24,9 @@ class CenterNetOptions(ExtractorOptions):
     """Options of a config for a feature extractor of CenterNet.
 
     Attributes:
-      means, stds: of the channels, in the order in which the network takes them; no means are 0, no
-        standard deviations are 1.
-      bgr_ordering: whether the channels are reversed before that.
+      means, stds: of the channels, in the order in which the network takes them, as `of_channels`
+        takes them; no means are 0, no standard deviations are 1.
+      bgr_ordering: whether the colours are reversed before that.
       use_depthwise, use_separable_conv: whether convolutions of the pyramid are separable.
       depth_multiplier: factor of the channels of mobile backbones.
       bilinear: whether maps are enlarged linearly, not by nearest neighbour.
@@ -50,18 +53,18 @@ def normalization(
 
     def normalize(images: tf.Tensor) -> tf.Tensor:
         if options.bgr_ordering:
-            images = images[..., ::-1]
+            images = reverse_colors(images)
         if options.means:
-            images -= tf.constant(options.means, images.dtype)
+            images -= _of_channels(options.means, images)
         if options.stds:
-            images /= tf.constant(options.stds, images.dtype)
+            images /= _of_channels(options.stds, images)
         return of_backbone(images)
 
     return normalize
 
 
 def denormalization(options: CenterNetOptions) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the function from normalized images to red, green and blue in 0..255.
+    """Returns the function from normalized images to red, green and blue in 0..255, [..., 3].
 
     As in the reference, it undoes what the config says, not what the backbone needs beyond it: a
     backbone with a normalization of its own shows other colours.
@@ -69,10 +72,12 @@ def denormalization(options: CenterNetOptions) -> Callable[[tf.Tensor], tf.Tenso
 
     def denormalize(images: tf.Tensor) -> tf.Tensor:
         if options.stds:
-            images *= tf.constant(options.stds, images.dtype)
+            images *= _of_channels(options.stds, images)
         if options.means:
-            images += tf.constant(options.means, images.dtype)
-        return images[..., ::-1] if options.bgr_ordering else images
+            images += _of_channels(options.means, images)
+        if options.bgr_ordering:
+            images = reverse_colors(images)
+        return tf.tile(images, [1, 1, 1, RGB]) if images.shape[-1] == 1 else images[..., :RGB]
 
     return denormalize
 
@@ -83,6 +88,9 @@ def to_unit(images: tf.Tensor) -> tf.Tensor:
 
 
 def caffe(images: tf.Tensor) -> tf.Tensor:
-    """Reverses the channels and subtracts the means of ImageNet, as ResNet v1 of Keras expects."""
-    means = of_channels(VGG_MEANS, images.shape[-1])
-    return images[..., ::-1] - tf.constant(means[::-1], images.dtype)
+    """Reverses the colours and subtracts the means of ImageNet, as ResNet v1 of Keras expects."""
+    return reverse_colors(subtract_means(images))
+
+
+def _of_channels(values: tuple[float, ...], images: tf.Tensor) -> tf.Tensor:
+    return tf.constant(of_channels(values, images.shape[-1]), images.dtype)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, round_up
 from object_detection.errors import UserError
-from object_detection.models.image_channels import of_channels
+from object_detection.models.image_channels import RGB, of_channels
 
 # Means of the ImageNet training images, RGB, as in the VGG paper (arXiv:1409.1556).
 VGG_MEANS = (123.68, 116.779, 103.939)
@@ -19,6 +19,13 @@ VGG_MEANS = (123.68, 116.779, 103.939)
 def subtract_means(images: tf.Tensor) -> tf.Tensor:
     """Subtracts the ImageNet means from float images [B, H, W, C], 0..255; see `of_channels`."""
     return images - tf.constant(of_channels(VGG_MEANS, images.shape[-1]), images.dtype)
+
+
+def reverse_colors(images: tf.Tensor) -> tf.Tensor:
+    """Exchanges red and blue of images [..., C]; channels after the third stay where they are."""
+    if images.shape[-1] <= RGB:
+        return images[..., ::-1]
+    return tf.concat([images[..., RGB - 1 :: -1], images[..., RGB:]], axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,9 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.export.saved_model import InProcessDetector
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
+from object_detection.models import image_channels
 from object_detection.models.backbones import hourglass
+from object_detection.models.feature_extractors import center_net
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.validation.validate import validate
@@ -284,6 +286,54 @@ def test_channels_are_normalized_in_the_order_of_the_network():
     pixel = tf.constant([10.0, 20.0, 30.0], shape=[1, 1, 1, 3])
     expected = np.array([29 / 2, 18 / 4, 7 / 8]) / 127.5 - 1
     np.testing.assert_allclose(extractor.normalize(pixel)[0, 0, 0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ('options', 'rgb', 'expected'),
+    [
+        # Channels after the third stay at their places, less the mean of the others' means.
+        ({'bgr_ordering': True}, [10, 20, 30, 40, 50], [30, 20, 10, 40, 50]),
+        (
+            {'bgr_ordering': True, 'means': (1, 2, 3), 'stds': (2, 4, 6)},
+            [10, 20, 30, 40],
+            [29 / 2, 18 / 4, 7 / 6, 38 / 4],
+        ),
+        ({'means': (1, 2, 3, 4), 'stds': (2,)}, [10, 20, 30, 40], [4.5, 9, 13.5, 18]),
+        ({'means': (1, 2, 3)}, [10], [8]),
+    ],
+)
+def test_channels_after_the_third_are_no_colors(options, rgb, expected):
+    options = center_net.CenterNetOptions(batch_norm_trainable=True, **options)
+    pixel = tf.constant(rgb, tf.float32, shape=[1, 1, 1, len(rgb)])
+    normalized = center_net.normalization(options)(pixel)
+    np.testing.assert_allclose(normalized[0, 0, 0], expected, rtol=1e-6)
+    colors = center_net.denormalization(options)(normalized)
+    np.testing.assert_allclose(colors[0, 0, 0], rgb[:3] if len(rgb) > 1 else rgb * 3, rtol=1e-5)
+
+
+def test_caffe_reverses_colors_alone():
+    means = np.array([103.939, 116.779, 123.68, (103.939 + 116.779 + 123.68) / 3])
+    pixel = tf.constant([10.0, 20.0, 30.0, 40.0], shape=[1, 1, 1, 4])
+    found = center_net.caffe(pixel)[0, 0, 0]
+    np.testing.assert_allclose(found, np.array([30, 20, 10, 40]) - means, rtol=1e-6)
+
+
+def test_a_fourth_channel_has_no_effect_at_first(tmp_path):
+    text = (
+        "feature_extractor { type: 'mobilenet_v2_fpn' depth_multiplier: 0.25 bgr_ordering: true }"
+    )
+    three = model_builder.build(parse(text))
+    three.build_variables()
+    path = tf.train.Checkpoint(model=three, step=tf.Variable(0)).save(str(tmp_path / 'ckpt'))
+    with image_channels.scope(4):
+        four = model_builder.build(parse(text))
+        four.build_variables()
+    restore(four, path, 'full')
+    images = tf.random.stateless_uniform([1, 64, 64, 4], [1, 2], maxval=255)
+    ((expected,),) = three.feature_extractor.feature_stacks(three.normalize(images[..., :3]))
+    for extra in (images, images * [1.0, 1.0, 1.0, 0.0]):
+        ((found,),) = four.feature_extractor.feature_stacks(four.normalize(extra))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
 def test_the_family_knows_the_losses(detector):
