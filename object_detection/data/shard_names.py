@@ -48,8 +48,8 @@ def problem(
 
     Args:
       files: the files that match the pattern.
-      pattern: pattern in a config; a pattern without wildcards names a single file, which is not
-        checked.
+      pattern: pattern in a config; a pattern without wildcards names a single file, of which only
+        that is checked whether it is being replaced itself.
       glob: returns the files that match a pattern.
       exists: returns whether a file exists.
 
@@ -57,15 +57,11 @@ def problem(
       Sentences with the expected and the existing files; None if there is no problem.
     """
     if not _WILDCARDS & set(pattern):
-        return None
+        return _being_replaced(pattern, pattern) if exists(pattern + PUBLISHING) else None
     names = [name for name in map(parse, files) if name]
     for prefix, num_shards in sorted({(name.prefix, name.num_shards) for name in names}):
         if exists(prefix + PUBLISHING):
-            return (
-                f'expected a set of shards that belong together. Received: {pattern!r}, '
-                f'while {prefix}{PUBLISHING} exists: a conversion is replacing them, or was '
-                'stopped while it did; convert again.'
-            )
+            return _being_replaced(pattern, prefix)
         # A config may name a part of a set, but missing files mean an interrupted copy or download.
         present = glob(f'{prefix}-?????-of-{num_shards:05d}')
         missing = [] if _WILDCARDS & set(prefix) else missing_shards(present)
@@ -76,3 +72,11 @@ def problem(
                 'name its files one by one.'
             )
     return None
+
+
+def _being_replaced(pattern: str, prefix: str) -> str:
+    return (
+        f'expected a set of shards that belong together. Received: {pattern!r}, while '
+        f'{prefix}{PUBLISHING} exists: a conversion is replacing them, or was stopped while it '
+        'did; convert again.'
+    )

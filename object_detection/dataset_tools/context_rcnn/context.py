@@ -32,6 +32,7 @@ from object_detection.dataset_tools.context_rcnn.record_job import Counts, Eleme
 from object_detection.dataset_tools.context_rcnn.records import Place
 from object_detection.dataset_tools.converters import sharded_writer
 from object_detection.dataset_tools.converters.beam_files import BeamFiles
+from object_detection.dataset_tools.converters.sharded_writer import Output
 from object_detection.errors import UserError
 
 # The key of rows that stand for errors; no group has it, as the values of keys are not empty.
@@ -140,14 +141,14 @@ class _Planner:
         self._options = options
         self._image_ids = image_ids
 
-    def __call__(self, files: beam.PCollection, prefix: str, num_shards: int) -> beam.PCollection:
+    def __call__(self, files: beam.PCollection, output: Output) -> beam.PCollection:
         options = self._options
-        build = BuildBanks(options, self._image_ids, prefix, num_shards)
+        build = BuildBanks(options, self._image_ids, output)
         return (
             files
             | 'Rows' >> beam.FlatMap(rows_of_file, options.sequence_key, options.time_horizon)
             | 'GroupByKey' >> beam.GroupByKey()
-            | 'Plan' >> beam.FlatMap(plans_of_group, options, num_shards)
+            | 'Plan' >> beam.FlatMap(plans_of_group, options, output.num_shards)
             | 'GroupBanks' >> beam.GroupByKey()
             | 'Banks' >> beam.ParDo(build)
         )
@@ -190,23 +191,16 @@ class BuildBanks(beam.DoFn):
     Args:
       options: the options of the job.
       image_ids: the source ids of the images to write; None for all.
-      prefix, num_shards: the output.
+      output: where the job writes.
     """
 
-    def __init__(
-        self,
-        options: ContextOptions,
-        image_ids: frozenset[str] | None,
-        prefix: str,
-        num_shards: int,
-    ):
+    def __init__(self, options: ContextOptions, image_ids: frozenset[str] | None, output: Output):
         self._options = options
         self._image_ids = image_ids
-        self._prefix = prefix
-        self._num_shards = num_shards
+        self._output = output
 
     def process(self, item: tuple[int, Iterable[bytes]]) -> Iterator[Element]:
-        path = sharded_writer.scratch_path(self._prefix)
+        path = self._output.scratch_path()
         try:
             with sharded_writer.open_for_writing(path) as file:
                 position = 0
@@ -243,12 +237,12 @@ class BuildBanks(beam.DoFn):
         for number, window in enumerate(clips):
             entry = [f'{key}_{number}', bank, [frames[i] for i in window], counts]
             order = f'{key}\0{number:012d}'
-            yield record_job.element((first + number) % self._num_shards, order, entry)
+            yield record_job.element((first + number) % self._output.num_shards, order, entry)
             counts = {}
         if not frames:
             # A bank whose images are all left out counts nevertheless.
             entry = [key, None, [], counts]
-            yield record_job.element(first % self._num_shards, f'{key}\0', entry)
+            yield record_job.element(first % self._output.num_shards, f'{key}\0', entry)
 
 
 class ContextMaker:

@@ -10,7 +10,6 @@ import collections
 import contextlib
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +19,12 @@ from apache_beam.io.filesystems import FileSystems
 from object_detection.data import shard_names, tf_record_files
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.dataset_tools.context_rcnn.records import Place
-from object_detection.dataset_tools.converters import beam_runners, sharded_writer
+from object_detection.dataset_tools.converters import (
+    beam_runners,
+    shard_progress,
+    sharded_writer,
+)
+from object_detection.dataset_tools.converters.sharded_writer import Draft, Output
 from object_detection.errors import UserError
 
 Counts = collections.Counter[str]
@@ -55,7 +59,7 @@ class Job(NamedTuple):
       prefix: prefix of the output files.
       num_shards: number of output files; 0 takes the number of input files.
       plan: makes a collection of `Element` of one of input files (number, path); also takes the
-        prefix and the number of shards of the output.
+        output.
       maker: makes the records.
       counts: names of what `maker` counts, which are in every report.
       drops: why records of the input may be missing in the output, for errors; '' if none is.
@@ -65,7 +69,7 @@ class Job(NamedTuple):
     flag: str
     prefix: str
     num_shards: int
-    plan: Callable[[beam.PCollection, str, int], beam.PCollection]
+    plan: Callable[[beam.PCollection, Output], beam.PCollection]
     maker: RecordMaker
     counts: Sequence[str]
     drops: str = ''
@@ -75,7 +79,7 @@ class WrittenShard(NamedTuple):
     """A shard: its temporary file, what was counted, and why it could not be written."""
 
     number: int
-    path: str
+    draft: Draft | None
     counts: Mapping[str, int]
     error: str = ''
 
@@ -93,7 +97,7 @@ def run(
     Args:
       job: the job.
       workers, runner, beam_options: as of `beam_runners.options`.
-      progress: as of `sharded_writer.watched`.
+      progress: as of `shard_progress.watched`.
 
     Returns:
       The report, as in PREFIX.report.json: 'num_shards', 'complete', 'error' and the counts.
@@ -104,40 +108,39 @@ def run(
     chosen = beam_runners.create(runner)
     options = beam_runners.options(workers=workers, runner=runner, beam_options=beam_options)
     files = input_files(job.pattern, job.flag)
-    num_shards = job.num_shards or len(files)
-    prefix = sharded_writer.prepare_output(job.prefix, num_shards)
-    replaced = sharded_writer.replaced_paths(prefix, num_shards)
-    if job.drops and (lost := sorted(set(files) & set(replaced))):
-        raise UserError(
-            f'--{job.flag}: expected other files than those that the output {prefix} replaces, as '
-            f'{job.drops}. Received: {lost[0]}.'
-        )
-    identity = uuid.uuid4().hex
-    facts = {'job': identity, 'input': job.pattern, **dict.fromkeys(job.counts, 0)}
-    pipeline = beam.Pipeline(runner=chosen, options=options)
+    with sharded_writer.open_output(job.prefix, job.num_shards or len(files)) as output:
+        lost = sorted({*files} & {*output.replaced_paths()}) if job.drops else []
+        if lost:
+            raise UserError(
+                f'--{job.flag}: expected other files than those that the output {output.prefix} '
+                f'replaces, as {job.drops}. Received: {lost[0]}.'
+            )
+        pipeline = beam.Pipeline(runner=chosen, options=options)
+        _add_steps(pipeline, job, files, output, raises=bool(runner))
+        with shard_progress.watched(output, _count(files), progress):
+            beam_runners.run(pipeline)
+        return _check_report(output)
+
+
+def _add_steps(
+    pipeline: beam.Pipeline, job: Job, files: Sequence[str], output: Output, *, raises: bool
+) -> None:
+    facts = {'input': job.pattern, **dict.fromkeys(job.counts, 0)}
     inputs = pipeline | 'Files' >> beam.Create(list(enumerate(files)))
     # Shards without records are written too.
     shards = (
         pipeline
-        | 'ShardNumbers' >> beam.Create(range(num_shards))
+        | 'ShardNumbers' >> beam.Create(range(output.num_shards))
         | 'Shards' >> beam.Map(lambda shard: (shard, ('', b'')))
     )
     _ = (
-        (job.plan(inputs, prefix, num_shards), shards)
+        (job.plan(inputs, output), shards)
         | beam.Flatten()
         | 'GroupByShard' >> beam.GroupByKey()
-        | 'Write' >> beam.ParDo(WriteShard(job.maker, prefix, num_shards, raises=bool(runner)))
+        | 'Write' >> beam.ParDo(WriteShard(job.maker, output, raises=raises))
         | 'GroupShards' >> beam.GroupByKey()
-        | 'Publish' >> beam.ParDo(Publish(prefix, num_shards, facts))
+        | 'Publish' >> beam.ParDo(Publish(output, facts, raises=raises))
     )
-    try:
-        with sharded_writer.watched(prefix, _count(files), progress):
-            beam_runners.run(pipeline)
-    except BaseException:
-        if not sharded_writer.is_publishing(prefix):
-            sharded_writer.remove_temporary_files(prefix)
-        raise
-    return _check_report(prefix, identity)
 
 
 def input_files(pattern: str, flag: str) -> list[str]:
@@ -197,10 +200,9 @@ def describe(error: Exception) -> str:
     return str(error).removesuffix('.')
 
 
-def all_records(files: beam.PCollection, prefix: str, num_shards: int) -> beam.PCollection:
+def all_records(files: beam.PCollection, output: Output) -> beam.PCollection:
     """The plan of a job that makes a record of each image: (number, path) -> `Element`."""
-    del prefix
-    return files | 'Records' >> beam.FlatMap(_elements_of_file, num_shards)
+    return files | 'Records' >> beam.FlatMap(_elements_of_file, output.num_shards)
 
 
 def _elements_of_file(file: tuple[int, str], num_shards: int) -> Iterator[Element]:
@@ -217,34 +219,33 @@ class WriteShard(beam.DoFn):
 
     Args:
       maker: makes the records.
-      prefix, num_shards: the output.
+      output: where the job writes.
       raises: whether a file that cannot be written is an error of the runner, which may retry.
     """
 
-    def __init__(self, maker: RecordMaker, prefix: str, num_shards: int, *, raises: bool):
+    def __init__(self, maker: RecordMaker, output: Output, *, raises: bool):
         self._maker = maker
-        self._prefix = prefix
-        self._num_shards = num_shards
+        self._output = output
         self._raises = raises
 
     def process(
         self, item: tuple[int, Iterable[tuple[str, bytes]]]
     ) -> Iterator[tuple[int, WrittenShard]]:
         shard, elements = item
-        path = sharded_writer.temporary_path(self._prefix, shard, self._num_shards)
-        counts, error = Counts(), ''
+        counts, draft, error = Counts(), None, ''
         try:
-            with sharded_writer.open_for_writing(path) as file:
+            with self._output.writing(shard) as file:
                 for record in self._maker.make(_entries(sorted(elements)), counts):
                     sharded_writer.write_record(file, record)
                     counts['records'] += 1
+            draft = file.draft()
         except UserError as problem:
             error = describe(problem)
         except OSError as problem:
             if self._raises:
                 raise
-            error = f'shard {shard} of {self._prefix}: {describe(problem)}'
-        yield 0, WrittenShard(shard, path, dict(counts), error)
+            error = f'shard {shard} of {self._output.prefix}: {describe(problem)}'
+        yield 0, WrittenShard(shard, draft, dict(counts), error)
 
 
 def _entries(elements: Iterable[tuple[str, bytes]]) -> Iterator[Any]:
@@ -260,38 +261,54 @@ class Publish(beam.DoFn):
     """Publishes the shards and a report: (0, all `WrittenShard`) -> path of the report.
 
     Args:
-      prefix, num_shards: the output.
+      output: where the job writes.
       facts: entries of the report that are known in advance.
+      raises: whether a file that cannot be written is an error of the runner, which may retry.
     """
 
-    def __init__(self, prefix: str, num_shards: int, facts: Mapping[str, Any]):
-        self._prefix = prefix
-        self._num_shards = num_shards
+    def __init__(self, output: Output, facts: Mapping[str, Any], *, raises: bool):
+        self._output = output
         self._facts = facts
+        self._raises = raises
 
     def process(self, item: tuple[int, Iterable[WrittenShard]]) -> Iterator[str]:
-        shards = sorted(item[1])
+        shards = sorted(item[1], key=lambda shard: shard.number)
+        path = self._output.report_path
+        report = self._report(shards)
+        try:
+            if report['complete']:
+                drafts = {shard.number: shard.draft for shard in shards}
+                self._output.publish(drafts, {path: _as_text(report)})
+            else:
+                self._output.write_text(path, _as_text(report))
+        except OSError as error:
+            if self._raises:
+                raise
+            report |= {'complete': False, 'error': describe(error)}
+            with contextlib.suppress(OSError):
+                self._output.write_text(path, _as_text(report))
+        yield path
+
+    def _report(self, shards: Sequence[WrittenShard]) -> dict[str, Any]:
         counts = Counts()
         for shard in shards:
             counts.update(shard.counts)
         error = next((shard.error for shard in shards if shard.error), '')
         if not error and not counts['records']:
             error = 'no record would be written'
-        if error:
-            sharded_writer.remove_temporary_files(self._prefix)
-        else:
-            paths = {shard.number: shard.path for shard in shards}
-            sharded_writer.publish(paths, self._prefix, self._num_shards)
-        report = {'records': 0, **self._facts, **counts}
-        report |= {'num_shards': self._num_shards, 'complete': not error, 'error': error}
-        text = json.dumps(report, indent=1, ensure_ascii=False)
-        sharded_writer.write_text(report_path(self._prefix), text)
-        yield report_path(self._prefix)
+        return {
+            'records': 0,
+            'job': self._output.job,
+            **self._facts,
+            **counts,
+            'num_shards': self._output.num_shards,
+            'complete': not error,
+            'error': error,
+        }
 
 
-def report_path(prefix: str) -> str:
-    """Returns the path of the report of a job."""
-    return f'{prefix}.report.json'
+def _as_text(report: Mapping[str, Any]) -> str:
+    return json.dumps(report, indent=1, ensure_ascii=False)
 
 
 def summary(report: Mapping[str, Any]) -> str:
@@ -302,14 +319,16 @@ def summary(report: Mapping[str, Any]) -> str:
     return '; '.join([text, ', '.join(counts)]) if counts else text
 
 
-def _check_report(prefix: str, identity: str) -> dict[str, Any]:
-    path = report_path(prefix)
+def _check_report(output: Output) -> dict[str, Any]:
+    path = output.report_path
+    if not FileSystems.exists(path):
+        raise UserError(f'{path} cannot be written.')
     with FileSystems.open(path) as file:
         report = json.loads(file.read())
-    if report['job'] != identity:
-        raise UserError(f'{path} is that of an earlier job, as this one could not be written.')
+    if report['job'] != output.job:
+        raise UserError(f'{path} is that of another job, as this one could not be written.')
     if report['error']:
-        raise UserError(f'Nothing was published: {report["error"]}.')
+        raise UserError(f'{output.state_after_failure()}: {report["error"]}.')
     return report
 
 

@@ -23,10 +23,12 @@ from object_detection.data.formats.source import ImageEntry, Reader, Source
 from object_detection.dataset_tools.converters import (
     beam_runners,
     conversion_report,
+    shard_progress,
     sharded_writer,
 )
 from object_detection.dataset_tools.converters.beam_files import BeamFiles
 from object_detection.dataset_tools.converters.conversion_report import Tally
+from object_detection.dataset_tools.converters.sharded_writer import Draft, Output
 from object_detection.errors import UnusableError
 
 # Shard, and one of its images: the index in the data set, and JSON of its `ImageEntry`.
@@ -41,22 +43,6 @@ class ConversionError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
-    """The paths of the outputs: `PREFIX-00000-of-00010`, ..., the label map and the report."""
-
-    prefix: str
-    num_shards: int
-
-    @property
-    def label_map_path(self) -> str:
-        return f'{self.prefix}_label_map.pbtxt'
-
-    @property
-    def report_path(self) -> str:
-        return f'{self.prefix}.report.json'
-
-
-@dataclasses.dataclass(frozen=True)
 class Job:
     """A conversion.
 
@@ -66,8 +52,7 @@ class Job:
       reader: reads its images.
       num_images: number of entries.
       label_map: the label map that is published with the shards, as text.
-      facts: entries of the report that are known in advance; 'job' distinguishes this job's report
-        from the report of another job.
+      facts: entries of the report that are known in advance.
       tally: problems that do not belong to an image.
       strict: whether nothing is published if there is any problem.
     """
@@ -83,22 +68,22 @@ class Job:
 
 def run(
     job: Job,
-    target: Target,
+    output: Output,
     runner: PipelineRunner,
     options: PipelineOptions,
     *,
     raises: bool,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Runs a conversion; temporary files are removed if it fails.
+    """Runs a conversion.
 
     Args:
       job: the conversion.
-      target: paths of the outputs, prepared by `sharded_writer.prepare_output`.
+      output: where it writes.
       runner, options: runner and options of `beam_runners`.
       raises: whether a file that cannot be written is an error of the runner, which may retry,
         instead of an error in the report.
-      progress: see `sharded_writer.watched`.
+      progress: see `shard_progress.watched`.
 
     Returns:
       The report.
@@ -106,45 +91,34 @@ def run(
     Raises:
       ConversionError: if nothing was published, or only a part.
     """
-    write = WriteShard(job.reader, target, drop_empty=job.source.drop_empty, raises=raises)
+    with shard_progress.watched(output, job.num_images, progress):
+        beam_runners.run(_pipeline(job, output, runner, options, raises=raises))
+    return _check_report(output)
+
+
+def _pipeline(
+    job: Job, output: Output, runner: PipelineRunner, options: PipelineOptions, *, raises: bool
+) -> beam.Pipeline:
+    write = WriteShard(job.reader, output, drop_empty=job.source.drop_empty, raises=raises)
     publish = Publish(
-        target,
+        output,
         label_map=job.label_map,
         facts=job.facts,
         tally=job.tally,
         strict=job.strict,
         raises=raises,
     )
-    try:
-        with sharded_writer.watched(target.prefix, job.num_images, progress):
-            beam_runners.run(_pipeline(job, target, write, publish, runner, options))
-    except BaseException:
-        # While the old set is being replaced, the temporary files are the only copy of the new one.
-        if not sharded_writer.is_publishing(target.prefix):
-            sharded_writer.remove_temporary_files(target.prefix)
-        raise
-    return _check_report(target, job.facts['job'])
-
-
-def _pipeline(
-    job: Job,
-    target: Target,
-    write: 'WriteShard',
-    publish: 'Publish',
-    runner: PipelineRunner,
-    options: PipelineOptions,
-) -> beam.Pipeline:
     pipeline = beam.Pipeline(runner=runner, options=options)
     images = (
         pipeline
         | 'Source' >> beam.Create([job.source])
-        | 'Read' >> beam.FlatMap(entries, target.num_shards)
+        | 'Read' >> beam.FlatMap(entries, output.num_shards)
     )
     # Shards without images are written too. Also, some runners (Dask) divide the work into at most
     # as many parts as there were elements at the beginning.
     shards = (
         pipeline
-        | 'ShardNumbers' >> beam.Create(range(target.num_shards))
+        | 'ShardNumbers' >> beam.Create(range(output.num_shards))
         | 'Shards' >> beam.Map(empty_shard)
     )
     _ = (
@@ -173,7 +147,7 @@ class WrittenShard(NamedTuple):
     """A shard: its temporary file, its contents, and the reason if it could not be written."""
 
     number: int
-    path: str
+    draft: Draft | None
     tally: Tally
     error: str = ''
 
@@ -183,7 +157,7 @@ class WriteShard(beam.DoFn):
 
     Args:
       reader: reads the images.
-      target: paths of the outputs.
+      output: where the job writes.
       drop_empty: whether images without a usable object are left out.
       raises: whether a file that cannot be written is an error of the runner, which may retry,
         instead of an error that `Publish` reports.
@@ -192,13 +166,13 @@ class WriteShard(beam.DoFn):
     def __init__(
         self,
         reader: Reader,
-        target: Target,
+        output: Output,
         *,
         drop_empty: bool = False,
         raises: bool = True,
     ):
         self._reader = reader
-        self._target = target
+        self._output = output
         self._drop_empty = drop_empty
         self._raises = raises
         self._files = BeamFiles()
@@ -207,24 +181,23 @@ class WriteShard(beam.DoFn):
         self, element: tuple[int, Iterable[tuple[int, bytes]]]
     ) -> Iterator[tuple[int, WrittenShard]]:
         shard, records = element
-        path = sharded_writer.temporary_path(self._target.prefix, shard, self._target.num_shards)
-        tally = Tally()
-        error = ''
+        tally, draft, error = Tally(), None, ''
         try:
-            with sharded_writer.open_for_writing(path) as file:
+            with self._output.writing(shard) as file:
                 for index, record in sorted(records):
                     if index < 0:
                         continue
                     example = self._convert(ImageEntry(*json.loads(record)), tally)
                     if example:
                         sharded_writer.write_record(file, example)
+            draft = file.draft()
         except OSError as problem:
             if self._raises:
                 raise
             reason = problem.strerror or problem
-            error = f'shard {shard} of {self._target.prefix} cannot be written: {reason}'
+            error = f'shard {shard} of {self._output.prefix} cannot be written: {reason}'
         # All shards have the same key, so that one step receives them all.
-        yield 0, WrittenShard(shard, path, tally, error)
+        yield 0, WrittenShard(shard, draft, tally, error)
 
     def _convert(self, entry: ImageEntry, tally: Tally) -> bytes:
         """Returns the record of an image, or of a clip; b'' if it has none. Counts in `tally`."""
@@ -276,7 +249,7 @@ class Publish(beam.DoFn):
     annotations), or if there is a problem and `strict` is true.
 
     Args:
-      target: paths of the outputs.
+      output: where the job writes.
       label_map: the label map, as text.
       facts: entries of the report that are known in advance.
       tally: problems that are known in advance.
@@ -286,7 +259,7 @@ class Publish(beam.DoFn):
 
     def __init__(
         self,
-        target: Target,
+        output: Output,
         *,
         label_map: str,
         facts: dict[str, Any],
@@ -295,7 +268,7 @@ class Publish(beam.DoFn):
         raises: bool = True,
     ):
         self._raises = raises
-        self._target = target
+        self._output = output
         self._label_map = label_map
         self._facts = facts
         self._tally = tally
@@ -309,27 +282,27 @@ class Publish(beam.DoFn):
         except OSError as error:
             if self._raises:
                 raise
-            where = error.filename2 or error.filename or self._target.prefix
+            where = error.filename2 or error.filename or self._output.prefix
             reason = error.strerror or error
             report |= {'complete': False, 'error': f'{where} cannot be written: {reason}'}
             # A disk without space for shards may have enough for the report.
             with contextlib.suppress(OSError):
                 self._write_report(report)
-        yield self._target.report_path
+        yield self._output.report_path
 
     def _publish(self, shards: list[WrittenShard], report: dict[str, Any]) -> None:
-        target = self._target
-        if report['complete']:
-            paths = {shard.number: shard.path for shard in shards}
-            texts = {target.label_map_path: self._label_map}
-            sharded_writer.publish(paths, target.prefix, target.num_shards, texts)
-        else:
-            sharded_writer.remove_temporary_files(target.prefix)
-        self._write_report(report)
+        if not report['complete']:
+            self._write_report(report)
+            return
+        drafts = {shard.number: shard.draft for shard in shards}
+        texts = {
+            label_map_path(self._output.prefix): self._label_map,
+            self._output.report_path: _as_text(report),
+        }
+        self._output.publish(drafts, texts)
 
     def _write_report(self, report: dict[str, Any]) -> None:
-        text = json.dumps(report, indent=1, ensure_ascii=False)
-        sharded_writer.write_text(self._target.report_path, text)
+        self._output.write_text(self._output.report_path, _as_text(report))
 
     def _report(self, shards: list[WrittenShard]) -> dict[str, Any]:
         tally = conversion_report.total([self._tally, *(shard.tally for shard in shards)])
@@ -339,32 +312,35 @@ class Publish(beam.DoFn):
         is_wanted = bool(has_something) and not (self._strict and tally.problems)
         return {
             **self._facts,
+            'job': self._output.job,
             'complete': is_wanted and not error,
             'error': error,
-            'num_shards': self._target.num_shards,
+            'num_shards': self._output.num_shards,
             **tally.report(),
         }
 
 
-def _check_report(target: Target, job: str) -> dict[str, Any]:
-    if not FileSystems.exists(target.report_path):
-        raise ConversionError(f'{target.report_path} cannot be written.')
-    outcome = 'Nothing was published'
-    if sharded_writer.is_publishing(target.prefix):
-        marker = sharded_writer.marker_path(target.prefix)
-        outcome = (
-            f'The earlier set is replaced in part, which {marker} tells readers; convert again'
-        )
-    report = json.loads(BeamFiles().read(target.report_path))
-    if report.get('job') != job:
-        raise ConversionError(
-            f'{target.report_path} is that of an earlier job, as this one could not be written.'
-        )
+def label_map_path(prefix: str) -> str:
+    """Returns the path of the label map of a set."""
+    return f'{prefix}_label_map.pbtxt'
+
+
+def _as_text(report: dict[str, Any]) -> str:
+    return json.dumps(report, indent=1, ensure_ascii=False)
+
+
+def _check_report(output: Output) -> dict[str, Any]:
+    path = output.report_path
+    if not FileSystems.exists(path):
+        raise ConversionError(f'{path} cannot be written.')
+    report = json.loads(BeamFiles().read(path))
+    if report.get('job') != output.job:
+        raise ConversionError(f'{path} is that of another job, as this one could not be written.')
     if report['error']:
-        raise ConversionError(f'{outcome}: {report["error"]}.')
+        raise ConversionError(f'{output.state_after_failure()}: {report["error"]}.')
     if not report['complete']:
         raise ConversionError(
-            f'Nothing was published, because of what {target.report_path} lists: '
+            f'Nothing was published, because of what {path} lists: '
             f'{conversion_report.summary(report)}'
         )
     return report

@@ -8,7 +8,6 @@ job left behind are removed.
 """
 
 import dataclasses
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,10 +18,11 @@ from object_detection.dataset_tools.converters import (
     beam_job,
     beam_runners,
     category_labels,
+    output_lock,
     sharded_writer,
 )
 from object_detection.dataset_tools.converters.beam_files import BeamFiles
-from object_detection.dataset_tools.converters.beam_job import Target
+from object_detection.dataset_tools.converters.beam_job import Job
 from object_detection.dataset_tools.converters.conversion_report import Tally
 
 
@@ -31,6 +31,7 @@ def convert(
     output_prefix: str,
     num_shards: int,
     *,
+    is_single_file: bool = False,
     strict: bool = False,
     workers: int = 1,
     runner: str = '',
@@ -43,6 +44,7 @@ def convert(
       source: the data set and the options of its conversion.
       output_prefix: prefix of the paths of all outputs.
       num_shards: number of TFRecord files; each is written by one worker.
+      is_single_file: whether the only TFRecord file is named as the prefix.
       strict: publishes nothing if there is any problem; the report lists them all.
       workers: number of local processes.
       runner: name of a Beam runner; '' is the local runner.
@@ -54,18 +56,30 @@ def convert(
       The report, as in PREFIX.report.json.
 
     Raises:
-      FileNotFoundError, ValueError: if an input is missing or broken, before the job starts.
+      FileNotFoundError, ValueError: if an input is missing or broken, before the job starts, or
+        another job is writing to the prefix.
       ConversionError: if no image, or none of the annotations, can be used, or if there is a
         problem and `strict` is true.
     """
     chosen_runner = beam_runners.create(runner)
     options = beam_runners.options(workers=workers, runner=runner, beam_options=beam_options)
+    output_lock.check_free(output_prefix)
+    # Broken inputs are found before anything is written.
+    job = _job(source, strict)
+    with sharded_writer.open_output(
+        output_prefix, num_shards, is_single_file=is_single_file
+    ) as output:
+        return beam_job.run(
+            job, output, chosen_runner, options, raises=bool(runner), progress=progress
+        )
+
+
+def _job(source: Source, strict: bool) -> Job:
     data, label_map = _open(source)
-    target = Target(sharded_writer.prepare_output(output_prefix, num_shards), num_shards)
     tally = Tally()
     for item in data.problems:
         tally.add_entry_problem(item)
-    job = beam_job.Job(
+    return Job(
         source=source,
         reader=data.reader,
         num_images=data.num_images,
@@ -73,13 +87,11 @@ def convert(
         facts={
             'format': formats.name_of(source),
             'source': dataclasses.asdict(source),
-            'job': uuid.uuid4().hex,
             'label_map_is_renumbered': data.is_renumbered,
         },
         tally=tally,
         strict=strict,
     )
-    return beam_job.run(job, target, chosen_runner, options, raises=bool(runner), progress=progress)
 
 
 def _open(source: Source) -> tuple[DataSet, str]:

@@ -4,15 +4,9 @@ import sys
 from collections.abc import Callable
 
 from absl import app, flags
-from apache_beam.io.filesystems import FileSystems
 
 from object_detection.data.formats.source import Source
-from object_detection.dataset_tools.converters import (
-    beam_job,
-    conversion,
-    conversion_report,
-    sharded_writer,
-)
+from object_detection.dataset_tools.converters import beam_job, conversion, conversion_report
 
 # The reference system does not have these.
 flags.DEFINE_bool('strict', False, 'Writes nothing if there is any problem.')
@@ -23,7 +17,14 @@ flags.DEFINE_multi_string('beam_option', [], 'Option of the runner: --beam_optio
 FLAGS = flags.FLAGS
 
 
-def convert(source: Source, output_prefix: str, num_shards: int, name: str = '') -> None:
+def convert(
+    source: Source,
+    output_prefix: str,
+    num_shards: int,
+    name: str = '',
+    *,
+    is_single_file: bool = False,
+) -> None:
     """Converts a data set and prints what was converted.
 
     Args:
@@ -31,6 +32,7 @@ def convert(source: Source, output_prefix: str, num_shards: int, name: str = '')
       output_prefix: prefix of the paths of all outputs.
       num_shards: number of TFRecord files.
       name: name of the split, printed first.
+      is_single_file: whether the only TFRecord file is named as the prefix.
 
     Raises:
       ConversionError, OSError, ValueError: as `conversion.convert`.
@@ -39,6 +41,7 @@ def convert(source: Source, output_prefix: str, num_shards: int, name: str = '')
         source,
         output_prefix,
         num_shards,
+        is_single_file=is_single_file,
         strict=FLAGS.strict,
         workers=FLAGS.workers,
         runner=FLAGS.runner,
@@ -51,8 +54,7 @@ def convert(source: Source, output_prefix: str, num_shards: int, name: str = '')
 
 def convert_to_file(source: Source, path: str, name: str = '') -> None:
     """Converts a data set as `convert` does, to one file of exactly this path."""
-    convert(source, path, 1, name)
-    FileSystems.rename([sharded_writer.shard_path(path, 0, 1)], [path])
+    convert(source, path, 1, name, is_single_file=True)
 
 
 def run(main: Callable[[list[str]], None]) -> None:

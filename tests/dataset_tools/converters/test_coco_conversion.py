@@ -29,6 +29,7 @@ from object_detection.dataset_tools.converters import (
 from object_detection.dataset_tools.converters.beam_files import BeamFiles
 from object_detection.dataset_tools.converters.beam_job import ConversionError
 from object_detection.dataset_tools.converters.conversion import convert
+from object_detection.errors import UserError
 from object_detection.protos import string_int_label_map_pb2
 from tests import goldens
 from tests.dataset_tools import records
@@ -440,13 +441,32 @@ def test_failing_job_removes_its_temporary_files(tmp_path, monkeypatch):
     source = _write(tmp_path, [_image(1)], [])
 
     def fail(*args):
-        (tmp_path / f'out-00000-of-00001.tmp-{"0" * 32}').touch()
+        job = (tmp_path / 'out.tmp-lock').read_text()
+        (tmp_path / f'out-00000-of-00001.tmp-{job}').touch()
         raise RuntimeError('no space left')
 
     monkeypatch.setattr(beam_runners, 'run', fail)
     with pytest.raises(RuntimeError, match='no space left'):
         convert(source, str(tmp_path / 'out'), 1)
     assert _names(tmp_path) == ['a.json', 'images']
+
+
+def test_a_second_conversion_to_the_same_output_is_refused_at_once(tmp_path, monkeypatch):
+    source = _write(tmp_path, [_image(1)], [_annotation(1, 1)])
+    prefix = str(tmp_path / 'out' / 'set')
+    run = beam_runners.run
+
+    def run_two(pipeline):
+        # The second does not even look at its data.
+        with pytest.raises(UserError, match='set: another job is writing to this output'):
+            convert(CocoSource('no images', 'no annotations'), prefix, 1)
+        run(pipeline)
+
+    monkeypatch.setattr(beam_runners, 'run', run_two)
+    convert(source, prefix, 2)
+    assert len(records.read_set(prefix, 2)) == 1
+    names = ['set-00000-of-00002', 'set-00001-of-00002', 'set.report.json', 'set_label_map.pbtxt']
+    assert _names(tmp_path / 'out') == names
 
 
 def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
@@ -474,16 +494,18 @@ def _no_space(*args):
     raise OSError(errno.ENOSPC, 'No space left on device', 'a shard')
 
 
-@pytest.mark.parametrize('function', ['write_record', 'publish'])
-def test_full_disk_is_reported_in_a_line(tmp_path, monkeypatch, capfd, function):
+@pytest.mark.parametrize(
+    ('owner', 'function'), [(sharded_writer, 'write_record'), (sharded_writer.Output, 'publish')]
+)
+def test_full_disk_is_reported_in_a_line(tmp_path, monkeypatch, capfd, owner, function):
     (tmp_path / 'out-00000-of-00001').write_text('earlier')
     source = _write(tmp_path, [_image(1)], [])
-    monkeypatch.setattr(sharded_writer, function, _no_space)
+    monkeypatch.setattr(owner, function, _no_space)
     with pytest.raises(ConversionError, match=r'cannot be written: No space left on device\.$'):
         convert(source, str(tmp_path / 'out'), 1)
     assert 'Traceback' not in capfd.readouterr().err
     assert (tmp_path / 'out-00000-of-00001').read_text() == 'earlier'
-    assert not list(tmp_path.glob('*.tmp-*')) or function == 'publish'
+    assert not list(tmp_path.glob('*.tmp-*'))
 
 
 @pytest.mark.parametrize('end', ['set-00001-of-00002', 'set_label_map.pbtxt'])
@@ -508,13 +530,13 @@ def test_a_set_that_is_replaced_in_part_is_reported(tmp_path, monkeypatch, end):
     assert 'set.publishing' not in _names(tmp_path / 'out')
 
 
-def test_report_of_an_earlier_job_is_not_taken_for_this_one_s(tmp_path, monkeypatch):
+def test_report_of_another_job_is_not_taken_for_this_one_s(tmp_path, monkeypatch):
     source = _write(tmp_path, [_image(1)], [])
-    monkeypatch.setattr(sharded_writer, 'write_text', _no_space)
+    monkeypatch.setattr(sharded_writer.Output, 'write_text', _no_space)
     with pytest.raises(ConversionError, match=r'out\.report\.json cannot be written'):
         convert(source, str(tmp_path / 'out'), 1)
     (tmp_path / 'out.report.json').write_text('{"complete": true}')
-    with pytest.raises(ConversionError, match='is that of an earlier job'):
+    with pytest.raises(ConversionError, match='is that of another job'):
         convert(source, str(tmp_path / 'out'), 1)
 
 
