@@ -11,6 +11,7 @@ import sys
 import pytest
 
 MODELS = (
+    'context_rcnn_resnet50_post_rpn',
     'context_rcnn_resnet50_snapshot_serengeti',
     'faster_rcnn_resnet50_v1_640x640',
     'faster_rcnn_resnet50_v1_fpn_640x640',

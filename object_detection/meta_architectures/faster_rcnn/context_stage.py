@@ -32,8 +32,8 @@ class ContextStage(keras.layers.Layer):
     Args:
       attention: computes what regions see.
       memory: projects context features; None if regions only attend to each other.
-      before_box_classifier: whether features are the crops, and not the outputs of the layers
-        after them.
+      before_box_classifier: whether features are the pooled crops, and not the outputs of the
+        layers after them.
       max_features: number of context features of an image, with padding.
       feature_length: length of each.
     """
@@ -68,27 +68,19 @@ class ContextStage(keras.layers.Layer):
             F.VALID_CONTEXT_SIZE: tf.TensorSpec([None], tf.int32),
         }
 
-    def add_to_crops(
-        self, pooled: tf.Tensor, crops: tf.Tensor, context: RegionContext, training: bool
-    ) -> tf.Tensor:
-        """Returns pooled crops [B * P, h, w, C], with what the regions of the crops see.
-
-        Attention to the crops before they are pooled: a sum for all cells may follow the pooling.
-        """
-        if not self._before_box_classifier:
-            return pooled
-        return pooled + tf.cast(self._see(crops, context, training), pooled.dtype)
+    def add_to_crops(self, pooled: tf.Tensor, context: RegionContext, training: bool) -> tf.Tensor:
+        """Returns pooled crops [B * P, h, w, C], with what their regions see."""
+        return self._add(pooled, context, training) if self._before_box_classifier else pooled
 
     def add_to_features(
         self, features: tf.Tensor, context: RegionContext, training: bool
     ) -> tf.Tensor:
         """Returns the features [B * P, h, w, C] that classify regions, with what these see."""
-        if self._before_box_classifier:
-            return features
-        return features + tf.cast(self._see(features, context, training), features.dtype)
+        return features if self._before_box_classifier else self._add(features, context, training)
 
-    def _see(self, features: tf.Tensor, context: RegionContext, training: bool) -> tf.Tensor:
-        return self.attention(features, context.counts, context.memory, training=training)
+    def _add(self, features: tf.Tensor, context: RegionContext, training: bool) -> tf.Tensor:
+        seen = self.attention(features, context.counts, context.memory, training=training)
+        return features + tf.cast(seen, features.dtype)
 
 
 def remember(

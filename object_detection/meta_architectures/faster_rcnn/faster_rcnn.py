@@ -440,7 +440,7 @@ class FasterRcnn(DetectionModel):
         pooled = self._pool(crops) if self._pools else crops
         if self.context_stage is None:
             return pooled
-        return self.context_stage.add_to_crops(pooled, crops, context, training)
+        return self.context_stage.add_to_crops(pooled, context, training)
 
     def _features_of(
         self, pooled: tf.Tensor, context: RegionContext | None, training: bool

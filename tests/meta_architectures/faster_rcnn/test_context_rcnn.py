@@ -161,9 +161,9 @@ def expected_features(detector, predictions, boxes, counts, training, on_crops):
     def seen(features):
         return stage.attention(features, counts, memory, training=training)
 
-    if on_crops:
-        crops += seen(crops)
     pooled = tf.nn.max_pool2d(crops, 2, 2, 'VALID')
+    if on_crops:
+        pooled += seen(pooled)
     features = detector.feature_extractor.box_classifier_features(pooled, training)
     return features if on_crops else features + seen(features), pooled
 
