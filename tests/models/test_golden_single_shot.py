@@ -12,7 +12,8 @@ from tests.models.golden_models import GoldenModel
 @pytest.mark.parametrize(
     'name',
     [
-        'ssd_mobilenet_v1_300x300',
+        'ssd_mobilenet_v1_0.5_depth',
+        pytest.param('ssd_mobilenet_v1_300x300', marks=pytest.mark.slow),
         pytest.param('ssd_mobilenet_v1_fpn_640x640', marks=pytest.mark.slow),
         pytest.param('ssd_mobilenet_v2_320x320', marks=pytest.mark.slow),
         'ssd_mobilenet_v2_fpnlite_320x320',

@@ -127,7 +127,8 @@ class _Extractor:
     [
         ('ssd_mobilenet_v2_keras', 'MobileNetV2', 1.0, ['block_13_expand_relu', 'out_relu']),
         pytest.param(
-            'ssd_mobilenet_v1_keras',
+            # The type of which the factor counts once, as `alpha` does.
+            'ssd_mobilenet_v1',
             'MobileNet',
             0.25,
             ['conv_pw_11_relu', 'conv_pw_13_relu'],

@@ -32,7 +32,8 @@ def trunk(
     batch_norm_trainable: bool,
     name: str,
     options: Options = _DEFAULTS,
-    last_filters: tuple[int, int] = _FILTERS[-2:],
+    last_filters: tuple[int, int] | None = None,
+    squares_multiplier: bool = False,
 ) -> keras.Model:
     """Builds the network from the image up to the last of `blocks`.
 
@@ -42,7 +43,10 @@ def trunk(
       batch_norm_trainable: False freezes the batch norms.
       name: name of the model.
       options: variant of the network.
-      last_filters: channels of the blocks 12 and 13, before the factor of the options.
+      last_filters: channels of the blocks 12 and 13, before the factor of the options; None: as
+        in the paper.
+      squares_multiplier: whether the factor of the options counts twice for the paper's numbers of
+        channels, as in the reference under TensorFlow 2.
 
     Returns:
       A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
@@ -56,13 +60,18 @@ def trunk(
             f'Received: {list(blocks)}.'
         )
     layers = Layers(hyperparams, batch_norm_trainable, options)
+    first_filters, *filters = [
+        int(each * options.depth_multiplier) if squares_multiplier else each
+        for each in (_FIRST_FILTERS, *_FILTERS)
+    ]
+    if last_filters is not None:
+        filters[-2:] = last_filters
     images = keras.Input((None, None, image_channels.current()), name='images')
     x = layers.conv_norm(
-        images, _depth(_FIRST_FILTERS, options), 3, strides=2, name='conv1', norm_name='conv1_bn'
+        images, _depth(first_filters, options), 3, strides=2, name='conv1', norm_name='conv1_bn'
     )
     x = layers.activate(x, name='conv1_relu')
     outputs = []
-    filters = (*_FILTERS[:-2], *last_filters)
     for block in range(1, blocks[-1] + 1):
         x = _block(layers, x, block, _depth(filters[block - 1], options))
         if block in blocks:

@@ -1,10 +1,11 @@
 """Feature extractors of single-shot detectors on MobileNet: six maps, or a feature pyramid.
 
 The types of the reference implementation under TensorFlow 1, without `_keras`, denote the networks
-of TensorFlow 1, so that its detectors give the same results: a feature pyramid propagates maps
-before they are smoothed, and if its convolutions are separable, MobileNet v2 ends with 256
-channels, too. Penalties are those of the types with `_keras`: under TensorFlow 1, the depthwise
-kernels of a MobileNet v2 that the config does not override have none.
+of TensorFlow 1, so that its detectors give the same results: `depth_multiplier` counts once in
+MobileNet v1, a feature pyramid propagates maps before they are smoothed, and if its convolutions
+are separable, MobileNet v2 ends with 256 channels, too. Penalties are those of the types with
+`_keras`: under TensorFlow 1, the depthwise kernels of a MobileNet v2 that the config does not
+override have none.
 """
 
 from typing import Any
@@ -42,12 +43,12 @@ def trunk_options(options: SingleShotOptions) -> dict[str, Any]:
     }
 
 
-def _backbone_of_six_maps(version: int, options: SingleShotOptions) -> keras.Model:
+def _backbone_of_six_maps(version: int, slim: bool, options: SingleShotOptions) -> keras.Model:
     """Returns the backbone with the last maps of the strides 16 and 32."""
     arguments = trunk_options(options)
     if version == 1:
         levels = mobilenet_v1.LEVELS
-        return mobilenet_v1.trunk([levels[4], levels[5]], **arguments)
+        return mobilenet_v1.trunk([levels[4], levels[5]], squares_multiplier=not slim, **arguments)
     outputs = [mobilenet_v2.BEFORE_LAST_STRIDE, mobilenet_v2.LAST]
     return mobilenet_v2.trunk(outputs, **arguments)
 
@@ -62,14 +63,18 @@ def _backbone_of_pyramid(version: int, slim: bool, options: SingleShotOptions) -
         return mobilenet_v2.trunk([mobilenet_v2.LEVELS[level] for level in levels], **arguments)
     if options.use_depthwise:
         arguments['last_filters'] = _THIN_V1
-    return mobilenet_v1.trunk([mobilenet_v1.LEVELS[level] for level in levels], **arguments)
+    return mobilenet_v1.trunk(
+        [mobilenet_v1.LEVELS[level] for level in levels],
+        squares_multiplier=not slim,
+        **arguments,
+    )
 
 
-def _six_maps(version: int) -> ExtractorType:
-    """Returns the row of a MobileNet with the coarser maps of SSD."""
+def _six_maps(version: int, *, slim: bool) -> ExtractorType:
+    """Returns the row of a MobileNet with the coarser maps of SSD; see `_pyramid`."""
 
     def build(options: SingleShotOptions) -> FeatureExtractor:
-        backbone = _backbone_of_six_maps(version, options)
+        backbone = _backbone_of_six_maps(version, slim, options)
         maps = multi_resolution.multi_resolution_maps(
             [output.shape[-1] for output in backbone.outputs],
             hyperparams=options.hyperparams,
@@ -132,13 +137,13 @@ def _pyramid(version: int, *, slim: bool) -> ExtractorType:
 
 
 ROWS: dict[str, ExtractorType] = {
-    'ssd_mobilenet_v1_keras': _six_maps(1),
-    'ssd_mobilenet_v2_keras': _six_maps(2),
+    'ssd_mobilenet_v1_keras': _six_maps(1, slim=False),
+    'ssd_mobilenet_v2_keras': _six_maps(2, slim=False),
     'ssd_mobilenet_v1_fpn_keras': _pyramid(1, slim=False),
     'ssd_mobilenet_v2_fpn_keras': _pyramid(2, slim=False),
     # Networks of the reference implementation under TensorFlow 1.
-    'ssd_mobilenet_v1': _six_maps(1),
-    'ssd_mobilenet_v2': _six_maps(2),
+    'ssd_mobilenet_v1': _six_maps(1, slim=True),
+    'ssd_mobilenet_v2': _six_maps(2, slim=True),
     'ssd_mobilenet_v1_fpn': _pyramid(1, slim=True),
     'ssd_mobilenet_v2_fpn': _pyramid(2, slim=True),
 }

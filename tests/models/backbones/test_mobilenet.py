@@ -9,15 +9,14 @@ from object_detection.models.normalization import BatchNormParams
 from tests import goldens, slow_cases
 
 
-def build(version: int, outputs, *, hyperparams=None, frozen=False, last_filters=None, **options):
+def build(version: int, outputs, *, hyperparams=None, frozen=False, only_v1=None, **options):
     arguments = {
         'hyperparams': hyperparams or mobilenet.default_hyperparams(),
         'batch_norm_trainable': not frozen,
         'name': 'backbone',
         'options': mobilenet.Options(**options),
+        **(only_v1 or {}),
     }
-    if last_filters:
-        arguments['last_filters'] = last_filters
     trunk = mobilenet_v1.trunk if version == 1 else mobilenet_v2.trunk
     return trunk(outputs, **arguments)
 
@@ -89,8 +88,24 @@ def test_the_end_of_v2_does_not_widen():
 
 
 def test_last_blocks_of_v1_can_be_thinner():
-    model = build(1, [12, 13], depth_multiplier=0.5, last_filters=(512, 256))
+    model = build(1, [12, 13], depth_multiplier=0.5, only_v1={'last_filters': (512, 256)})
     assert [output.shape[-1] for output in model.outputs] == [256, 128]
+
+
+@pytest.mark.parametrize(
+    ('factor', 'min_depth', 'expected'),
+    [
+        (0.75, 16, [18, 36, 72, 288, 192]),
+        (0.25, 16, [16, 16, 16, 32, 64]),
+        # The least number of channels holds for the product, not for a factor of it.
+        (1.5, 64, [72, 144, 288, 1152, 384]),
+    ],
+)
+def test_the_factor_of_v1_may_count_twice_except_for_given_channels(factor, min_depth, expected):
+    arguments = {'last_filters': (512, 256), 'squares_multiplier': True}
+    model = build(1, [13], depth_multiplier=factor, min_depth=min_depth, only_v1=arguments)
+    names = ('conv1', 'conv_pw_1', 'conv_pw_2', 'conv_pw_11', 'conv_pw_13')
+    assert [model.get_layer(name).filters for name in names] == expected
 
 
 @goldens.parametrize('ops', names=('fixed_padding',))
