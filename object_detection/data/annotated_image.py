@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 # Reasons of annotations that are left out on purpose: the label map has no such class, or an option
 # says so. They are counted, and are no problems.
 NOT_IN_LABEL_MAP, NOT_WANTED = 'not_in_label_map', 'not_wanted'
+# Boxes that many of a set are only if its coordinates have another meaning than the format's, see
+# `notes_of_boxes` and `annotation_checks.doubt`.
+FIRST_PIXEL, CLIPPED_START, CLIPPED_SHORT_END, CLIPPED_OTHER_END = (
+    'boxes_in_first_pixel',
+    'boxes_clipped_left_or_above',
+    'boxes_clipped_at_end_of_short_side',
+    'boxes_clipped_right_or_below',
+)
+_ROUNDING = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,8 +248,11 @@ def annotate(
         image_details=said.details,
         **_keypoints(objects, file, provided.keypoint_names),
     )
-    num_clipped = sum(item.is_clipped for item in objects)
-    return ReadResult(image, problems, num_clipped, file.changes, said.notes)
+    is_clipped = np.array([item.is_clipped for item in objects], bool)
+    of_boxes = notes_of_boxes(image.boxes, is_clipped, file.height, file.width)
+    return ReadResult(
+        image, problems, int(is_clipped.sum()), file.changes, {**said.notes, **of_boxes}
+    )
 
 
 def read_objects(
@@ -260,6 +272,34 @@ def read_objects(
             text = f'cannot be read: {type(error).__name__}: {error}'
             problems.append((annotation_id, UnusableError('bad_annotation', text)))
     return objects, problems
+
+
+def notes_of_boxes(
+    boxes: np.ndarray, is_clipped: np.ndarray, height: int, width: int
+) -> dict[str, int]:
+    """Counts boxes of an image, of which a set has few, see `annotation_checks.doubt`.
+
+    Args:
+      boxes: [N, 4], (ymin, xmin, ymax, xmax), normalized to the image and clipped.
+      is_clipped: bool [N], whether a box was clipped.
+      height, width: size of the image in pixels.
+
+    Returns:
+      The number of boxes that lie within the first pixel of the image and do not fill it, and of
+      those that were clipped: at the left or upper edge alone; at the end of the shorter side of
+      the image alone; at another end.
+    """
+    pixels = boxes * [height, width, height, width]
+    is_part = (pixels[:, 2:] - pixels[:, :2]).min(1, initial=1) < 1 - _ROUNDING
+    ends = boxes[:, 2:] >= 1
+    is_short = (ends == [height < width, width < height]).all(1) & ends.any(1)
+    counts = {
+        FIRST_PIXEL: is_part & (pixels[:, 2:].max(1, initial=0) <= 1 + _ROUNDING),
+        CLIPPED_START: is_clipped & ~ends.any(1),
+        CLIPPED_SHORT_END: is_clipped & is_short,
+        CLIPPED_OTHER_END: is_clipped & ends.any(1) & ~is_short,
+    }
+    return {name: int(rows.sum()) for name, rows in counts.items() if rows.any()}
 
 
 def _keypoints(

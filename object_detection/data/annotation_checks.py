@@ -1,18 +1,22 @@
-"""The checks of images and boxes that the readers of all annotation formats share.
+"""The checks of images, boxes and whole sets that the readers of all annotation formats share.
 
 A box that extends beyond the image is clipped; it is left out if less than a pixel of its height or
 width remains.
 """
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from object_detection.data import image_files
+from object_detection.data import annotated_image, image_files
 from object_detection.data.image_files import ImageFile
 from object_detection.errors import UnusableError
 
 # Minimum height and width of a clipped box, in pixels.
 MIN_REMAINDER = 1.0
+# Shares of a set's boxes above which its coordinates are in doubt, and the least number of clipped
+# ones that show a direction.
+_MANY_TINY, _MANY_BEYOND, _LEAST_CLIPPED = 0.05, 0.2, 3
 
 # (height, width) that annotations state in pixels; None for a value that they do not state.
 StatedSize = tuple[int | None, int | None]
@@ -92,3 +96,44 @@ def check_box(
         )
     box = (top / file.height, left / file.width, bottom / file.height, right / file.width)
     return CheckedBox(box, overhang > 0)
+
+
+def doubt(notes: Mapping[str, int], num_objects: int, num_outside: int = 0) -> str:
+    """Returns why the coordinates of a set may mean something else than in its format; '' if none.
+
+    Args:
+      notes: sums of `annotated_image.notes_of_boxes`.
+      num_objects: number of usable objects.
+      num_outside: number of boxes that lie outside of their images.
+    """
+    tiny = notes.get(annotated_image.FIRST_PIXEL, 0)
+    if tiny > _MANY_TINY * num_objects:
+        return (
+            f'{tiny} of {num_objects} boxes lie within the first pixel of their image; are they '
+            'relative (0..1) where pixels are expected?'
+        )
+    start, short, other = (
+        notes.get(name, 0)
+        for name in (
+            annotated_image.CLIPPED_START,
+            annotated_image.CLIPPED_SHORT_END,
+            annotated_image.CLIPPED_OTHER_END,
+        )
+    )
+    end, total = short + other, num_objects + num_outside
+    beyond = start + end + num_outside
+    # It is not known on which side boxes are outside.
+    is_known = start + end >= max(_LEAST_CLIPPED, _MANY_BEYOND * beyond)
+    if beyond <= _MANY_BEYOND * total or not is_known:
+        return ''
+    said = f'{beyond} of {total} boxes reach beyond their image, most of them'
+    if start > 4 * end:
+        return f'{said} to the left or above; are x and y a corner where the center is expected?'
+    if short > 4 * (start + other):
+        return f'{said} at the end of its shorter side; are x and y swapped?'
+    if end > 4 * start:
+        return (
+            f'{said} to the right or below; are they [x1, y1, x2, y2] where [x, y, width, height] '
+            'is expected, or those of an image of another size?'
+        )
+    return ''

@@ -1,10 +1,12 @@
 """Checks the annotation files and image folders of the readers that read no records."""
 
+import collections
 import itertools
 from collections.abc import Iterator, Sequence
 
 from object_detection.builders import families
-from object_detection.data import label_map
+from object_detection.config import unsupported
+from object_detection.data import annotated_image, annotation_checks, label_map
 from object_detection.errors import format_list
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -119,10 +121,12 @@ def _objects(sources: Sequence, path: str, needs_objects: bool) -> Iterator[str]
     places = ((records, i) for records in sources for i in range(len(records)))
     num_images = num_usable = 0
     problems: list[str] = []
+    notes: collections.Counter[str] = collections.Counter()
     try:
         for records, i in itertools.islice(places, _MAX_IMAGES):
             num_images += 1
-            objects, of_image = records.objects(i)
+            objects, of_image, of_boxes = records.objects(i)
+            notes.update(of_boxes)
             num_usable += len(objects)
             problems += of_image
             if num_usable and num_usable + len(problems) >= _ENOUGH:
@@ -135,6 +139,11 @@ def _objects(sources: Sequence, path: str, needs_objects: bool) -> Iterator[str]
             f'{path}: expected annotations that can be used. Received: {len(problems)} that cannot '
             f'be, of the first {num_usable + len(problems)}, for example {problems[0]}.'
         )
+    elif text := annotation_checks.doubt(notes, num_usable):
+        if 2 * notes[annotated_image.FIRST_PIXEL] > num_usable:
+            yield f'{path}: {text}'
+        else:
+            unsupported.log_once(f'{path}: {text}')
     elif needs_objects and not num_usable:
         yield (
             f'{path}: expected images with objects. Received: none in the first {num_images} '

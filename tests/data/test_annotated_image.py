@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from object_detection.data import tf_examples
+from object_detection.data import annotated_image, tf_examples
 from object_detection.data.annotated_image import AnnotatedImage
 from tests.dataset_tools import records
 
@@ -64,3 +64,35 @@ def test_keypoints_and_densepose_go_object_by_object():
     assert features['image/object/keypoint/text'] == [b'nose', b'tail'] * 2
     assert features['image/object/densepose/num'] == [0, 1]
     assert features['image/object/densepose/part_index'] == [3]
+
+
+# Of images 40 wide and 20 high: [ymin, xmin, ymax, xmax] in pixels, and what is counted.
+_COUNTED = {
+    'relative': ([0.1, 0.2, 0.6, 0.9], 'boxes_in_first_pixel'),
+    'the whole pixel': ([0, 0, 1, 1], None),
+    'a thin box elsewhere': ([0, 30, 0.5, 40], None),
+    'left': ([5, 0, 10, 10], 'boxes_clipped_left_or_above'),
+    'below': ([5, 5, 20, 10], 'boxes_clipped_at_end_of_short_side'),
+    'right': ([5, 30, 10, 40], 'boxes_clipped_right_or_below'),
+    'below and right': ([5, 30, 20, 40], 'boxes_clipped_right_or_below'),
+}
+
+
+@pytest.mark.parametrize('name', _COUNTED)
+def test_boxes_of_another_convention_are_counted(name):
+    box, kind = _COUNTED[name]
+    box, is_clipped = np.array([box]) / [20, 40, 20, 40], np.array([name[0] in 'lbr'])
+    is_clipped &= name != 'relative'
+    found = annotated_image.notes_of_boxes(box, is_clipped, 20, 40)
+    assert found == ({kind: 1} if kind else {})
+    # The shorter side of an upright image is its width; a square has none.
+    upright = annotated_image.notes_of_boxes(box[:, [1, 0, 3, 2]], is_clipped, 40, 20)
+    assert upright == found
+    assert 'boxes_clipped_at_end_of_short_side' not in annotated_image.notes_of_boxes(
+        box, is_clipped, 20, 20
+    )
+
+
+def test_no_boxes_count_as_nothing():
+    nothing = annotated_image.notes_of_boxes(np.zeros((0, 4)), np.zeros(0, bool), 20, 40)
+    assert nothing == {}

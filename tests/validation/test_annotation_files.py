@@ -129,6 +129,19 @@ def test_annotations_of_no_use(pipeline, tmp_path, others, text):
     assert text in problem
 
 
+def test_boxes_within_the_first_pixel(pipeline, tmp_path):
+    write(tmp_path, bbox=[0.1, 0.2, 0.5, 0.6])
+    (problem,) = found(pipeline)
+    assert '3 of 3 boxes lie within the first pixel of their image' in problem
+
+
+def test_boxes_in_another_order_are_a_warning(pipeline, tmp_path, caplog):
+    unsupported._warned.clear()
+    write(tmp_path, bbox=[20, 4, 25, 9])
+    assert found(pipeline) == []
+    assert '[x1, y1, x2, y2]' in caplog.text
+
+
 def test_training_needs_objects(pipeline, tmp_path):
     write(tmp_path, count=0)
     (problem,) = records.check_training(pipeline)

@@ -125,23 +125,28 @@ class ImageRecords:
                 self._warn(entry, annotation_id, error)
         return tf_examples.to_example(result.image)
 
-    def objects(self, index: int) -> tuple[list[AnnotatedObject], list[str]]:
+    def objects(self, index: int) -> tuple[list[AnnotatedObject], list[str], dict[str, int]]:
         """Checks the annotations of an image, without decoding masks.
 
         Returns:
-          The usable objects, and a sentence without a full stop for each unusable annotation.
+          The usable objects, a sentence without a full stop for each unusable annotation, and what
+          `annotated_image.notes_of_boxes` counts.
 
         Raises:
           ImageFileError: if neither the annotations nor the image file give the size.
         """
         entry = self.entries[index]
-        objects, problems = self._check_objects(entry)
+        objects, problems, file = self._check_objects(entry)
         image_id = entry.image['id']
-        return objects, [
+        sentences = [
             f'annotation {annotation_id} of image {image_id}: {error}'
             for annotation_id, error in problems
             if error.reason not in _ON_PURPOSE
         ]
+        boxes = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
+        is_clipped = np.array([item.is_clipped for item in objects], bool)
+        notes = annotated_image.notes_of_boxes(boxes, is_clipped, file.height, file.width)
+        return objects, sentences, notes
 
     def usable(
         self, rows: np.ndarray, *, known: Collection[str] | None, skip_crowd: bool
@@ -159,7 +164,7 @@ class ImageRecords:
 
         def has_usable(index: int) -> bool:
             try:
-                objects, _ = self._check_objects(self.entries[index])
+                objects, _, _ = self._check_objects(self.entries[index])
             except ImageFileError:
                 return True
             return any(map(is_usable, objects))
@@ -195,7 +200,7 @@ class ImageRecords:
 
     def _check_objects(
         self, entry: ImageEntry
-    ) -> tuple[list[AnnotatedObject], list[tuple[Any, UnusableError]]]:
+    ) -> tuple[list[AnnotatedObject], list[tuple[Any, UnusableError]], ImageFile]:
         """Reads the objects of an image, with the stated size or that of the file."""
         said = self._annotations(entry)
         height, width = said.stated_size
@@ -204,7 +209,7 @@ class ImageRecords:
         else:
             file = self._image_file(entry, said)
         read = functools.partial(self._reader.read_object, rasterize=False)
-        return annotated_image.read_objects(file, said.annotations, read)
+        return *annotated_image.read_objects(file, said.annotations, read), file
 
     def _warn(self, entry: ImageEntry, annotation_id: Any, error: UnusableError) -> None:
         key = (entry.image['id'], annotation_id)

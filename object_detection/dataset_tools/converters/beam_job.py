@@ -306,6 +306,7 @@ class Publish(beam.DoFn):
 
     def _report(self, shards: list[WrittenShard]) -> dict[str, Any]:
         tally = conversion_report.total([self._tally, *(shard.tally for shard in shards)])
+        tally.add_doubt()
         counts = tally.counts
         has_something = counts['examples'] > 0 and (counts['objects'] or not counts['annotations'])
         error = next((shard.error for shard in shards if shard.error), '')

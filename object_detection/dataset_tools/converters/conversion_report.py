@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from object_detection.data import annotation_checks
 from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.formats import shapes
 from object_detection.errors import UnusableError, format_list
@@ -16,6 +17,8 @@ COUNTS = (
 # Maximum number of problems of one reason that a report lists; all are counted.
 MAX_LISTED = 100
 _NUM_EXAMPLES_OF_PROBLEMS = 3
+# The problem that `annotation_checks.doubt` describes.
+_DOUBT = 'doubtful_coordinates'
 # If a larger share of images or annotations cannot be used, a warning is shown.
 _MANY = 0.05
 
@@ -70,6 +73,12 @@ class Tally:
         # No image counts its annotations.
         self.counts['annotations'] += item.annotation_id is not None
         self.add_problem(item.error, image, item.annotation_id)
+
+    def add_doubt(self) -> None:
+        """Counts it as a problem if the coordinates of all seem to mean something else."""
+        outside = self.num_problems['box_outside_image']
+        if text := annotation_checks.doubt(self.notes, self.counts['objects'], outside):
+            self.add_problem(UnusableError(_DOUBT, text), None)
 
     def merge(self, other: 'Tally') -> None:
         """Adds the counts of another part."""
@@ -138,10 +147,10 @@ def summary(report: dict[str, Any]) -> str:
 
 
 def warning(report: dict[str, Any]) -> str:
-    """Returns a sentence if an unusually large share is left out, or ''."""
+    """Returns sentences if an unusually large share is left out or seems to be wrong, or ''."""
     problems = report['num_problems']
-    of_images = ('bad_image', 'duplicate_image', 'bad_annotations')
-    annotations = sum(count for reason, count in problems.items() if reason not in of_images)
+    of_others = ('bad_image', 'duplicate_image', 'bad_annotations', _DOUBT)
+    annotations = sum(count for reason, count in problems.items() if reason not in of_others)
     sentences = [
         f'{count} of {total} {what} could not be used and are left out'
         for count, total, what in (
@@ -150,7 +159,9 @@ def warning(report: dict[str, Any]) -> str:
         )
         if count > _MANY * total
     ]
-    return f'{"; ".join(sentences)}.' if sentences else ''
+    shares = [f'{"; ".join(sentences)}.'] if sentences else []
+    doubts = [item['detail'] for item in report['problems'] if item['reason'] == _DOUBT]
+    return ' '.join(shares + doubts)
 
 
 def _sentences(notes: dict[str, int]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from object_detection.data import annotation_checks
 from object_detection.dataset_tools.inspection import record_checks
 from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.summary import (
@@ -87,6 +88,9 @@ def harmful(checked: CheckedSet) -> list[str]:
         problems.append('The files have no records.')
     elif not summary.num_usable:
         problems.append('No record has an object that can be trained on.')
+    outside = summary.problems['box_outside_image']
+    if text := annotation_checks.doubt(summary.notes, summary.num_usable, outside):
+        problems.append(text)
     without = [
         name
         for number, name in checked.records.class_names.items()

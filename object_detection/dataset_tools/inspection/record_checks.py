@@ -17,7 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from PIL import Image
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import image_files
+from object_detection.data import annotated_image, image_files
 from object_detection.errors import UnusableError
 from object_detection.protos.tf_example_pb2 import TfExample
 
@@ -46,6 +46,7 @@ OBJECT_KINDS = {
 WARNING_KINDS = {
     'no_objects': 'the image has no usable object',
     'box_beyond_image': 'a box extends beyond the image, where it is clipped',
+    'tiny_box': 'an object is less than a pixel high or wide',
     'duplicate_box': 'two objects of one class have the same box',
     'stated_size': f'{keys.HEIGHT} and {keys.WIDTH} are not the size of the image',
     'no_source_id': f'{keys.SOURCE_ID} is missing or empty',
@@ -53,6 +54,8 @@ WARNING_KINDS = {
 }
 # Annotators draw a little beyond the edge.
 _TOLERANCE = 0.01
+# Of a pixel, in the numbers of records, which have 24 bits.
+_ROUNDING = 1e-3
 _MAX_LETTERS = 300
 _PER_OBJECT = (
     *(keys.CLASS_TEXT, keys.CLASS_LABEL, keys.AREA, keys.IS_CROWD, keys.DIFFICULT),
@@ -98,6 +101,7 @@ class CheckedRecord(NamedTuple):
       classes: their classes: ids, or texts without a label map.
       problems: kind -> number of records (1) or objects, of all kinds above.
       reason: a sentence about the first problem.
+      notes: see `annotated_image.notes_of_boxes`.
     """
 
     source_id: str
@@ -108,6 +112,7 @@ class CheckedRecord(NamedTuple):
     classes: list[int | str]
     problems: dict[str, int]
     reason: str
+    notes: Mapping[str, int] = {}
 
 
 class _BadRecordError(Exception):
@@ -280,8 +285,13 @@ def _with_objects(record: CheckedRecord, features, expected: Expectations) -> Ch
     usable = boxes[is_usable]
     names = [value for value, kind in zip(classes, kinds, strict=True) if not kind]
     problems.update(_warnings(record, features, usable, names, expected))
+    boxes = np.clip(usable, 0, 1)
     return record._replace(
-        boxes=np.clip(usable, 0, 1), classes=names, problems=dict(problems), reason=reason
+        boxes=boxes,
+        classes=names,
+        problems=dict(problems),
+        reason=reason,
+        notes=annotated_image.notes_of_boxes(boxes, _is_beyond(usable), *record.size),
     )
 
 
@@ -323,6 +333,11 @@ def _object_kind(box: list[float], value: int | str | None) -> str:
     return ''
 
 
+def _is_beyond(boxes: np.ndarray) -> np.ndarray:
+    """Returns which boxes, [n, 4], extend beyond the image, bool [n]."""
+    return (boxes < -_TOLERANCE).any(1) | (boxes > 1 + _TOLERANCE).any(1)
+
+
 def _warnings(
     record: CheckedRecord, features, boxes: np.ndarray, classes: list, expected: Expectations
 ) -> dict[str, int]:
@@ -333,7 +348,8 @@ def _warnings(
     rows = [(value, *box) for value, box in zip(classes, boxes.tolist(), strict=True)]
     applies = {
         'no_objects': not len(boxes),
-        'box_beyond_image': bool((boxes < -_TOLERANCE).any() or (boxes > 1 + _TOLERANCE).any()),
+        'box_beyond_image': bool(_is_beyond(boxes).any()),
+        'tiny_box': bool(((boxes[:, 2:] - boxes[:, :2]) * record.size < 1 - _ROUNDING).any()),
         'duplicate_box': len(set(rows)) < len(rows) and not any(crowds),
         'stated_size': any(stated) and stated != record.size,
         'no_source_id': not record.source_id,

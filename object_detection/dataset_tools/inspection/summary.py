@@ -96,6 +96,7 @@ class Summary:
       problems: kind -> number of records, or of objects for the kinds of objects.
       records_with: kind -> number of records.
       findings: kind -> the first ones.
+      notes: sums of `CheckedRecord.notes`.
       objects_by_class: class -> number of usable objects.
       images_by_class: class -> number of records with one.
       objects_per_image: number of objects -> number of records.
@@ -116,6 +117,7 @@ class Summary:
     findings: dict[str, list[Finding]] = dataclasses.field(
         default_factory=lambda: defaultdict(list)
     )
+    notes: Counter[str] = dataclasses.field(default_factory=Counter)
     objects_by_class: Counter[Any] = dataclasses.field(default_factory=Counter)
     images_by_class: Counter[Any] = dataclasses.field(default_factory=Counter)
     objects_per_image: Counter[int] = dataclasses.field(default_factory=Counter)
@@ -145,6 +147,7 @@ class Summary:
         self.num_usable += count
         self.num_without_objects += not count
         self.objects_per_image[count] += 1
+        self.notes.update(record.notes)
         self.objects_by_class.update(record.classes)
         self.images_by_class.update(set(record.classes))
         size = np.array(record.size, np.float32)

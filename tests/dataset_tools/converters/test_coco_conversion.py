@@ -120,7 +120,7 @@ def test_faults_are_counted_and_listed(faulty, tmp_path):
         'changed_images': {},
         'left_out_objects': {},
         'unwanted_objects': {},
-        'notes': {},
+        'notes': {'boxes_clipped_left_or_above': 1},
         'num_problems': {
             'duplicate_image': 1,
             'unknown_image': 1,
@@ -162,6 +162,25 @@ def test_strict_keeps_the_earlier_set(faulty, tmp_path):
     report = json.loads((tmp_path / 'out.report.json').read_text())
     assert not report['complete']
     assert len(report['problems']) == 7
+
+
+def test_coordinates_of_another_convention_are_a_problem(tmp_path):
+    boxes = [[0.1, 0.2, 0.5, 0.4], [0, 0, 1, 1]]
+    annotations = [_annotation(key, 1, bbox=box) for key, box in enumerate(boxes)]
+    source = _write(tmp_path, [_image(1)], annotations)
+    with pytest.raises(ConversionError, match=r'1 of 2 boxes lie within the first pixel'):
+        convert(source, str(tmp_path / 'out'), 1, strict=True)
+    report = convert(source, str(tmp_path / 'out'), 1)
+    assert 'relative' in conversion_report.warning(report)
+    # [x1, y1, x2, y2]
+    boxes = [[10, 10, 35, 25], [5, 20, 15, 28], [20, 2, 30, 9], [1, 1, 9, 9]]
+    annotations = [_annotation(key, 1, bbox=box) for key, box in enumerate(boxes)]
+    document = {'images': [_image(1)], 'annotations': annotations, 'categories': CATEGORIES}
+    (tmp_path / 'a.json').write_text(json.dumps(document))
+    report = convert(source, str(tmp_path / 'out'), 1)
+    assert conversion_report.warning(report).startswith(
+        '3 of 4 boxes reach beyond their image, most of them to the right or below; are they [x1,'
+    )
 
 
 def test_drop_empty_and_label_map(faulty, tmp_path):

@@ -1,3 +1,4 @@
+from object_detection.data import annotated_image
 from object_detection.data.formats import shapes
 from object_detection.dataset_tools.converters import conversion_report
 from object_detection.dataset_tools.converters.conversion_report import Tally
@@ -19,3 +20,17 @@ def test_summary_counts_groups():
         '4 shapes that share a class and a group stay separate objects; --groups all joins them',
     ]
     assert _report(first, second)['notes'][shapes.JOINED_SHAPES] == 5
+
+
+def test_doubtful_coordinates_are_a_problem_and_a_warning():
+    tally = Tally()
+    tally.counts.update(images=1, objects=4, annotations=4)
+    tally.notes[annotated_image.FIRST_PIXEL] = 4
+    tally.add_doubt()
+    [problem] = tally.problems
+    assert problem['reason'] == 'doubtful_coordinates'
+    assert conversion_report.warning(_report(tally)) == problem['detail']
+    tally.num_problems['box_without_area'] = 1
+    assert conversion_report.warning(_report(tally)).startswith(
+        '1 of 4 annotations could not be used and are left out. 4 of 4 boxes lie within'
+    )

@@ -61,6 +61,16 @@ def test_corrupt_files_are_reported_with_their_offset(tmp_path):
     assert result.is_harmful
 
 
+def test_coordinates_of_another_convention_are_harmful(tmp_path):
+    name = write(tmp_path / 'a.record', [example(seed, [(0, 0, 0.02, 0.03)]) for seed in range(2)])
+    result = check_command.check([name])
+    assert result.is_harmful
+    assert 'HARMFUL  2 of 2 boxes lie within the first pixel' in result.overview()
+    assert '2 records: an object is less than a pixel high or wide.' in result.overview()
+    beyond = [example(seed, [(0.1, 0.2 * seed, 0.6, 1.2)]) for seed in range(4)]
+    assert '[x1, y1, x2, y2]' in check_command.check([write(tmp_path / 'b', beyond)]).overview()
+
+
 def test_a_label_map_with_id_0_is_harmful(tmp_path):
     name = write(tmp_path / 'a.record', [example()])
     labels = tmp_path / 'map.pbtxt'

@@ -88,6 +88,8 @@ def test_objects_that_training_leaves_out(kind, box, text):
         ('no_objects', example(boxes=[]), Expectations()),
         ('box_beyond_image', example(boxes=[(0.5, 0.5, 1.2, 0.9)]), Expectations()),
         ('duplicate_box', example(boxes=[BOX, BOX]), Expectations()),
+        # Of 24 x 32 pixels.
+        ('tiny_box', example(boxes=[(0.5, 0.5, 0.54, 0.9)]), Expectations()),
         ('stated_size', example(HEIGHT=tf_examples.int64_feature([25])), Expectations()),
         ('no_source_id', example(source_id=''), Expectations()),
         ('too_many_objects', example(boxes=[BOX, BOX], labels=[1, 2]), Expectations(max_objects=1)),
@@ -97,6 +99,10 @@ def test_what_trains_but_is_worth_a_look(kind, serialized, expected):
     checked = check(serialized, expected)
     assert checked.problems == {kind: 1}
     assert kind in record_checks.WARNING_KINDS
+
+
+def test_a_box_of_one_pixel_is_not_tiny():
+    assert check(example(boxes=[(0, 0, 1 / 24, 1 / 32)]), Expectations()).problems == {}
 
 
 def test_without_decoding_only_headers_are_read():
