@@ -6,17 +6,17 @@ import contextlib
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import tf_record_files
+from object_detection.dataset_tools.converters import sharded_writer
 from object_detection.dataset_tools.inspection.record_checks import digest
 from object_detection.errors import DataError, UserError
 from object_detection.protos.tf_example_pb2 import TfExample
-from object_detection.system import files
 
 _RANGE = 1 << 64
 
@@ -67,42 +67,50 @@ def split(
       DataError: if a file or a record is corrupt; then nothing is written.
     """
     check_shares(shares)
-    paths = {
-        part: [
-            os.path.join(output, f'{part}-{shard:05d}-of-{shards:05d}') for shard in range(shards)
-        ]
-        for part in shares
-    }
-    for path in (path for listed in paths.values() for path in listed):
-        if any(os.path.exists(path) and os.path.samefile(path, name) for name in names):
-            raise UserError(
-                f'{path}: expected another folder than that of the data, which would be replaced '
-                'by a part of it.'
-            )
+    prefixes = {part: os.path.join(output, part) for part in shares}
+    _check_replaced(names, prefixes.values(), shards)
     parts = _draw_parts(names, shares, seed)
     _check_parts(parts, shares)
-    os.makedirs(output, exist_ok=True)
-    counts = {part: Part(0, collections.Counter(), paths[part]) for part in shares}
-    done = 0
+    counts = {}
     with contextlib.ExitStack() as stack:
-        writers = {
-            part: [
-                stack.enter_context(open(stack.enter_context(files.replacing(path)), 'wb'))
-                for path in listed
-            ]
-            for part, listed in paths.items()
+        outputs = {
+            part: stack.enter_context(sharded_writer.open_output(prefix, shards))
+            for part, prefix in prefixes.items()
         }
-        for name in names:
-            for content in _records(name):
+        with contextlib.ExitStack() as writing:
+            files = {}
+            for part, each in outputs.items():
+                files[part] = [writing.enter_context(each.writing(i)) for i in range(shards)]
+                paths = [each.shard_path(i) for i in range(shards)]
+                counts[part] = Part(0, collections.Counter(), paths)
+            for done, (name, content) in enumerate(_contents(names), start=1):
                 features = _features(name, content)
                 part = parts[digest(_source_id(name, features))]
                 count = counts[part]
-                tf_record_files.write_record(writers[part][count.num_records % shards], content)
+                tf_record_files.write_record(files[part][count.num_records % shards], content)
                 count.objects.update(_classes(features))
                 counts[part] = count._replace(num_records=count.num_records + 1)
-                done += 1
                 progress(done, None)
+        for part, each in outputs.items():
+            each.publish({i: file.draft() for i, file in enumerate(files[part])})
     return counts
+
+
+def _contents(names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    for name in names:
+        for content in _records(name):
+            yield name, content
+
+
+def _check_replaced(names: Sequence[str], prefixes: Iterable[str], shards: int) -> None:
+    """Raises a UserError if a file would be replaced by a part of it, or removed with its set."""
+    for prefix in prefixes:
+        for path in sharded_writer.Output(prefix, shards, job='').replaced_paths():
+            if any(os.path.exists(path) and os.path.samefile(path, name) for name in names):
+                raise UserError(
+                    f'{path}: expected another folder than that of the data, which would be '
+                    'replaced by a part of it.'
+                )
 
 
 def check_shares(shares: Mapping[str, float]) -> None:

@@ -74,3 +74,15 @@ def test_the_command(tmp_path):
     assert sum(part['num_records'] for part in shown.values()) == 30
     for wrong in (['--share', 'a/b=1'], ['--annotations', name]):
         assert CliRunner().invoke(data.command, [*arguments, *wrong]).exit_code == 2
+
+
+def test_a_part_replaces_an_earlier_one_of_another_number_of_files(tmp_path):
+    name = write(tmp_path / 'a', [example(seed, encoded=b'%d' % seed) for seed in range(30)])
+    out = tmp_path / 'out'
+    record_split.split([name], str(out), HALVES, shards=2)
+    parts = record_split.split([name], str(out), HALVES)
+    assert sorted(path.name for path in out.iterdir()) == [
+        *('train-00000-of-00001', 'val-00000-of-00001')
+    ]
+    with pytest.raises(UserError, match='expected another folder'):
+        record_split.split(parts['train'].paths, str(out), HALVES, shards=2)
