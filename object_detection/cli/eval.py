@@ -74,7 +74,11 @@ def _file_option(*names: str, **options: Any):
     'of 100 (keypoints 20, LVIS 300).',
 )
 @_file_option('--per_category', is_flag=True, help='Add the metrics of each category.')
-@_file_option('--image_list', metavar='FILE', help='Evaluate the images that this text file lists.')
+@_file_option(
+    '--image_list',
+    metavar='FILE',
+    help='Evaluate the images that this text file, or COCO file, lists.',
+)
 @_file_option('--label_map', metavar='FILE', help='Label map of the class numbers in --detections.')
 @_file_option('--image_labels', metavar='FILE', help='Open Images: CSV of image-level labels.')
 @_file_option('--class_descriptions', metavar='FILE', help='Open Images: CSV of MIDs and names.')

@@ -1,17 +1,12 @@
-"""Ground truth in COCO's format, and detections as COCO's results.
-
-https://cocodataset.org/#format-data and https://cocodataset.org/#format-results
-"""
+"""Ground truth in COCO's format (https://cocodataset.org/#format-data)."""
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from pycocotools import mask as mask_api
 
-from object_detection.data import file_access, source_ids
+from object_detection.data import source_ids
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import categories as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
@@ -21,12 +16,10 @@ from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.file_access import Files
 from object_detection.data.image_files import MAX_PIXELS
 from object_detection.errors import DataError, UnusableError
-from object_detection.export import results
 from object_detection.metrics.instances import Instances, mask_areas
 from object_detection.scoring import checks
-from object_detection.scoring.checks import ABSENT, FieldError
+from object_detection.scoring.checks import FieldError
 from object_detection.scoring.tables import (
-    Detections,
     GroundTruth,
     Parts,
     TruthImage,
@@ -38,6 +31,7 @@ _REQUIRED = {
     'annotations': ('image_id', 'category_id', 'bbox'),
     'categories': ('id', 'name'),
 }
+_HEAD = 4096  # bytes, in which the first character of a JSON file is
 _MAX_KEYPOINTS = 1000
 _BOXES, _MASKS, _KEYPOINTS = 'bbox', 'segmentation', 'keypoints'
 # Lists of categories of an image of a federated data set, as in LVIS: those that it does not
@@ -61,7 +55,7 @@ def read_truth(path: str, files: Files) -> GroundTruth:
       OSError: if it cannot be read, or is too long.
       DataError: if it is no annotation file, or a value of it cannot be used.
     """
-    document = _parse(path, files, object_hook=coco_annotations.pack_segmentation)
+    document = parse(path, files, object_hook=coco_annotations.pack_segmentation)
     if isinstance(document, dict):
         document.setdefault('annotations', [])
     coco_annotations.check_document(document, path, _REQUIRED)
@@ -210,7 +204,7 @@ class _Truth:
             is_ignored = ~(keypoints[..., 2] > 0).any(axis=1)
         areas = [own if area is None else area for own, area in zip(own_areas, areas, strict=True)]
         return Instances(
-            _corners(boxes),
+            corners(boxes),
             np.array([self._labels[a['category_id']] for a in annotations], np.int64),
             np.array(areas, np.float64),
             masks,
@@ -238,188 +232,14 @@ class _Truth:
         return found[..., [1, 0, 2]]
 
 
-def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
-    """Reads a results file: a list of objects with `image_id`, `category_id`, `score` and more.
-
-    As in pycocotools, the first entry says what the size of detections is: that of `bbox` if it has
-    one, else of `segmentation`, else of the box around its `keypoints`; and entries without `bbox`
-    have the box of what they have. If `images.json` of `tfod predict` lies beside the file, images
-    are found by the names of their files, since the numbers are those of that command.
-
-    Raises:
-      OSError: if it cannot be read, or is too long.
-      DataError: if it is no results file, or a value of it cannot be used or is unknown.
-    """
-    entries = _parse(path, files)
-    if not isinstance(entries, list):
-        hint = ' An annotation file is for --groundtruth.' if isinstance(entries, dict) else ''
-        raise DataError(
-            f'{path}: expected a list of detections. Received: {type(entries).__name__}.{hint}'
-        )
-    results = _Results(path, entries, truth)
-    results.check(_predicted_files(path, files))
-    return results.table()
+def is_json(path: str, files: Files) -> bool:
+    """Whether a file begins as a JSON list or object."""
+    text = files.head(path, _HEAD).decode('utf-8', errors='replace')
+    return text.lstrip('\ufeff \t\r\n')[:1] in ('[', '{')
 
 
-class _Results:
-    """A list of detections."""
-
-    def __init__(self, path: str, entries: list[Any], truth: GroundTruth):
-        self._path = path
-        self._entries = entries
-        self._truth = truth
-        self._labels = np.zeros(len(entries), np.int64)
-        self._rows: dict[str, list[int]] = {}
-        first = entries[0] if entries and isinstance(entries[0], dict) else {}
-        self._shape = next((key for key in (_BOXES, _MASKS, _KEYPOINTS) if first.get(key)), _BOXES)
-        self._slots = {
-            category['id']: sorted(category.get(_KEYPOINTS, {}).values())
-            for category in truth.categories
-        }
-
-    def check(self, predicted: Mapping[Any, str]) -> None:
-        """Checks all entries, and finds their images and classes.
-
-        Args:
-          predicted: `image_id` -> path of the image, if the numbers are made up.
-        """
-        for row, entry in enumerate(self._entries):
-            try:
-                self._add(row, entry, predicted)
-            except FieldError as error:
-                checks.fail(self._path, self._where(row), error)
-
-    def table(self) -> Detections:
-        entries = self._entries
-        parts = Parts(
-            any(entry.get(_MASKS) for entry in entries),
-            any(entry.get(_KEYPOINTS) for entry in entries),
-        )
-        notes = ()
-        if self._shape == _BOXES and any(parts):
-            notes = (
-                f'{self._path}: the size of a detection is that of its bbox, as in pycocotools.',
-            )
-        has_boxes = self._shape == _BOXES
-        return Detections(self._path, len(entries), self._objects, parts, has_boxes, notes)
-
-    def _add(self, row: int, entry: Any, predicted: Mapping[Any, str]) -> None:
-        if not isinstance(entry, dict):
-            raise FieldError('entry', 'an object', entry)
-        for key in ('image_id', 'category_id', self._shape, 'score'):
-            if key not in entry:
-                raise FieldError(key, 'a value', ABSENT)
-        for key in ('image_id', 'category_id'):
-            if not coco_annotations.is_id(entry[key]):
-                raise FieldError(key, 'a number or text', entry[key])
-        image_id = entry['image_id']
-        if not predicted:
-            image = self._truth.image_of(image_id, 'image_id')
-        elif image_id in predicted:
-            image = self._truth.image_of_file(predicted[image_id], 'image_id')
-        else:
-            raise FieldError('image_id', 'an id of images.json beside it', image_id)
-        self._labels[row] = self._truth.class_of_id(entry['category_id'], 'category_id')
-        checks.number(entry['score'], 'score')
-        if self._shape == _BOXES:
-            checks.box(entry[_BOXES])
-        self._rows.setdefault(image, []).append(row)
-
-    def _where(self, row: int) -> str:
-        entry = self._entries[row]
-        image = f' (image_id {entry.get("image_id")!r})' if isinstance(entry, dict) else ''
-        return f'entry {row}{image}'
-
-    def _objects(self, image: str, parts: Parts) -> Instances:
-        rows = self._rows.get(image, [])
-        masks = keypoints = None
-        if parts.masks or self._shape == _MASKS:
-            size = self._size(image)
-            masks = [self._mask(row, *size) for row in rows]
-        if parts.keypoints or self._shape == _KEYPOINTS:
-            keypoints = self._read_keypoints(rows)
-        if self._shape == _BOXES:
-            boxes = np.array([self._entries[row][_BOXES] for row in rows], np.float64)
-        elif self._shape == _MASKS:
-            boxes = mask_api.toBbox([{'size': list(size), 'counts': mask} for mask in masks])
-        else:
-            boxes = _boxes_of_keypoints(self._entries[row][_KEYPOINTS] for row in rows)
-        boxes = np.reshape(boxes, (-1, 4))
-        return Instances(
-            _corners(boxes),
-            self._labels[rows],
-            mask_areas(masks, *size) if self._shape == _MASKS else boxes[:, 2] * boxes[:, 3],
-            masks if parts.masks else None,
-            scores=np.array([self._entries[row]['score'] for row in rows], np.float64),
-            keypoints=keypoints if parts.keypoints else None,
-            sides=boxes[:, :1:-1],
-        )
-
-    def _size(self, image: str) -> tuple[int, int]:
-        try:
-            return self._truth.size_of(image)
-        except FieldError as error:
-            checks.fail(self._path, 'masks', error)
-
-    def _mask(self, row: int, height: int, width: int) -> bytes:
-        segmentation = self._entries[row].get(_MASKS)
-        try:
-            return coco_masks.encode(segmentation, height, width)
-        except UnusableError as error:
-            raise DataError(f'{self._path}, {self._where(row)}: {error}.') from error
-
-    def _read_keypoints(self, rows: list[int]) -> np.ndarray:
-        """Returns keypoints as `Instances` has them, with scores in place of visibilities.
-
-        An entry has the keypoints of its category, or those of all categories.
-        """
-        size = max((slots[-1] + 1 for slots in self._slots.values() if slots), default=0)
-        found = np.zeros((len(rows), size, 3))
-        for index, row in enumerate(rows):
-            slots, values = self._slots[self._labels[row]], self._entries[row].get(_KEYPOINTS)
-            if isinstance(values, list) and len(values) == 3 * size:
-                # `tfod predict` writes the keypoints of all classes, at their positions.
-                slots = list(range(size))
-            try:
-                if not isinstance(values, list) or len(values) != 3 * len(slots):
-                    expected = f'{len(slots)} times x, y and a score'
-                    raise FieldError(_KEYPOINTS, expected, ABSENT if values is None else values)
-                numbers = [checks.number(value, _KEYPOINTS) for value in values]
-            except FieldError as error:
-                checks.fail(self._path, self._where(row), error)
-            found[index, slots] = np.reshape(numbers, (-1, 3))
-        return found[..., [1, 0, 2]]
-
-
-def _predicted_files(path: str, files: Files) -> dict[Any, str]:
-    """Returns the images that `images.json` beside a file of `tfod predict` lists."""
-    if os.path.basename(path) != results.DETECTIONS:
-        return {}
-    listed = file_access.join(os.path.dirname(path), results.IMAGES)
-    if not files.exists(listed):
-        return {}
-    entries, found = _parse(listed, files), {}
-    for row, entry in enumerate(entries if isinstance(entries, list) else [entries]):
-        values = entry if isinstance(entry, dict) else {}
-        if not coco_annotations.is_id(values.get('id')) or not isinstance(
-            values.get('file_name'), str
-        ):
-            error = FieldError('id, file_name', 'an id and the name of a file', entry)
-            checks.fail(listed, f'entry {row}', error)
-        found[values['id']] = values['file_name']
-    return found
-
-
-def _boxes_of_keypoints(keypoints: Iterable[list[float]]) -> np.ndarray:
-    """Returns the boxes [x, y, width, height] around keypoints, as pycocotools does."""
-    boxes = []
-    for values in keypoints:
-        x, y = values[0::3], values[1::3]
-        boxes.append([min(x), min(y), max(x) - min(x), max(y) - min(y)])
-    return np.array(boxes, np.float64)
-
-
-def _parse(path: str, files: Files, **options: Any) -> Any:
+def parse(path: str, files: Files, **options: Any) -> Any:
+    """Returns the content of a JSON file; `options` are those of `json.loads`."""
     try:
         return json.loads(files.read(path, checks.MAX_BYTES), **options)
     except (ValueError, RecursionError) as error:
@@ -431,6 +251,6 @@ def _sort_key(category: Mapping[str, Any]) -> tuple[bool, Any]:
     return isinstance(category['id'], str), category['id']
 
 
-def _corners(boxes: np.ndarray) -> np.ndarray:
+def corners(boxes: np.ndarray) -> np.ndarray:
     """[x, y, width, height] -> [ymin, xmin, ymax, xmax]."""
     return np.concatenate([boxes[:, 1::-1], boxes[:, 1::-1] + boxes[:, :1:-1]], axis=1)

@@ -13,7 +13,13 @@ from object_detection.data.formats import csv_files
 from object_detection.dataset_tools.oid_hierarchical_labels_expansion import read_hierarchy
 from object_detection.scoring import checks
 from object_detection.scoring.checks import FieldError
-from object_detection.scoring.tables import Columns, Detections, GroundTruth, TruthImage
+from object_detection.scoring.tables import (
+    Columns,
+    Detections,
+    GroundTruth,
+    TruthImage,
+    file_names,
+)
 
 _SIDES = ('YMin', 'XMin', 'YMax', 'XMax')
 _BOXES = ('ImageID', 'LabelName', *_SIDES)
@@ -105,7 +111,7 @@ def read_truth(path: str, files: Files, options: OpenImagesOptions) -> GroundTru
         },
         columns.objects,
         {image: image for image in verified},
-        {image: image for image in verified},
+        file_names({image: image for image in verified}),
         {},
         {described[mid]: numbers[mid] for mid in reversed(described)} | numbers,
         are_normalized=True,

@@ -11,7 +11,7 @@ from object_detection.data.file_access import Files, LocalFiles
 from object_detection.errors import UserError
 from object_detection.metrics.evaluator import Evaluator
 from object_detection.protos import eval_pb2
-from object_detection.scoring import formats, voc_files
+from object_detection.scoring import formats, image_lists
 from object_detection.scoring.csv_tables import OpenImagesOptions
 from object_detection.scoring.tables import Detections, GroundTruth, Parts
 
@@ -107,7 +107,7 @@ def evaluate(
     )
     images: Sequence[str] = list(truth.images)
     if options.image_list:
-        images = voc_files.read_image_list(options.image_list, files, truth)
+        images = image_lists.read(options.image_list, files, truth)
     form, detections = formats.open_detections(
         options.detections, files, truth, form=options.detections_format
     )

@@ -8,9 +8,9 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
 from object_detection.errors import DataError, UserError
 from object_detection.export import results
-from object_detection.scoring import coco_files, csv_tables, voc_files
+from object_detection.scoring import coco_files, coco_results, csv_tables, voc_files
 from object_detection.scoring.csv_tables import OpenImagesOptions
-from object_detection.scoring.tables import Detections, GroundTruth
+from object_detection.scoring.tables import Detections, GroundTruth, UnknownImageError
 
 AUTO = 'auto'
 COCO, VOC, OPEN_IMAGES, CSV = 'coco', 'voc', 'open_images', 'csv'
@@ -22,13 +22,15 @@ TRUTHS: dict[str, Callable[..., GroundTruth]] = {
     OPEN_IMAGES: csv_tables.read_truth,
 }
 DETECTIONS: dict[str, Callable[[str, Files, GroundTruth], Detections]] = {
-    COCO: coco_files.read_detections,
+    COCO: coco_results.read_detections,
     VOC: voc_files.read_detections,
     OPEN_IMAGES: csv_tables.read_open_images_detections,
     CSV: csv_tables.read_predicted,
 }
-
-_HEAD = 4096  # bytes, in which the first character of a JSON file is
+_OTHER_IMAGES = (
+    'To evaluate a part of the images that were detected, give --groundtruth of all of them, and '
+    'the part as --image_list: a text file, or a COCO file.'
+)
 _CSV_DETECTIONS = 'detections.csv'
 
 
@@ -80,7 +82,12 @@ def open_detections(
     _check_exists(path, files)
     if form == AUTO:
         form, path = _detections_form(path, files)
-    return form, DETECTIONS[form](path, files, truth)
+    try:
+        return form, DETECTIONS[form](path, files, truth)
+    except DataError as error:
+        if not isinstance(error.__cause__, UnknownImageError):
+            raise
+        raise DataError(f'{error} {_OTHER_IMAGES}') from error
 
 
 def _check_exists(path: str, files: Files) -> None:
@@ -92,7 +99,7 @@ def _truth_form(path: str, files: Files) -> str:
     if voc_files.find_truth(path, files) is not None:
         return VOC
     if not _is_folder(path, files):
-        if _first_character(path, files) in ('{', '['):
+        if coco_files.is_json(path, files):
             return COCO
         if csv_tables.is_truth(csv_files.header_of(path, files)):
             return OPEN_IMAGES
@@ -113,7 +120,7 @@ def _detections_form(path: str, files: Files) -> tuple[str, str]:
             path = file_access.join(path, name)
             break
     if not _is_folder(path, files):
-        if _first_character(path, files) in ('[', '{'):
+        if coco_files.is_json(path, files):
             return COCO, path
         header = csv_files.header_of(path, files)
         if csv_tables.is_open_images_detections(header):
@@ -134,8 +141,3 @@ def _is_folder(path: str, files: Files) -> bool:
     except IsADirectoryError:
         return True
     return False
-
-
-def _first_character(path: str, files: Files) -> str:
-    text = files.head(path, _HEAD).decode('utf-8', errors='replace')
-    return text.lstrip('\ufeff \t\r\n')[:1]

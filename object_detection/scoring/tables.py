@@ -1,12 +1,15 @@
 """What is read of a file of ground truth and of a file of detections, whatever its format."""
 
 import dataclasses
+import itertools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from object_detection.data import source_ids
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import DataError, format_list
 from object_detection.metrics.instances import Instances
@@ -21,6 +24,10 @@ class Parts(NamedTuple):
 
 
 _BOXES_ALONE = Parts()
+
+
+class UnknownImageError(FieldError):
+    """The ground truth has no image of this id or name."""
 
 
 class TruthImage(NamedTuple):
@@ -49,7 +56,7 @@ class GroundTruth:
       images: source id -> image.
       objects: reads the objects of an image, by its source id.
       image_ids: what detections call an image -> its source id.
-      file_names: names of image files without folder -> source id; None for names of several.
+      file_names: names of image files -> images, see the function below.
       category_ids: numbers that detections may call a class by -> its 1-based id.
       names: names of the classes -> 1-based id.
       parts: what the objects have besides boxes.
@@ -62,7 +69,7 @@ class GroundTruth:
     images: Mapping[str, TruthImage]
     objects: Callable[[str, Parts], Instances]
     image_ids: Mapping[Any, str]
-    file_names: Mapping[str, str | None]
+    file_names: Mapping[str, Sequence[tuple[str, str]]]
     category_ids: Mapping[Any, int]
     names: Mapping[str, int]
     parts: Parts = _BOXES_ALONE
@@ -82,29 +89,53 @@ class GroundTruth:
         return height, width
 
     def image_of(self, image_id: Any, field: str) -> str:
-        """Returns the source id of the image that a detection names.
+        """Returns the source id of the image that a detection names, a number or text.
+
+        The name is the id of the image; or, if no image has it, the id as a number in place of a
+        text or the other way round, or the path of the image file, with or without suffix.
 
         Raises:
-          FieldError: if there is no such image.
+          FieldError: if there is no such image, or the name is the number of one image and the file
+            of another.
         """
-        try:
+        if image_id in self.image_ids:
             return self.image_ids[image_id]
-        except (KeyError, TypeError):  # A list has no hash.
+        text = str(image_id)
+        other = source_ids.from_text(text) if isinstance(image_id, str) else text
+        found = {self.image_ids.get(other), self._of_file(text)} - {None}
+        if len(found) > 1:
+            expected = 'an id, or the name of a file with its suffix'
+            why = 'one image has this id, and the file of another has this name'
+            raise FieldError(field, f'{expected} ({why})', image_id)
+        if not found:
             known = format_list(map(repr, self.image_ids))
-            raise FieldError(field, f'an image of {self.path}: {known}', image_id) from None
+            expected = f'an image of {self.path}: {known}; or the name of its file'
+            raise UnknownImageError(field, expected, image_id)
+        return found.pop()
 
     def image_of_file(self, name: str, field: str) -> str:
-        """Returns the source id of an image by the path of its file, or by its name alone.
+        """Returns the source id of an image by the path of its file, of which the end suffices.
 
         Raises:
           FieldError: if no image has this name, or several have it.
         """
-        base = os.path.basename(name.replace('\\', '/'))
-        for known in (base, os.path.splitext(base)[0]):
-            if self.file_names.get(known) is not None:
-                return self.file_names[known]
-        what = 'several images have it' if base in self.file_names else 'no image has it'
-        raise FieldError(field, f'the name of one image file of {self.path} ({what})', name)
+        found = self._of_file(name)
+        if found is not None:
+            return found
+        is_known = _split(name)[1] in self.file_names
+        what = 'several images have it' if is_known else 'no image has it'
+        expected = f'the name of one image file of {self.path} ({what})'
+        raise (FieldError if is_known else UnknownImageError)(field, expected, name)
+
+    def _of_file(self, path: str) -> str | None:
+        """Returns the image of this name; of several, that whose folders end as those of `path`."""
+        folder, base = _split(path)
+        for name in (base, os.path.splitext(base)[0]):
+            candidates = self.file_names.get(name, ())
+            shared = [_shared(folder, other) for other, _ in candidates]
+            if shared.count(max(shared, default=0)) == 1:
+                return candidates[shared.index(max(shared))][1]
+        return None
 
     def class_of_name(self, name: str, field: str) -> int:
         """Returns the 1-based id of a class by its name.
@@ -222,15 +253,29 @@ class Columns:
         )
 
 
-def file_names(names: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns names of files, without folder, and without suffix -> source id; None if several.
+def file_names(names: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
+    """Returns names of files, with suffix and without -> (folder, source id) of each.
 
     Args:
       names: source id -> path of the image file.
     """
-    found: dict[str, str | None] = {}
-    for source_id, name in names.items():
-        base = os.path.basename(name.replace('\\', '/'))
-        for known in {base, os.path.splitext(base)[0]}:
-            found[known] = source_id if known not in found else None
+    found: dict[str, list[tuple[str, str]]] = {}
+    for source_id, path in names.items():
+        folder, base = _split(path)
+        for name in {base, os.path.splitext(base)[0]}:
+            found.setdefault(name, []).append((folder, source_id))
     return found
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Returns the folder and the name of a file; Windows writes paths with backslashes."""
+    folder, _, name = path.replace('\\', '/').rpartition('/')
+    return folder, name
+
+
+def _shared(folder: str, other: str) -> float:
+    """Returns how many folders two paths have in common at their ends, infinity if all."""
+    sides = (folder.split('/'), other.split('/'))
+    pairs = zip(*(reversed(side) for side in sides), strict=False)
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return math.inf if folder == other else same

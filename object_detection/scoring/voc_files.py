@@ -125,12 +125,12 @@ def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
             label = truth.class_of_name(class_name, 'name of the file')
         except FieldError as error:
             checks.fail(path, name, error)
-        for line, fields in _lines(file, files):
+        for line, fields in lines(file, files):
             try:
                 if len(fields) != len(_COLUMNS):
                     raise FieldError('line', ' '.join(_COLUMNS), ' '.join(fields))
                 values = dict(zip(_COLUMNS, fields, strict=True))
-                image = _image(truth, values['image'])
+                image = truth.image_of(values['image'], 'image')
                 score = checks.text_number(values['score'], 'score')
                 sides = {side: values[side] for side in ('ymin', 'xmin', 'ymax', 'xmax')}
                 columns.add(image, label, checks.corners(sides), score)
@@ -139,16 +139,8 @@ def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
     return Detections(path, columns.count, columns.objects)
 
 
-def _image(truth: GroundTruth, name: str) -> str:
-    """Returns the source id of an image by its id, which may be a number, or by its file."""
-    if name in truth.image_ids:
-        return truth.image_ids[name]
-    if name in truth.images:
-        return name
-    return truth.image_of_file(name, 'image')
-
-
-def _lines(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
+def lines(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number and the fields of each line that is not empty."""
     try:
         text = files.read(path, checks.MAX_BYTES).decode()
     except UnicodeDecodeError as error:
@@ -156,26 +148,3 @@ def _lines(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             yield number, line.split()
-
-
-def read_image_list(path: str, files: Files, truth: GroundTruth) -> list[str]:
-    """Returns the source ids of a list of images: an id or the name of a file on each line.
-
-    Lines of the lists of PASCAL VOC have a flag after the image, which is ignored.
-
-    Raises:
-      OSError, DataError: if it cannot be read, or names an image that the ground truth lacks.
-    """
-    found = []
-    for line, fields in _lines(path, files):
-        for name in (' '.join(fields), fields[0]):
-            try:
-                found.append(_image(truth, name))
-                break
-            except FieldError as error:
-                problem = error
-        else:
-            checks.fail(path, f'line {line}', problem)
-    if not found:
-        raise DataError(f'{path}: expected an image on each line. Received: none.')
-    return list(dict.fromkeys(found))

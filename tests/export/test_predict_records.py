@@ -16,6 +16,7 @@ from object_detection.export import exporter, predict_records
 from object_detection.metrics.detections import encode_masks, unbatch
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.scoring import evaluation
 from object_detection.training.monitoring import input_pictures
 from tests import tiny_models as tiny
 from tests.data import examples
@@ -85,6 +86,7 @@ def test_records_give_coco_results_with_source_ids(pipeline, tmp_path):
     assert {result['category_id'] for result in results} == {1}
     assert read(one, 'images.json')[-1] == {'id': 15, 'height': 40, 'width': 10}
     assert sorted(path.name for path in one.iterdir()) == ['detections.json', 'images.json']
+    assert _scored(one, tmp_path) == pytest.approx(1)
     # Masks are those of evaluation, pasted as the config says.
     detections = {
         'detection_boxes': np.array([[[0.0, 0.5, 1.0, 1.0]]]),
@@ -94,6 +96,23 @@ def test_records_give_coco_results_with_source_ids(pipeline, tmp_path):
     }
     (expected,) = encode_masks(unbatch(detections, np.array([[20, 30]]))[0], PasteMethod.ACCURATE)
     assert results[0]['segmentation'] == {'size': [20, 30], 'counts': expected.decode()}
+
+
+def _scored(folder, tmp_path):
+    """Returns the AP of the detections in a folder, whose objects are all there are."""
+    sizes = {image['id']: image for image in read(folder, 'images.json')}
+    truth = {
+        'images': list(sizes.values()),
+        'annotations': [
+            {key: found[key] for key in ('image_id', 'category_id', 'bbox')}
+            for found in read(folder, 'detections.json')
+        ],
+        'categories': [{'id': 1, 'name': 'cat'}],
+    }
+    (tmp_path / 'truth.json').write_text(json.dumps(truth))
+    result = evaluation.evaluate(evaluation.FileOptions(str(tmp_path / 'truth.json'), str(folder)))
+    assert result.images == result.num_detections == len(sizes)
+    return result.metrics['DetectionBoxes_Precision/mAP']
 
 
 @pytest.mark.slow

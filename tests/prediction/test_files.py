@@ -12,6 +12,7 @@ from object_detection.export import class_names, exporter
 from object_detection.export.inference import read_image
 from object_detection.prediction import files, prediction, predictor, sources
 from object_detection.prediction.files import OutputOptions
+from object_detection.scoring import evaluation
 from object_detection.weights import checkpoints
 from tests import tiny_models as tiny
 
@@ -83,6 +84,29 @@ def test_images_of_one_name_get_pictures_of_their_own(one_object, tmp_path):
         corner = read_image(tmp_path / 'out' / picture)[0][-1, -1]
         np.testing.assert_allclose(corner, 40 * i, atol=2)
     assert len(list((tmp_path / 'out').iterdir())) == len(paths) + 2
+
+
+@pytest.mark.parametrize('format_', ['coco', 'csv'])
+def test_what_is_written_can_be_scored(one_object, tmp_path, format_):
+    names = ('one/a.jpg', 'two/a.jpg', 'one/7.png')
+    paths = [write_image(tmp_path / name) for name in names]
+    predict_files('model', paths, tmp_path / 'out', formats=(format_,))
+    # The ids are not those of the command, and of two images the folder tells which is which.
+    images = [
+        {'id': n, 'file_name': name, 'height': 16, 'width': 600} for n, name in enumerate(names)
+    ]
+    objects = [{'image_id': n, 'category_id': 7, 'bbox': [2, 1, 10, 8]} for n in range(3)]
+    truth = {'images': images, 'annotations': objects, 'categories': [{'id': 7, 'name': 'cat'}]}
+    (tmp_path / 'truth.json').write_text(json.dumps(truth))
+    label_map = tmp_path / 'map.pbtxt'
+    label_map.write_text("item { id: 7 name: 'cat' }")
+    result = evaluation.evaluate(
+        evaluation.FileOptions(
+            str(tmp_path / 'truth.json'), str(tmp_path / 'out'), label_map=str(label_map)
+        )
+    )
+    assert (result.detections_format, result.num_detections) == (format_, 3)
+    assert result.metrics['DetectionBoxes_Precision/mAP'] == pytest.approx(1)
 
 
 def test_ids_are_the_numbers_of_the_names_and_never_collide(one_object, tmp_path):

@@ -167,6 +167,18 @@ def test_image_list(tmp_path):
     result = _evaluate(tmp_path, _tiny(), found, image_list=str(listed))
     assert (result.images, result.objects, result.num_detections) == (1, 0, 1)
     assert '1 detections are of images that are not listed' in result.notes[0]
+    for content in ({'images': [{'id': 8}]}, [{'id': 7, 'file_name': 'eight.jpg'}], ['eight'], [8]):
+        listed.write_text(json.dumps(content))
+        assert _evaluate(tmp_path, _tiny(), found, image_list=str(listed)) == result
+    for content, message in (
+        ({'images': [{'id': 9}]}, r'images\[0\]: image: expected an image'),
+        ([[8]], r'images\[0\]: id, file_name: expected a number or text'),
+        ({'names': []}, 'expected a list of images'),
+        ([], 'expected an image in its list'),
+    ):
+        listed.write_text(json.dumps(content))
+        with pytest.raises(UserError, match=f'list.txt.*{message}'):
+            _evaluate(tmp_path, _tiny(), found, image_list=str(listed))
     listed.write_text('ten.jpg\n')
     with pytest.raises(UserError, match=r'list.txt, line 1: image: .*ten.jpg'):
         _evaluate(tmp_path, _tiny(), found, image_list=str(listed))
@@ -175,8 +187,8 @@ def test_image_list(tmp_path):
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        ({'image_id': 9}, r'image_id: expected an image of .*truth.json: 7, 8. Received: 9'),
-        ({'image_id': '7'}, r"image_id: .*Received: '7'"),
+        ({'image_id': 9}, r'image_id: expected an image of .*truth.json: 7, 8; .*Received: 9'),
+        ({'image_id': 'nine'}, r"image_id: .* the name of its file. Received: 'nine'"),
         ({'image_id': True}, 'image_id: expected a number or text'),
         ({'image_id': [7]}, 'image_id: expected a number or text'),
         ({'category_id': 4}, r'category_id: expected a category of .*: 3, 5. Received: 4'),

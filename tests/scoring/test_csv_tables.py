@@ -128,7 +128,7 @@ def test_sets_that_need_more(pair):
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        ('two,/m/cat,.9,.1,.5,.1,.5', r"ImageID: expected an image of .*'one'. Received: 'two'"),
+        ('two,/m/cat,.9,.1,.5,.1,.5', r"ImageID: expected an image of .*'one'; .*Received: 'two'"),
         ('one,/m/dog,.9,.1,.5,.1,.5', 'LabelName: expected a class of .*: /m/cat'),
         ('one,/m/cat,,.1,.5,.1,.5', "Conf: expected a finite number. Received: ''"),
         ('one,/m/cat,.9,.1,.5,nan,.5', 'YMin: expected a finite number'),

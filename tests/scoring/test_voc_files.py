@@ -141,7 +141,7 @@ def test_coco_metrics_of_voc_files(pair):
         ('one nan 5 5 25 25', 'score: expected a finite number'),
         ('one 0.9 5 5 x 25', 'xmax: expected a finite number'),
         ('one 0.9 5 25 25 5', 'ymax: expected at least ymin, 25'),
-        ('three 0.9 5 5 25 25', "image: expected the name of one image file.*'three'"),
+        ('three 0.9 5 5 25 25', "image: expected an image of .*'three'"),
     ],
 )
 def test_wrong_detections(pair, line, message):
