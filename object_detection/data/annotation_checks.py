@@ -5,15 +5,24 @@ width remains.
 """
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotated_image, image_files
 from object_detection.data.image_files import ImageFile
-from object_detection.errors import UnusableError
+from object_detection.errors import UnusableError, format_list
 
 # Minimum height and width of a clipped box, in pixels.
 MIN_REMAINDER = 1.0
+# What marks objects that do not count in a training or a metric as others do.
+IGNORED = {
+    keys.IS_CROWD: 'crowds, which skip_crowd leaves out and metrics of COCO ignore',
+    keys.GROUP_OF: 'groups, which metrics of Open Images do not count as objects',
+    keys.DIFFICULT: 'difficult, which metrics of PASCAL VOC ignore',
+    keys.WEIGHT: 'of weight 0, which do not train',
+}
 # Shares of a set's boxes above which its coordinates are in doubt, and the least number of clipped
 # ones that show a direction.
 _MANY_TINY, _MANY_BEYOND, _LEAST_CLIPPED = 0.05, 0.2, 3
@@ -137,3 +146,57 @@ def doubt(notes: Mapping[str, int], num_objects: int, num_outside: int = 0) -> s
             'is expected, or those of an image of another size?'
         )
     return ''
+
+
+def ignored(
+    classes: Sequence[Hashable], flags: Mapping[str, Sequence[float]]
+) -> Counter[tuple[str, Hashable]]:
+    """Counts the objects that `IGNORED` describes.
+
+    Args:
+      classes: the class of each object.
+      flags: key of `IGNORED` -> the value of each object.
+
+    Returns:
+      (key, class) -> number of objects; the key is '' for objects without any of the flags.
+    """
+    counts: Counter[tuple[str, Hashable]] = Counter()
+    for row, value in enumerate(classes):
+        kinds = [key for key in flags if (flags[key][row] <= 0) == (key == keys.WEIGHT)]
+        counts.update((kind, value) for kind in kinds or [''])
+    return counts
+
+
+def said_of_ignored(
+    objects: Mapping[Hashable, int], counts: Mapping[tuple[str, Hashable], int]
+) -> tuple[str, list[str]]:
+    """Describes the objects of a set that do not count as others do.
+
+    Args:
+      objects: name of a class -> number of its objects.
+      counts: sums of `ignored`.
+
+    Returns:
+      A sentence if no object of the set counts, '' otherwise; and sentences about classes of which
+      most objects do not.
+    """
+    total = sum(objects.values())
+    of_kind = {kind: [key for key in counts if key[0] == kind] for kind in IGNORED}
+    if total and not any(count for (kind, _), count in counts.items() if not kind):
+        found = (
+            f'{sum(counts[key] for key in of_kind[kind])} are {text}'
+            for kind, text in IGNORED.items()
+            if of_kind[kind]
+        )
+        text = 'No record has an object that can be trained on and evaluated'
+        return f'{text}: of {total}, {"; ".join(found)}.', []
+    sentences = []
+    for kind, text in IGNORED.items():
+        most = [
+            f'{name} ({counts[kind, name]} of {objects[name]})'
+            for _, name in of_kind[kind]
+            if counts[kind, name] > objects[name] / 2
+        ]
+        if most:
+            sentences.append(f'Most objects of these classes are {text}: {format_list(most)}.')
+    return '', sentences

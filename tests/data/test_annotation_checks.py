@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotation_checks
 
 _START, _SHORT, _OTHER = (
@@ -36,3 +37,35 @@ def test_few_boxes_at_an_edge_are_no_reason_for_doubt():
     assert annotation_checks.doubt({_OTHER: 2}, 2, 1) == ''
     assert annotation_checks.doubt({_OTHER: 3}, 3)
     assert annotation_checks.doubt({}, 0) == ''
+
+
+CROWD, WEIGHT, DIFFICULT = keys.IS_CROWD, keys.WEIGHT, keys.DIFFICULT
+
+
+def test_objects_that_do_not_count_as_others_do():
+    flags = {CROWD: [1, 0, 0, 1], WEIGHT: [1.0, 0.0, 1.0, -1.0]}
+    counts = annotation_checks.ignored(['cat', 'cat', 'dog', 'dog'], flags)
+    assert counts == {
+        **{(CROWD, 'cat'): 1, (WEIGHT, 'cat'): 1},
+        **{('', 'dog'): 1, (CROWD, 'dog'): 1, (WEIGHT, 'dog'): 1},
+    }
+
+
+def test_a_set_in_which_nothing_counts():
+    counts = annotation_checks.ignored(['cat'] * 3, {CROWD: [1, 1, 0], DIFFICULT: [0, 1, 1]})
+    text, others = annotation_checks.said_of_ignored({'cat': 3}, counts)
+    assert text == (
+        'No record has an object that can be trained on and evaluated: of 3, 2 are crowds, which '
+        'skip_crowd leaves out and metrics of COCO ignore; 2 are difficult, which metrics of '
+        'PASCAL VOC ignore.'
+    )
+    assert others == []
+    assert annotation_checks.said_of_ignored({}, {}) == ('', [])
+
+
+def test_classes_of_which_most_objects_do_not_count():
+    classes = ['cat'] * 3 + ['dog'] * 2
+    counts = annotation_checks.ignored(classes, {CROWD: [1, 1, 0, 1, 0]})
+    text, sentences = annotation_checks.said_of_ignored({'cat': 3, 'dog': 2}, counts)
+    assert text == ''
+    assert [sentence.rpartition(': ')[2] for sentence in sentences] == ['cat (2 of 3).']

@@ -205,12 +205,11 @@ class WriteShard(beam.DoFn):
         frames = [ImageEntry(*each) for each in entry.image['frames']] if is_clip else [entry]
         images = [self._read(frame, tally) for frame in frames]
         usable = [image for image in images if image is not None]
-        num_objects = sum(map(len, usable))
-        if not usable or (self._drop_empty and num_objects == 0):
+        if not usable or (self._drop_empty and not any(map(len, usable))):
             return b''
         tally.counts['examples'] += 1
-        tally.counts['objects'] += num_objects
-        tally.counts['crowds'] += sum(int(image.is_crowd.sum()) for image in usable)
+        for image in usable:
+            tally.add_objects(image)
         if not is_clip:
             return tf_examples.to_example(usable[0])
         read = [frame for frame, image in zip(frames, images, strict=True) if image is not None]

@@ -5,7 +5,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotation_checks
+from object_detection.data.annotated_image import AnnotatedImage
 from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.formats import shapes
 from object_detection.errors import UnusableError, format_list
@@ -17,6 +19,10 @@ COUNTS = (
 # Maximum number of problems of one reason that a report lists; all are counted.
 MAX_LISTED = 100
 _NUM_EXAMPLES_OF_PROBLEMS = 3
+_SUMS = (
+    *('counts', 'changed_images', 'left_out_objects', 'unwanted_objects', 'notes', 'classes'),
+    'ignored',
+)
 # The problem that `annotation_checks.doubt` describes.
 _DOUBT = 'doubtful_coordinates'
 # If a larger share of images or annotations cannot be used, a warning is shown.
@@ -33,6 +39,8 @@ class Tally:
       left_out_objects: name of a category that the label map lacks -> number of annotations.
       unwanted_objects: what an option leaves out -> number of annotations.
       notes: what is worth saying of the annotations -> number, see `ImageAnnotations.notes`.
+      classes: name of a class -> number of its objects.
+      ignored: sums of `annotation_checks.ignored`.
       num_problems: reason -> number of problems.
       problems: the first `MAX_LISTED` of each reason, as `problem` makes them.
     """
@@ -48,6 +56,10 @@ class Tally:
         default_factory=collections.Counter
     )
     notes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    classes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    ignored: collections.Counter[tuple[str, str]] = dataclasses.field(
+        default_factory=collections.Counter
+    )
     num_problems: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     problems: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -74,6 +86,15 @@ class Tally:
         self.counts['annotations'] += item.annotation_id is not None
         self.add_problem(item.error, image, item.annotation_id)
 
+    def add_objects(self, image: AnnotatedImage) -> None:
+        """Counts the objects of an image."""
+        self.counts['objects'] += len(image)
+        self.counts['crowds'] += int(image.is_crowd.sum())
+        self.classes.update(image.class_texts)
+        flags = {keys.IS_CROWD: image.is_crowd.astype(int), **image.object_details}
+        flags = {key: flags[key] for key in annotation_checks.IGNORED if key in flags}
+        self.ignored.update(annotation_checks.ignored(image.class_texts, flags))
+
     def add_doubt(self) -> None:
         """Counts it as a problem if the coordinates of all seem to mean something else."""
         outside = self.num_problems['box_outside_image']
@@ -82,7 +103,7 @@ class Tally:
 
     def merge(self, other: 'Tally') -> None:
         """Adds the counts of another part."""
-        for name in ('counts', 'changed_images', 'left_out_objects', 'unwanted_objects', 'notes'):
+        for name in _SUMS:
             getattr(self, name).update(getattr(other, name))
         for item in other.problems:
             listed = sum(known['reason'] == item['reason'] for known in self.problems)
@@ -99,9 +120,21 @@ class Tally:
             'left_out_objects': dict(self.left_out_objects),
             'unwanted_objects': dict(self.unwanted_objects),
             'notes': dict(self.notes),
+            'objects_by_class': dict(self.classes),
+            **self._ignored(),
             'num_problems': dict(self.num_problems),
             'problems': self.problems,
         }
+
+    def _ignored(self) -> dict[str, Any]:
+        """Returns the objects that do not count as others do, and sentences about them."""
+        by_kind: dict[str, dict[str, int]] = {}
+        for (kind, name), count in self.ignored.items():
+            by_kind.setdefault(kind, {})[name] = count
+        ordinary = sum(by_kind.pop('', {}).values())
+        nothing, remarks = annotation_checks.said_of_ignored(self.classes, self.ignored)
+        remarks = [nothing] if nothing else remarks
+        return {'ordinary_objects': ordinary, 'ignored_objects': by_kind, 'remarks': remarks}
 
 
 def _writable(value: Any) -> Any:
@@ -138,7 +171,7 @@ def summary(report: dict[str, Any]) -> str:
             f'{sum(unwanted.values())} objects are left out as the options say: '
             f'{_most_frequent(unwanted)}'
         )
-    lines += _sentences(report['notes'])
+    lines += _sentences(report['notes']) + report['remarks']
     for reason, count in report['num_problems'].items():
         lines.append(f'{count} x {reason}, for example:')
         alike = [item for item in report['problems'] if item['reason'] == reason]
@@ -161,6 +194,8 @@ def warning(report: dict[str, Any]) -> str:
     ]
     shares = [f'{"; ".join(sentences)}.'] if sentences else []
     doubts = [item['detail'] for item in report['problems'] if item['reason'] == _DOUBT]
+    if report['objects'] and not report['ordinary_objects']:
+        doubts += report['remarks']
     return ' '.join(shares + doubts)
 
 

@@ -82,12 +82,14 @@ def harmful(checked: CheckedSet) -> list[str]:
     kinds = [*record_checks.RECORD_KINDS, *record_checks.OBJECT_KINDS]
     for kind in kinds:
         if kind in summary.problems and kind != 'unknown_class':
-            unit = 'records' if kind in record_checks.RECORD_KINDS else 'objects'
+            unit = 'record' if kind in record_checks.RECORD_KINDS else 'object'
             problems.append(f'{_count(summary.problems[kind], unit)} with {kind}.')
     if not summary.num_records:
         problems.append('The files have no records.')
     elif not summary.num_usable:
         problems.append('No record has an object that can be trained on.')
+    elif text := _ignored(checked)[0]:
+        problems.append(text)
     outside = summary.problems['box_outside_image']
     if text := annotation_checks.doubt(summary.notes, summary.num_usable, outside):
         problems.append(text)
@@ -99,7 +101,7 @@ def harmful(checked: CheckedSet) -> list[str]:
     if without and summary.num_usable and checked.records.name == 'train_input_reader':
         problems.append(f'Classes of the label map without any object: {", ".join(without)}.')
     if checked.in_training is not None and checked.in_training.num_records:
-        count = _count(checked.in_training.num_records, 'images')
+        count = _count(checked.in_training.num_records, 'image')
         problems.append(f'{count} of the training data: the metrics will be too good.')
     if checked.anchors is not None and checked.anchors.share_below(POOR_IOU) > MAX_UNMATCHED:
         problems.append(_anchor_problem(checked.anchors, POOR_IOU))
@@ -110,19 +112,28 @@ def warnings(checked: CheckedSet) -> list[str]:
     """Returns a sentence for each thing that is worth a look, but may be meant."""
     summary, found = checked.summary, []
     if summary.problems['unknown_class']:
-        count = _count(summary.problems['unknown_class'], 'objects')
+        count = _count(summary.problems['unknown_class'], 'object')
         found.append(f'Left out: {count} of a class that the label map lacks.')
     for kind, meaning in record_checks.WARNING_KINDS.items():
         if summary.records_with[kind]:
-            found.append(f'{_count(summary.records_with[kind], "records")}: {meaning}.')
+            found.append(f'{_count(summary.records_with[kind], "record")}: {meaning}.')
+    found += _ignored(checked)[1]
     anchors = checked.anchors
     if anchors is not None and anchors.share_below(anchors.threshold) > MAX_UNMATCHED:
         found.append(_anchor_problem(anchors, anchors.threshold))
     for same, what in ((checked.same_id, 'source id'), (checked.same_content, 'image file')):
         if same.num_records:
-            count = _count(same.num_records, 'records')
+            count = _count(same.num_records, 'record')
             found.append(f'{count} with the same {what} as an earlier one.')
     return found
+
+
+def _ignored(checked: CheckedSet) -> tuple[str, list[str]]:
+    """Returns what `annotation_checks.said_of_ignored` says."""
+    summary = checked.summary
+    objects = {checked.class_name(key): n for key, n in summary.objects_by_class.items()}
+    counts = {(kind, checked.class_name(key)): n for (kind, key), n in summary.ignored.items()}
+    return annotation_checks.said_of_ignored(objects, counts)
 
 
 def _anchor_problem(anchors: 'AnchorShare', iou: float) -> str:
@@ -235,8 +246,9 @@ def _duplicates(checked: CheckedSet, found: Duplicates) -> dict[str, Any]:
 
 
 def _count(number: int, unit: str) -> str:
-    """Returns e.g. '1 record' or '1,000 records'."""
-    return f'{number:,} {unit.removesuffix("s") if number == 1 else unit}'
+    """Returns e.g. '1 record' or '1,000 records' for the unit 'record'."""
+    plural = f'{unit}es' if unit.endswith('s') else f'{unit}s'
+    return f'{number:,} {unit if number == 1 else plural}'
 
 
 def overview(sets: Sequence[CheckedSet]) -> str:
@@ -245,9 +257,9 @@ def overview(sets: Sequence[CheckedSet]) -> str:
     for checked in sets:
         summary = checked.summary
         lines.append(
-            f'{checked.records.name}: {_count(len(checked.records.files), "files")}, '
-            f'{_count(summary.num_records, "records")}, {_count(summary.num_usable, "objects")}'
-            f' of {_count(len(summary.objects_by_class), "classes")}'
+            f'{checked.records.name}: {_count(len(checked.records.files), "file")}, '
+            f'{_count(summary.num_records, "record")}, {_count(summary.num_usable, "object")}'
+            f' of {_count(len(summary.objects_by_class), "class")}'
         )
         lines += [f'  HARMFUL  {text}' for text in harmful(checked)]
         lines += [f'  warning  {text}' for text in warnings(checked)]

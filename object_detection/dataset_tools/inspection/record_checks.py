@@ -17,7 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from PIL import Image
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotated_image, image_files
+from object_detection.data import annotated_image, annotation_checks, image_files
 from object_detection.errors import UnusableError
 from object_detection.protos.tf_example_pb2 import TfExample
 
@@ -102,6 +102,7 @@ class CheckedRecord(NamedTuple):
       problems: kind -> number of records (1) or objects, of all kinds above.
       reason: a sentence about the first problem.
       notes: see `annotated_image.notes_of_boxes`.
+      ignored: see `annotation_checks.ignored`; of the usable objects.
     """
 
     source_id: str
@@ -113,6 +114,7 @@ class CheckedRecord(NamedTuple):
     problems: dict[str, int]
     reason: str
     notes: Mapping[str, int] = {}
+    ignored: Mapping[tuple[str, int | str], int] = {}
 
 
 class _BadRecordError(Exception):
@@ -292,7 +294,14 @@ def _with_objects(record: CheckedRecord, features, expected: Expectations) -> Ch
         problems=dict(problems),
         reason=reason,
         notes=annotated_image.notes_of_boxes(boxes, _is_beyond(usable), *record.size),
+        ignored=annotation_checks.ignored(names, _flags(features, is_usable)),
     )
+
+
+def _flags(features, is_usable: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the values of the usable objects that `annotation_checks.IGNORED` names."""
+    found = {key: _values(features, key) for key in annotation_checks.IGNORED if key in features}
+    return {key: np.asarray(values)[is_usable] for key, values in found.items() if len(values)}
 
 
 def _classes(features, expected: Expectations) -> list[int | str | None]:

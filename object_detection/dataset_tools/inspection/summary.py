@@ -96,7 +96,7 @@ class Summary:
       problems: kind -> number of records, or of objects for the kinds of objects.
       records_with: kind -> number of records.
       findings: kind -> the first ones.
-      notes: sums of `CheckedRecord.notes`.
+      notes, ignored: sums of those of `CheckedRecord`.
       objects_by_class: class -> number of usable objects.
       images_by_class: class -> number of records with one.
       objects_per_image: number of objects -> number of records.
@@ -118,6 +118,7 @@ class Summary:
         default_factory=lambda: defaultdict(list)
     )
     notes: Counter[str] = dataclasses.field(default_factory=Counter)
+    ignored: Counter[tuple[str, Any]] = dataclasses.field(default_factory=Counter)
     objects_by_class: Counter[Any] = dataclasses.field(default_factory=Counter)
     images_by_class: Counter[Any] = dataclasses.field(default_factory=Counter)
     objects_per_image: Counter[int] = dataclasses.field(default_factory=Counter)
@@ -148,6 +149,7 @@ class Summary:
         self.num_without_objects += not count
         self.objects_per_image[count] += 1
         self.notes.update(record.notes)
+        self.ignored.update(record.ignored)
         self.objects_by_class.update(record.classes)
         self.images_by_class.update(set(record.classes))
         size = np.array(record.size, np.float32)

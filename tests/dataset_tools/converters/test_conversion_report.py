@@ -1,4 +1,7 @@
+import numpy as np
+
 from object_detection.data import annotated_image
+from object_detection.data.annotated_image import AnnotatedImage
 from object_detection.data.formats import shapes
 from object_detection.dataset_tools.converters import conversion_report
 from object_detection.dataset_tools.converters.conversion_report import Tally
@@ -7,6 +10,14 @@ from object_detection.dataset_tools.converters.conversion_report import Tally
 def _report(*tallies: Tally) -> dict:
     facts = {'num_shards': 1, 'label_map_is_renumbered': False}
     return conversion_report.total(tallies).report() | facts
+
+
+def _image(is_crowd: list[bool]) -> AnnotatedImage:
+    count = len(is_crowd)
+    return AnnotatedImage(
+        *(b'', 'png', 20, 40, 'a.png', 'a', np.zeros((count, 4)), ('cat',) * count),
+        *(np.ones(count, int), np.array(is_crowd), np.zeros(count)),
+    )
 
 
 def test_summary_counts_groups():
@@ -20,6 +31,21 @@ def test_summary_counts_groups():
         '4 shapes that share a class and a group stay separate objects; --groups all joins them',
     ]
     assert _report(first, second)['notes'][shapes.JOINED_SHAPES] == 5
+
+
+def test_a_set_of_crowds_is_a_warning_in_the_summary():
+    tally = Tally()
+    tally.add_objects(_image(is_crowd=[True, True]))
+    report = _report(tally)
+    assert report['ignored_objects'] == {'image/object/is_crowd': {'cat': 2}}
+    text = 'No record has an object that can be trained on and evaluated: of 2, 2 are crowds'
+    assert text in conversion_report.summary(report)
+    assert conversion_report.warning(report).startswith(text)
+    tally.add_objects(_image(is_crowd=[False, False, False]))
+    assert conversion_report.summary(_report(tally)).count('\n') == 0
+    tally.add_objects(_image(is_crowd=[True, True]))
+    assert 'cat (4 of 7)' in conversion_report.summary(_report(tally))
+    assert conversion_report.warning(_report(tally)) == ''
 
 
 def test_doubtful_coordinates_are_a_problem_and_a_warning():

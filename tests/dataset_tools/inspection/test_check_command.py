@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import data
+from object_detection.data import tf_examples
 from object_detection.dataset_tools.inspection import check_command, check_job, record_sets
 from tests.dataset_tools.inspection.damaged_records import example, record, write
 
@@ -69,6 +70,27 @@ def test_coordinates_of_another_convention_are_harmful(tmp_path):
     assert '2 records: an object is less than a pixel high or wide.' in result.overview()
     beyond = [example(seed, [(0.1, 0.2 * seed, 0.6, 1.2)]) for seed in range(4)]
     assert '[x1, y1, x2, y2]' in check_command.check([write(tmp_path / 'b', beyond)]).overview()
+
+
+def test_a_set_of_crowds_only_is_harmful(tmp_path):
+    crowd, ordinary = tf_examples.int64_feature([1]), tf_examples.int64_feature([0])
+    crowds = [example(seed, IS_CROWD=crowd) for seed in range(3)]
+    result = check_command.check([write(tmp_path / 'a.record', crowds)])
+    assert result.is_harmful
+    lines = result.overview().splitlines()
+    assert lines[0] == 'files: 1 file, 3 records, 3 objects of 1 class'
+    assert lines[1].startswith('  HARMFUL  No record has an object that can be trained on and eval')
+    name = write(tmp_path / 'b.record', [*crowds, example(4, IS_CROWD=ordinary)])
+    result = check_command.check([name])
+    assert not result.is_harmful
+    assert 'warning  Most objects of these classes are crowds' in result.overview()
+    assert 'cat (3 of 4)' in result.overview()
+
+
+def test_a_set_of_weight_0_is_harmful(tmp_path):
+    weight = tf_examples.float_feature([0.0])
+    name = write(tmp_path / 'a.record', [example(WEIGHT=weight)])
+    assert '1 are of weight 0, which do not train.' in check_command.check([name]).overview()
 
 
 def test_a_label_map_with_id_0_is_harmful(tmp_path):
