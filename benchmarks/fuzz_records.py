@@ -160,7 +160,7 @@ def _example(generator: np.random.Generator):
     features = proto.features.feature
     image = generator.integers(0, 256, (height, width, 3), np.uint8)
     features['image/encoded'].bytes_list.value.append(
-        _encoded(image, ['JPEG', 'PNG', 'BMP', 'GIF', 'WEBP'][generator.integers(5)])
+        _encoded(image, ['JPEG', 'PNG', 'BMP', 'GIF', 'WEBP'][generator.integers(5)], generator)
     )
     features['image/source_id'].bytes_list.value.append(b'%d' % generator.integers(1 << 30))
     features['image/height'].int64_list.value.append(int(height))
@@ -176,17 +176,19 @@ def _example(generator: np.random.Generator):
     features['image/object/class/text'].bytes_list.value.extend(texts)
     for _ in range(count):
         mask = (generator.random([height, width]) > 0.5).astype(np.uint8)
-        features['image/object/mask'].bytes_list.value.append(_encoded(mask, 'PNG'))
+        features['image/object/mask'].bytes_list.value.append(_encoded(mask, 'PNG', generator))
     features['image/object/is_crowd'].int64_list.value.extend([0] * count)
     features['image/object/area'].float_list.value.extend([1.0] * count)
     return proto
 
 
-def _encoded(image: np.ndarray, kind: str) -> bytes:
+def _encoded(image: np.ndarray, kind: str, generator: np.random.Generator) -> bytes:
     from PIL import Image
 
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, kind)
+    file, options = io.BytesIO(), {}
+    if kind in ('GIF', 'WEBP') and generator.random() < 0.5:
+        options = {'save_all': True, 'append_images': [Image.fromarray(255 - image)]}
+    Image.fromarray(image).save(file, kind, **options)
     return file.getvalue()
 
 

@@ -17,9 +17,19 @@ _BRIGHTNESS = (0.299, 0.587, 0.114)
 _BMP_HEADER_SIZE, _BMP_COLOR_MASKS_END = 14, 66
 # Bytes of the header that contain the image size, for formats other than JPEG and GIF.
 _HEADER_SIZE = 32
-_PNG = b'\x89PNG'
+_PNG, _JPEG, _GIF = b'\x89PNG', b'\xff\xd8\xff', b'GIF8'
+# First bytes of the files that have no decoder of their own here.
+_KNOWN = (_PNG[:3], _JPEG, _GIF[:3])
 # First bytes of the blocks of a GIF file: an extension and a frame.
 _GIF_EXTENSION, _GIF_FRAME = 0x21, 0x2C
+# Bytes of a GIF file's header, of the header of a frame, and of its largest block of pixels.
+_GIF_HEADER_SIZE, _GIF_FRAME_SIZE, _GIF_BLOCK_SIZE = 13, 10, 256
+# Place of the first chunk after the header of an extended WebP file, bytes of a frame's header, and
+# chunks before the first frame, at most.
+_WEBP_CHUNKS, _WEBP_FRAME_SIZE, _MAX_WEBP_CHUNKS = 30, 24, 64
+_WEBP_ANIMATION, _WEBP_ALPHA = 0x02, 0x10
+# All bytes, and the places of the bytes in a little-endian number of 32 bits.
+_BYTES, _PLACES = [bytes([value]) for value in range(256)], (0, 8, 16, 24)
 # Compression of a BMP file: none, and pixels with bit masks in the header.
 _BMP_PLAIN, _BMP_BIT_FIELDS = 0, 3
 _BMP_BGRA_MASKS = (0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0)
@@ -60,9 +70,8 @@ def _decode_colors(encoded: tf.Tensor) -> tf.Tensor:
         tf.where(is_bmp, 0, tf.where(is_webp, 1, 2)),
         [
             lambda: _decode_bmp(encoded),
-            # `channels=3` would be refused for a WebP file with transparency.
-            lambda: _decode(encoded, 0)[..., :3],
-            lambda: _decode(encoded, 3),
+            lambda: _decode_webp(encoded)[..., :3],
+            lambda: _decode(_first_gif_frame(_known(encoded))[0], 3),
         ],
     )
     return tf.ensure_shape(image, [None, None, 3])
@@ -73,7 +82,7 @@ def _decode_with_alpha(encoded: tf.Tensor) -> tf.Tensor:
         return tf.pad(_decode_colors(encoded), [[0, 0], [0, 0], [0, 1]], constant_values=255)
 
     def webp() -> tf.Tensor:
-        image = _decode(encoded, 0)
+        image = _decode_webp(encoded)
         missing = 4 - tf.shape(image)[-1]
         return tf.pad(image, [[0, 0], [0, 0], [0, missing]], constant_values=255)
 
@@ -83,6 +92,15 @@ def _decode_with_alpha(encoded: tf.Tensor) -> tf.Tensor:
         tf.where(is_png, 0, tf.where(is_webp, 1, 2)), [lambda: _decode(encoded, 4), webp, opaque]
     )
     return tf.ensure_shape(image, [None, None, 4])
+
+
+def _known(encoded: tf.Tensor) -> tf.Tensor:
+    """Refuses files of formats whose size is not known before TensorFlow decodes them: JPEG XL."""
+    is_known = tf.reduce_any(tf.strings.substr(encoded, 0, 3) == [b'', *_KNOWN])
+    message = 'Unknown image file format. Expected JPEG, PNG, BMP, WebP or GIF.'
+    check = tf.debugging.Assert(is_known, [message])
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(encoded)
 
 
 def _decode(encoded: tf.Tensor, channels: int) -> tf.Tensor:
@@ -117,42 +135,120 @@ def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
     of_header = tf.add_n([tf.where(begins(magic), n, 0) for magic, n in num_pixels.items()])
     # Only these two formats need more than the header.
     return tf.switch_case(
-        tf.where(begins(b'\xff\xd8\xff'), 0, tf.where(begins(b'GIF8'), 1, 2)),
+        tf.where(begins(_JPEG), 0, tf.where(begins(_GIF), 1, 2)),
         [
             lambda: tf.reduce_prod(tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64)),
-            lambda: _gif_pixels(encoded),
+            lambda: _first_gif_frame(encoded)[1],
             lambda: of_header,
         ],
     )
 
 
-def _gif_pixels(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the pixels of the first frame: TensorFlow decodes its size, not the canvas size."""
+def _first_gif_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a GIF file of the first frame alone, and its number of pixels; other files unchanged.
+
+    TensorFlow decompresses all frames, and gives the first one the size of the largest.
+    """
     contents = tf.concat([tf.io.decode_raw(encoded, tf.uint8), tf.zeros([16], tf.uint8)], 0)
     length = tf.strings.length(encoded)
 
     def byte(place: tf.Tensor) -> tf.Tensor:
         return tf.cast(contents[tf.minimum(place, length)], tf.int32)
 
+    def colors(flags: tf.Tensor) -> tf.Tensor:
+        """Returns the bytes of a palette."""
+        return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags & 7), 0)
+
     def after_blocks(place: tf.Tensor) -> tf.Tensor:
         """Returns the position after sub-blocks, of which an empty one is the last."""
+        # Most encoders fill all blocks but the last.
+        blocks = contents[tf.minimum(place, length) :: _GIF_BLOCK_SIZE]
+        num_full = tf.argmax(blocks != _GIF_BLOCK_SIZE - 1, output_type=tf.int32)
         return (
             1
             + tf.while_loop(
-                lambda place: byte(place) > 0, lambda place: (place + 1 + byte(place),), (place,)
+                lambda place: byte(place) > 0,
+                lambda place: (place + 1 + byte(place),),
+                (place + _GIF_BLOCK_SIZE * num_full,),
             )[0]
         )
 
-    flags = byte(tf.constant(10))
-    colors = tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags & 7), 0)
-    place = tf.while_loop(
-        lambda place: byte(place) == _GIF_EXTENSION,
-        lambda place: (after_blocks(place + 2),),
-        (13 + colors,),
-    )[0]
-    frame = tf.slice(contents, [tf.minimum(place, length)], [9])
-    pixels = _number(frame[5:7]) * _number(frame[7:9])
-    return tf.where(byte(place) == _GIF_FRAME, pixels, 0)
+    def cut() -> tuple[tf.Tensor, tf.Tensor]:
+        place = tf.while_loop(
+            lambda place: byte(place) == _GIF_EXTENSION,
+            lambda place: (after_blocks(place + 2),),
+            (_GIF_HEADER_SIZE + colors(byte(tf.constant(10))),),
+        )[0]
+        frame = tf.slice(contents, [tf.minimum(place, length)], [_GIF_FRAME_SIZE])
+        pixels = _number(frame[5:7]) * _number(frame[7:9])
+        # After the header and the palette, a byte says how the pixels are coded.
+        end = place + _GIF_FRAME_SIZE + colors(tf.cast(frame[9], tf.int32)) + 1
+        still = tf.strings.substr(encoded, 0, after_blocks(end)) + b';'
+        is_frame = byte(place) == _GIF_FRAME
+        return tf.where(is_frame, still, encoded), tf.where(is_frame, pixels, 0)
+
+    is_gif = tf.strings.substr(encoded, 0, 4) == _GIF
+    return tf.cond(is_gif, cut, lambda: (encoded, tf.constant(0, tf.int64)))
+
+
+def _decode_webp(encoded: tf.Tensor) -> tf.Tensor:
+    """Decodes a WebP file to uint8 [H, W, 3 or 4].
+
+    TensorFlow 2.21 writes past its memory if it decodes one of several frames.
+    """
+    header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)
+    is_animated = (header[15] == ord('X')) & (header[20] & _WEBP_ANIMATION > 0)
+    # `channels=3` would be refused for a file with transparency.
+    return tf.cond(
+        is_animated, lambda: _decode_first_webp_frame(encoded), lambda: _decode(encoded, 0)
+    )
+
+
+def _decode_first_webp_frame(encoded: tf.Tensor) -> tf.Tensor:
+    """Decodes the first frame of an animation, on a canvas that is black and transparent."""
+    size = tf.strings.length(encoded)
+    # Zeros, so that parts of a file that is cut off are there.
+    padded = encoded + b'\0' * _WEBP_FRAME_SIZE
+
+    def tag(place: tf.Tensor) -> tf.Tensor:
+        return tf.strings.substr(padded, place, 4)
+
+    def number(place: tf.Tensor | int, num_bytes: int) -> tf.Tensor:
+        digits = tf.strings.substr(padded, place, num_bytes)
+        return _number(tf.io.decode_raw(digits, tf.uint8, fixed_length=num_bytes))
+
+    def after_chunk(place: tf.Tensor) -> tuple[tf.Tensor]:
+        length = number(place + 4, 4)
+        end = tf.cast(place, tf.int64) + 8 + length + length % 2
+        return (tf.cast(tf.minimum(end, tf.cast(size, tf.int64)), tf.int32),)
+
+    (place,) = tf.while_loop(
+        lambda place: (place < size) & (tag(place) != b'ANMF'),
+        after_chunk,
+        (tf.minimum(_WEBP_CHUNKS, size),),
+        maximum_iterations=_MAX_WEBP_CHUNKS,
+    )
+    width, height = number(24, 3) + 1, number(27, 3) + 1
+    left, top = 2 * number(place + 8, 3), 2 * number(place + 11, 3)
+    right, bottom = left + number(place + 14, 3) + 1, top + number(place + 17, 3) + 1
+    check = tf.debugging.Assert(
+        (tag(place) == b'ANMF') & (right <= width) & (bottom <= height),
+        [
+            'Expected a WebP animation whose first frame is within its canvas. Received (width and '
+            'height of the canvas, right and lower edge of the frame):',
+            *(width, height, right, bottom),
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        end = tf.minimum(tf.cast(number(place + 4, 4), tf.int32), size - place - 8) - 16
+        pixels = tf.strings.substr(padded, place + _WEBP_FRAME_SIZE, tf.maximum(end, 0))
+    # A still file of the frame's size, in which pixels may have an alpha channel.
+    still = b'VP8X\x0a\0\0\0' + bytes([_WEBP_ALPHA, 0, 0, 0])
+    still += tf.strings.substr(padded, place + 14, 6) + pixels
+    length = tf.strings.length(still) + 4
+    digits = [tf.gather(_BYTES, tf.bitwise.right_shift(length, bits) & 255) for bits in _PLACES]
+    image = _decode(tf.strings.join([b'RIFF', *digits, b'WEBP', still]), 0)
+    return tf.pad(image, [[top, height - bottom], [left, width - right], [0, 0]])
 
 
 def _webp_pixels(header: tf.Tensor) -> tf.Tensor:

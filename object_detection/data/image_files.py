@@ -5,9 +5,11 @@ values, and truncates 16-bit grey values to their high byte. Files that are affe
 again; all others are not changed.
 """
 
+import contextlib
 import io
 import struct
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +57,7 @@ class ImageFile(NamedTuple):
       height: height of the upright image in pixels.
       width: width of the upright image in pixels.
       changes: reasons for encoding it again: 'exif_orientation', 'rescaled_16_bit', 'bmp_palette',
-        'webp_animation'; 'exif_orientation_without_effect' for an orientation that was ignored.
+        'animation'; 'exif_orientation_without_effect' for an orientation that was ignored.
     """
 
     encoded: bytes
@@ -89,25 +91,28 @@ def read_upright(
       UnusableError: if the file is not an image of a format of `FORMATS`, has too many pixels, or
         must be decoded and cannot be.
     """
-    try:
-        with _open(encoded) as image:
-            _check_pixels(image, max_pixels)
-            orientation = _orientation(image, encoded)
-            width, height = image.size
-            upright = (width, height) if orientation in _SIDEWAYS else (height, width)
-            changes = []
-            if orientation in _TURNS:
-                turns = _fits(stated_size, upright) or not _fits(stated_size, (height, width))
-                changes.append(TURNED if turns else NO_TURN)
-            changes += _misread(image, encoded)
-            if not set(changes) - {NO_TURN}:
-                return ImageFile(encoded, FORMATS[image.format], height, width, tuple(changes))
-            return _encode_anew(image, orientation if TURNED in changes else 1, changes)
-    except UnusableError:
-        raise
-    # PIL's plugins raise many kinds of errors on a corrupt file.
-    except Exception as error:
-        raise _undecodable(error) from error
+    with _opened(encoded, max_pixels) as image:
+        orientation = _orientation(image, encoded)
+        width, height = image.size
+        upright = (width, height) if orientation in _SIDEWAYS else (height, width)
+        changes = []
+        if orientation in _TURNS:
+            turns = _fits(stated_size, upright) or not _fits(stated_size, (height, width))
+            changes.append(TURNED if turns else NO_TURN)
+        changes += _misread(image, encoded)
+        if not set(changes) - {NO_TURN}:
+            return ImageFile(encoded, FORMATS[image.format], height, width, tuple(changes))
+        return _encode_anew(image, orientation if TURNED in changes else 1, changes)
+
+
+def first_picture(encoded: bytes, max_pixels: int = MAX_PIXELS) -> bytes:
+    """Returns a PNG file of the first picture of an animation; other files as they are.
+
+    Raises:
+      UnusableError: as `read_upright`.
+    """
+    with _opened(encoded, max_pixels) as image:
+        return _encode_anew(image, 1, []).encoded if _is_animated(image) else encoded
 
 
 def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
@@ -116,20 +121,14 @@ def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
     Raises:
       UnusableError: if it cannot be decoded, or as `read_upright`.
     """
-    try:
-        with _open(encoded) as image:
-            _check_pixels(image, max_pixels)
-            width, height = image.size
-            image.verify()
-        # `verify` depends on the format; it accepts a truncated JPEG file.
-        with _open(encoded) as image:
-            if isinstance(image, JpegImagePlugin.JpegImageFile):
-                image.draft(image.mode, (max(width // 8, 1), max(height // 8, 1)))
-            image.load()
-    except UnusableError:
-        raise
-    except Exception as error:
-        raise _undecodable(error) from error
+    with _opened(encoded, max_pixels) as image:
+        width, height = image.size
+        image.verify()
+    # `verify` depends on the format; it accepts a truncated JPEG file.
+    with _opened(encoded, max_pixels) as image:
+        if isinstance(image, JpegImagePlugin.JpegImageFile):
+            image.draft(image.mode, (max(width // 8, 1), max(height // 8, 1)))
+        image.load()
 
 
 def decode(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
@@ -140,14 +139,8 @@ def decode(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     Raises:
       UnusableError: if it cannot be decoded or has too many pixels.
     """
-    try:
-        with _open(encoded) as image:
-            _check_pixels(image, max_pixels)
-            return np.asarray(image)
-    except UnusableError:
-        raise
-    except Exception as error:
-        raise _undecodable(error) from error
+    with _opened(encoded, max_pixels) as image:
+        return np.asarray(image)
 
 
 def stored_size(encoded: bytes) -> tuple[int, int]:
@@ -156,11 +149,8 @@ def stored_size(encoded: bytes) -> tuple[int, int]:
     Raises:
       UnusableError: if it is not an image of a format of `FORMATS`.
     """
-    try:
-        with _open(encoded) as image:
-            return image.size[1], image.size[0]
-    except Exception as error:
-        raise _undecodable(error) from error
+    with _opened(encoded) as image:
+        return image.size[1], image.size[0]
 
 
 def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> ImageFile | None:
@@ -179,20 +169,30 @@ def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> I
     Raises:
       UnusableError: if it cannot be decoded or has too many pixels.
     """
+    with _opened(encoded) as image:
+        scale = longest_side / max(image.size)
+        if scale >= 1:
+            return None
+        _check_pixels(image, max_pixels)
+        width, height = (max(1, int(side * scale)) for side in image.size)
+        file = io.BytesIO()
+        _as_8_bit(image).resize((width, height)).save(file, 'JPEG')
+    return ImageFile(file.getvalue(), FORMATS['JPEG'], height, width, ())
+
+
+@contextlib.contextmanager
+def _opened(encoded: bytes, max_pixels: int | None = None) -> Iterator[Image.Image]:
+    """Opens a file, of at most `max_pixels`, and raises UnusableError for what goes wrong."""
     try:
         with _open(encoded) as image:
-            scale = longest_side / max(image.size)
-            if scale >= 1:
-                return None
-            _check_pixels(image, max_pixels)
-            width, height = (max(1, int(side * scale)) for side in image.size)
-            file = io.BytesIO()
-            _as_8_bit(image).resize((width, height)).save(file, 'JPEG')
+            if max_pixels is not None:
+                _check_pixels(image, max_pixels)
+            yield image
     except UnusableError:
         raise
+    # PIL's plugins raise many kinds of errors on a corrupt file.
     except Exception as error:
         raise _undecodable(error) from error
-    return ImageFile(file.getvalue(), FORMATS['JPEG'], height, width, ())
 
 
 def _open(encoded: bytes) -> Image.Image:
@@ -233,11 +233,21 @@ def _misread(image: Image.Image, encoded: bytes) -> list[str]:
     """Returns the reasons why TensorFlow decodes the stored file differently from PIL, or fails."""
     if image.format == 'BMP' and not _is_plain_bmp(image, encoded):
         return ['bmp_palette']
-    if image.format == 'WEBP' and getattr(image, 'is_animated', False):
-        return ['webp_animation']
+    if _is_animated(image):
+        return ['animation']
     if image.mode.startswith('I') and _significant_bits(image) < 16:
         return [RESCALED]
     return []
+
+
+def _is_animated(image: Image.Image) -> bool:
+    """Whether a file has several pictures, or one that does not fill its canvas.
+
+    TensorFlow 2.21 writes past its memory for such a WebP file, and decompresses all frames of a
+    GIF file, to the size of the largest.
+    """
+    fills = all(tile[1] == (0, 0, *image.size) for tile in image.tile)
+    return image.format in ('GIF', 'WEBP') and (image.is_animated or not fills)
 
 
 def _is_plain_bmp(image: Image.Image, encoded: bytes) -> bool:

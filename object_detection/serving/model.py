@@ -21,7 +21,7 @@ from object_detection.serving.limits import RequestError
 UINT8, FLOAT, STRING = 'uint8', 'float32', 'string'
 # A JPEG file of few bytes can have thousands of scans, each of which takes the time of an image.
 _SCAN, _MAX_SCANS = b'\xff\xda', 100
-_JPEG, _GIF = b'\xff\xd8', b'GIF8'
+_JPEG = b'\xff\xd8'
 _DAMAGED = 'cannot be decoded: the file is damaged or cut off.'
 _WARM_UP_SIZE = (64, 64)
 
@@ -103,7 +103,9 @@ class LoadedModel:
             encoded = self._saved.image_of(row)
             read_size(encoded, max_pixels)
             _check_scans(encoded)
-            return self.as_row(_read_gif(encoded)) if encoded.startswith(_GIF) else row
+            # TensorFlow may not survive an animation in a model that does not look for it.
+            first = image_files.first_picture(encoded, max_pixels)
+            return row if first is encoded else self._saved.as_input(first)
         except RequestError as error:
             status = 400 if error.status == 422 else error.status
             raise RequestError(status, f'{self.input.name}: {error}') from error
@@ -190,8 +192,6 @@ def read_picture(encoded: bytes, max_pixels: int) -> Picture:
     """
     _check_scans(encoded)
     try:
-        if encoded.startswith(_GIF):
-            return _read_gif(encoded)
         upright = image_files.read_upright(encoded, max_pixels=max_pixels).encoded
         return Picture(decode_image(tf.constant(upright)).numpy(), upright)
     except UnusableError as error:
@@ -203,15 +203,6 @@ def read_picture(encoded: bytes, max_pixels: int) -> Picture:
 def _check_scans(encoded: bytes) -> None:
     if encoded.startswith(_JPEG) and encoded.count(_SCAN) > _MAX_SCANS:
         raise RequestError(422, f'is a JPEG file of more than {_MAX_SCANS} scans.')
-
-
-def _read_gif(encoded: bytes) -> Picture:
-    """Decodes the first frame; TensorFlow decompresses all, of which no header gives the sizes."""
-    try:
-        with Image.open(io.BytesIO(encoded), formats=['GIF']) as file:
-            return Picture.of(np.asarray(file.convert('RGB')))
-    except Exception as error:
-        raise RequestError(422, f'cannot be decoded: {error}') from error
 
 
 def describe_detections(

@@ -1,11 +1,14 @@
 import io
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.data.image_decoding import decode_image
+from object_detection.data.image_decoding import count_pixels, decode_image
 from tests.data import examples
 
 RGBA = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
@@ -84,3 +87,87 @@ def test_inks_become_colors():
 def test_other_numbers_of_channels_are_refused():
     with pytest.raises(ValueError, match=r'expected \(1, 3, 4\) channels. Received: 2'):
         decode_image(examples.png(RGBA), 2)
+
+
+def animation(format, mode='RGB', sizes=((9, 7), (9, 7), (9, 7)), **options):
+    first, *others = (
+        Image.fromarray(examples.noise(*size, seed)).convert(mode)
+        for seed, size in enumerate(sizes)
+    )
+    return saved(first, format, save_all=True, append_images=others, **options)
+
+
+def test_an_animation_does_not_end_the_process():
+    """TensorFlow writes past its memory if it decodes an animation itself."""
+    frames = [Image.new('RGB', (64, 48), color) for color in ('red', 'lime')]
+    encoded = saved(frames[0], 'WEBP', save_all=True, append_images=frames[1:])
+    program = f"""
+import tensorflow as tf
+from object_detection.data.image_decoding import decode_image
+dataset = tf.data.Dataset.from_tensors({encoded!r}).repeat(4)
+(shape,) = {{tuple(image.shape) for image in dataset.map(decode_image)}}
+print(shape)
+"""
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, '(48, 64, 3)\n'), done.stderr[-500:]
+
+
+@pytest.mark.parametrize('is_lossless', [True, False])
+@pytest.mark.parametrize('mode', ['RGB', 'RGBA'])
+def test_an_animated_webp_is_its_first_frame(mode, is_lossless):
+    metadata = {'icc_profile': b'p' * 301, 'exif': b'Exif\0\0'}
+    encoded = animation('WEBP', mode, lossless=is_lossless, **metadata)
+    assert len(re.findall(b'ANMF', encoded)) == 3
+    expected = np.asarray(Image.open(io.BytesIO(encoded)).convert('RGB'))
+    np.testing.assert_array_equal(decode_image(encoded), expected)
+    assert count_pixels(encoded) == 9 * 7
+    (in_graph,) = tf.data.Dataset.from_tensors(encoded).map(lambda file: decode_image(file, 4))
+    np.testing.assert_array_equal(in_graph[..., :3], expected)
+
+
+def test_a_frame_of_a_webp_has_its_place_on_the_canvas():
+    canvas = Image.new('RGBA', (40, 30), (0, 0, 0, 0))
+    canvas.paste((255, 0, 0, 255), (11, 7, 20, 19))
+    other = canvas.copy()
+    other.paste((0, 255, 0, 255), (2, 2, 5, 5))
+    encoded = saved(canvas, 'WEBP', save_all=True, append_images=[other], lossless=True)
+    np.testing.assert_array_equal(decode_image(encoded, 4), np.asarray(canvas))
+
+
+@pytest.mark.parametrize('place', [24, 27])
+def test_a_frame_beyond_the_canvas_is_refused(place):
+    encoded = bytearray(animation('WEBP'))
+    encoded[place] -= 1  # The canvas is a pixel smaller than the frame.
+    message = 'Expected a WebP animation whose first frame is within its canvas'
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        decode_image(bytes(encoded))
+
+
+@pytest.mark.parametrize('share', [0.1, 0.2, 0.4, 0.6])
+def test_an_animation_that_breaks_off_in_its_first_frame_is_refused(share):
+    encoded = animation('WEBP', sizes=[(40, 40)] * 2, lossless=True)
+    end = int(share * len(encoded) / 2)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode_image(encoded[:end])
+
+
+@pytest.mark.parametrize('options', [{}, {'comment': b'c' * 700}])
+def test_the_first_frame_of_a_gif_alone_says_its_size(options):
+    """TensorFlow gives it the size of the largest."""
+    first = Image.fromarray(examples.noise(90, 70)).convert('L')
+    still = saved(first, 'GIF', **options)
+    larger = saved(Image.new('P', (300, 200)), 'GIF')
+    file = still[:-1] + larger[larger.index(b',\0\0\0\0') :]
+    assert Image.open(io.BytesIO(file)).n_frames == 2
+    assert count_pixels(file) == 90 * 70
+    np.testing.assert_array_equal(decode_image(file)[..., 0], first)
+
+
+@pytest.mark.parametrize('magic', [b'\xff\x0a', b'\0\0\0\x0cJXL \r\n\x87\n', b'II*\0', b''])
+def test_other_formats_are_refused(magic):
+    """TensorFlow decodes JPEG XL, whose size `count_pixels` does not know."""
+    message = (
+        'Unknown image file format. Expected JPEG, PNG, BMP, WebP or GIF' if magic else 'empty'
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        decode_image(magic + b'\0' * 40 if magic else magic)

@@ -2,6 +2,7 @@ import io
 import os
 import pathlib
 import stat
+import struct
 
 import numpy as np
 import pytest
@@ -115,12 +116,27 @@ def test_bmp_with_a_palette(mode):
     np.testing.assert_array_equal(_as_tensorflow_reads(file.encoded), expected)
 
 
-def test_animated_webp_is_its_first_picture():
+@pytest.mark.parametrize('image_format', ['WEBP', 'GIF'])
+def test_an_animation_is_its_first_picture(image_format):
     first, second = (Image.fromarray(examples.noise(HEIGHT, WIDTH, seed)) for seed in (0, 1))
-    encoded = _encode(first, 'WEBP', save_all=True, append_images=[second], lossless=True)
+    first = first.quantize() if image_format == 'GIF' else first
+    options = {'save_all': True, 'append_images': [second], 'lossless': True}
+    encoded = _encode(first, image_format, **options)
     file = image_files.read_upright(encoded)
-    assert (file.format, file.changes) == ('png', ('webp_animation',))
-    np.testing.assert_array_equal(_as_tensorflow_reads(file.encoded), np.asarray(first))
+    assert (file.format, file.changes) == ('png', ('animation',))
+    expected = np.asarray(first.convert('RGB'))
+    np.testing.assert_array_equal(_as_tensorflow_reads(file.encoded), expected)
+    assert image_files.first_picture(encoded) == file.encoded
+    still = turned(6)
+    assert image_files.first_picture(still) == still
+
+
+def test_a_gif_frame_within_a_larger_canvas_gets_the_size_of_the_canvas():
+    encoded = bytearray(_encode(Image.new('P', (WIDTH, HEIGHT)), 'GIF'))
+    encoded[6:10] = struct.pack('<HH', 2 * WIDTH, HEIGHT)
+    file = image_files.read_upright(bytes(encoded))
+    assert (file.height, file.width, file.changes) == (HEIGHT, 2 * WIDTH, ('animation',))
+    assert _as_tensorflow_reads(file.encoded).shape == (HEIGHT, 2 * WIDTH, 3)
 
 
 @pytest.mark.parametrize(

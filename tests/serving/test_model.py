@@ -146,10 +146,11 @@ def test_bytes_that_are_no_example_are_refused(examples):
         examples.check_row(b'\xff\xff', 100)
 
 
-def test_an_animation_is_replaced_by_its_first_frame_before_the_model_reads_it(files):
+@pytest.mark.parametrize('kind', ['GIF', 'WEBP'])
+def test_an_animation_is_replaced_by_its_first_frame_before_the_model_reads_it(files, kind):
     frames = [Image.new('L', (4, 4), value) for value in (50, 200)]
     file = io.BytesIO()
-    frames[0].save(file, 'GIF', save_all=True, append_images=frames[1:])
+    frames[0].save(file, kind, save_all=True, append_images=frames[1:], lossless=True)
     row = files.check_row(file.getvalue(), 100)
     assert row.startswith(b'\x89PNG')
     assert files.run([row])[0]['detection_scores'] == pytest.approx([50 / 255])

@@ -32,7 +32,7 @@ _MARKER = b'\x00bad record\x00'
 _KINDS = {
     'more pixels than': 'image_too_large',
     'nstance masks? (is|has|have)|palette of an instance mask': 'mask',
-    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a BMP|'
+    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a (BMP|WebP)|'
     'Unknown image file format|Invalid (PNG|JPEG|GIF|BMP|WebP)|Input is empty|Failed to decode|'
     'Input size should match|jpeg': 'image',
     'Could not parse example|parse serialized|Data types don|Key: |parse input': 'not_an_example',

@@ -1,11 +1,13 @@
 """Records that cannot be used are skipped, counted and listed, and a run resumes exactly."""
 
+import io
 import json
 import struct
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import batches, corrupt_files
@@ -22,17 +24,28 @@ from tests.data import examples
 # Begins what stands for a record that cannot be read.
 _MARKER = bad_records.marker('', '')[:-1]
 BOX = [0.1, 0.1, 0.5, 0.5]
+
+
+def _animation() -> bytes:
+    file, frame = io.BytesIO(), Image.new('RGB', (30, 20), 'red')
+    frame.save(file, 'WEBP', save_all=True, append_images=[Image.new('RGB', (30, 20), 'lime')])
+    return file.getvalue()
+
+
 # Number of a record in its file -> what is wrong with it.
 BAD = {
     3: b'no example',
     5: examples.example([BOX], [1], image=b'\xff\xd8\xff no image', source_id='5'),
+    # An animation without frames.
+    7: examples.example([BOX], [1], image=_animation()[:30], source_id='7'),
     8: examples.example([BOX], [1], source_id='8', masks=[np.ones([4, 4])]),
     9: examples.example([BOX], [1, 1, 1], source_id='9', masks=[np.ones([20, 30])]),
 }
 
 
 def good(number: int) -> bytes:
-    return examples.example([BOX], [1], source_id=str(number), masks=[np.ones([20, 30])])
+    image = {'image': _animation()} if number == 10 else {}
+    return examples.example([BOX], [1], source_id=str(number), masks=[np.ones([20, 30])], **image)
 
 
 def write(path, count=12, bad=BAD) -> str:
@@ -71,7 +84,7 @@ def test_bad_records_are_skipped_and_listed(tmp_path):
     counter = left_out(tmp_path)
     data = pipeline(str(path), 'shuffle: false num_epochs: 2')
     batches = dataset_builder.build_train(data, seed=1, batch_size=1, left_out=counter)
-    assert ids(batches) == [b'0', b'2', b'4', b'7', b'10', b'11'] * 2
+    assert ids(batches) == [b'0', b'2', b'4', b'10', b'11'] * 2
     entries = listed(tmp_path)
     found = {entry['offset']: (entry['kind'], entry['source_id']) for entry in entries}
     offsets = tf_record_files.index(str(path)).offsets
@@ -80,11 +93,12 @@ def test_bad_records_are_skipped_and_listed(tmp_path):
         offsets[3]: ('not_an_example', ''),
         offsets[5]: ('image', '5'),
         offsets[6]: ('corrupt_length', ''),
+        offsets[7]: ('image', '7'),
         offsets[8]: ('mask', '8'),
         offsets[9]: ('number_of_values', '9'),
     }
     assert all(entry['file'] == str(path) and entry['reason'] for entry in entries)
-    assert counter.counts()['records'] == 6
+    assert counter.counts()['records'] == 7
 
 
 def test_lost_objects_are_counted_by_kind(tmp_path):
@@ -134,7 +148,7 @@ def test_resumes_exactly_past_bad_records(tmp_path, empty):
     for expected, batch in zip(whole[5:], run(start), strict=False):
         tf.nest.map_structure(np.testing.assert_array_equal, expected, batch)
     # Those that were listed before a run was resumed are not listed again.
-    assert len(listed(tmp_path)) == 6
+    assert len(listed(tmp_path)) == 7
 
 
 @slow_cases.parametrize(
