@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core import tracing
-from object_detection.core.shapes import dimensions
+from object_detection.core.shapes import dimensions, smaller
 
 # Tiles of fewer values are not worth their search; the length of rows whose length is not known.
 _MIN_TILE = 4
@@ -196,6 +196,8 @@ def find_peaks(maps: tf.Tensor, window: int) -> tf.Tensor:
 def top_cells(maps: tf.Tensor, count: int, *, per_channel: bool = False) -> Peaks:
     """Returns the highest cells of each image; of equal cells, the first by row, column, channel.
 
+    Where there are fewer, the last one is repeated with a score of 0.
+
     Args:
       maps: float32 [B, H, W, C].
       count: number of cells.
@@ -221,17 +223,29 @@ def _top_k(values: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes `tf.math.top_k` of rows [R, N], also of equal values, without sorting whole rows.
 
     A value among the best `count` is in one of the `count` tiles with the highest maxima: every
-    such tile before its own has a value that comes before it.
+    such tile before its own has a value that comes before it. Where N is below `count`, the last
+    index is repeated with a value of 0.
     """
     (length,) = dimensions(values, 1)
+    best, places = _top_k_of_tiles(values, length, count)
+    if isinstance(length, int) and length >= count:
+        return best, places
+    return tf.where(places < length, best, 0.0), tf.minimum(places, length - 1)
+
+
+def _top_k_of_tiles(
+    values: tf.Tensor, length: int | tf.Tensor, count: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """See `_top_k`; indices of N and more are those of no value."""
     # About as many tiles as values in the tiles that are chosen.
     known = length if isinstance(length, int) else _USUAL_LENGTH
     size = 2 ** max(round(math.log2(max(known / count, 1.0)) / 2), 0)
-    if size < _MIN_TILE or tracing.BasicOperations.is_on():
-        return tf.math.top_k(values, count)
-    missing = -length % size
+    plain = size < _MIN_TILE or tracing.BasicOperations.is_on()
+    missing = -smaller(length - count, 0) if plain else -length % size
     if not isinstance(missing, int) or missing:
         values = tf.pad(values, [[0, 0], [0, missing]], constant_values=values.dtype.min)
+    if plain:
+        return tf.math.top_k(values, count)
     tiles = tf.reshape(values, [-1, (length + size - 1) // size, size])
     if not isinstance(length, int):
         # Maps of any size may have fewer tiles.
