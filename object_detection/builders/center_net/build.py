@@ -29,6 +29,7 @@ from object_detection.meta_architectures.center_net.tasks.tracking import (
     Track,
     TrackClassifier,
 )
+from object_detection.models import image_channels
 from object_detection.models.feature_extractors.center_net_types import (
     CenterNetOptions,
     build_center_net,
@@ -80,6 +81,13 @@ def build_extractor(
     problem = extractor_types.problem(config.type)
     if problem:
         raise UserError(f'{config.DESCRIPTOR.full_name}.type: {problem}')
+    channels = image_channels.current()
+    for name in ('channel_means', 'channel_stds'):
+        if len(getattr(config, name)) not in (0, 1, image_channels.RGB, channels):
+            raise UserError(
+                f'{config.DESCRIPTOR.full_name}.{name}: expected one number, three, or one for '
+                f'each of the {channels} channels. Received: {len(getattr(config, name))}.'
+            )
     return build_center_net(config.type, _extractor_options(config, is_training))
 
 
@@ -198,4 +206,5 @@ def _post_processing(config: center_net_pb2.CenterNet) -> PostProcessing:
         max_detections=centers.max_box_predictions,
         peak_window=centers.peak_max_pool_kernel_size,
         nms=nms,
+        ignores_padding=config.ignore_padding,
     )

@@ -31,6 +31,8 @@ from object_detection.models.feature_extractors.feature_extractor import Feature
 
 # Side of the image that variables are built for.
 _PROBE_SIZE = 128
+# A logit whose score is 0.
+_NEVER = -1e9
 
 # The predictions of a batch, by the names of the reference: the maps of each head, a list with one
 # for each stack; `extracted_features`, `preprocessed_inputs` and `true_image_shapes`.
@@ -46,11 +48,13 @@ class PostProcessing:
       peak_window: side of the window that a peak must be the maximum of.
       nms: non-maximum suppression, `(boxes [B, N, 1, 4], scores [B, N, K], ...) -> Detections`;
         None if detections are not suppressed.
+      ignores_padding: whether cells beyond the true image hold no detections and no keypoints.
     """
 
     max_detections: int = 100
     peak_window: int = 3
     nms: Callable[..., Detections] | None = None
+    ignores_padding: bool = False
 
 
 class CenterNet(DetectionModel):
@@ -131,6 +135,7 @@ class CenterNet(DetectionModel):
     def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
         options = self._post_processing
         maps = {name: predictions[name][-1] for name in self.heads.names}
+        maps |= self._seen_heat_maps(maps, predictions, true_shapes)
         scores = tf.sigmoid(maps[object_center.NAME])  # [B, H, W, K]
         peaks = heat_maps.top_cells(
             heat_maps.find_peaks(scores, options.peak_window), options.max_detections
@@ -152,6 +157,26 @@ class CenterNet(DetectionModel):
         is_found = tf.cast(peaks.scores > 0.0, tf.float32)
         found[DetectionFields.NUM_DETECTIONS] = tf.reduce_sum(is_found, axis=1)
         return found if options.nms is None else self._suppress(found)
+
+    def _seen_heat_maps(
+        self, maps: Mapping[str, tf.Tensor], predictions: Predictions, true_shapes: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns the heat maps without scores in the padding, which no loss reaches.
+
+        In the reference, the padding of the resizer has peaks, which only `ignores_padding` drops.
+        It has no padding by the network, whose peaks are always dropped.
+        """
+        if not self._post_processing.ignores_padding:
+            images = predictions['preprocessed_inputs']
+            size = dimensions(images, 1, 2)
+            if size == self.feature_extractor.padded_size(*size):
+                return {}
+            true_shapes = tf.tile([[*size, 0]], [dimensions(images, 0)[0], 1])
+        (stride,) = self.feature_extractor.strides
+        size = dimensions(maps[object_center.NAME], 1, 2)
+        is_seen = heat_maps.valid_cells(true_shapes, size, stride)[..., tf.newaxis] > 0.0
+        names = (name for task in self.tasks.values() for name in task.heat_maps)
+        return {name: tf.where(is_seen, maps[name], _NEVER) for name in names}
 
     def exported_predictions(self, predictions: Predictions) -> dict[str, tf.Tensor]:
         """Returns the maps of the last stack by name, where the config asks for them."""

@@ -467,6 +467,7 @@ class KeypointTasks(Task):
     def __init__(self, tasks: Sequence[Keypoints]):
         self.heads = {name: head for task in tasks for name, head in task.heads.items()}
         self.loss_names = tuple(name for task in tasks for name in task.loss_names)
+        self.heat_maps = tuple(task.parts[_HEATMAP] for task in tasks)
         self._tasks = tuple(tasks)
 
     def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:

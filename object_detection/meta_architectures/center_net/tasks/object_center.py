@@ -45,6 +45,7 @@ class ObjectCenter(Task):
     """
 
     loss_names = (f'Loss/{NAME}',)
+    heat_maps = (NAME,)
 
     def __init__(
         self,

@@ -127,6 +127,7 @@ class Task(abc.ABC):
       heads: name of a head -> what it is; each has a map for each stack of features.
       loss_names: names of the losses.
       layers: further layers with variables, by name.
+      heat_maps: the heads whose peaks are detections or keypoints.
       object_predictions: names of what `predict_objects` returns.
       needs_masks, needs_keypoints: whether the losses need instance masks, or keypoints.
     """
@@ -134,6 +135,7 @@ class Task(abc.ABC):
     heads: Mapping[str, Head]
     loss_names: Sequence[str]
     layers: Mapping[str, keras.layers.Layer] = MappingProxyType({})
+    heat_maps: Sequence[str] = ()
     object_predictions: Sequence[str] = ()
     needs_masks: bool = False
     needs_keypoints: bool = False

@@ -1,0 +1,13 @@
+"""A detector that several files test."""
+
+import keras
+import pytest
+
+from object_detection.builders import model_builder
+from tests.meta_architectures.center_net.test_center_net import parse
+
+
+@pytest.fixture(scope='package')
+def detector():
+    keras.utils.set_random_seed(1)
+    return model_builder.build(parse())
