@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from object_detection.builders.center_net import deepmac_rules, extractor_types
 from object_detection.config import model_rules
 from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE
-from object_detection.protos.center_net_pb2 import CenterNet
+from object_detection.protos.center_net_pb2 import CenterNet, CenterNetFeatureExtractor
+from object_detection.protos.post_processing_pb2 import PostProcessing
 
 ROOT = 'model.center_net'
 
@@ -38,6 +39,8 @@ _KEYPOINT_RANGES = {
         NOT_NEGATIVE,
     ),
     'num_candidates_per_keypoint': AT_LEAST_ONE,
+    'box_scale': NOT_NEGATIVE,
+    'candidate_search_scale': NOT_NEGATIVE,
     'score_distance_multiplier': NOT_NEGATIVE,
     'peak_max_pool_kernel_size': AT_LEAST_ONE,
 }
@@ -86,6 +89,8 @@ def check(config: CenterNet) -> Iterator[str]:
 def problems_of_parts(config: CenterNet) -> Iterator[str]:
     """Yields one sentence for each pair of options that do not fit each other."""
     yield from deepmac_rules.check(config)
+    yield from _post_processing(config)
+    yield from _channels(config.feature_extractor)
     for name in ('post_processing', 'mask_estimation_task'):
         if config.HasField(name) and not config.HasField('object_detection_task'):
             yield f'{ROOT}.{name}: expected with object_detection_task, as it needs boxes.'
@@ -94,6 +99,44 @@ def problems_of_parts(config: CenterNet) -> Iterator[str]:
             f'{ROOT}.feature_extractor.upsampling_interpolation: expected nearest or bilinear. '
             f'Received: {config.feature_extractor.upsampling_interpolation!r}.'
         )
+
+
+def _post_processing(config: CenterNet) -> Iterator[str]:
+    path, options = f'{ROOT}.post_processing', config.post_processing
+    if not config.HasField('post_processing'):
+        return
+    yield from model_rules.suppression(
+        options.batch_non_max_suppression, f'{path}.batch_non_max_suppression'
+    )
+    if options.score_converter == PostProcessing.SOFTMAX:
+        yield (
+            f'{path}.score_converter: expected SIGMOID, or none, since scores are always the '
+            'sigmoid of the heat maps. Received: SOFTMAX.'
+        )
+    unread = {
+        'logit_scale': options.logit_scale != 1.0,
+        'calibration_config': options.HasField('calibration_config'),
+    }
+    for name, is_set in unread.items():
+        if is_set:
+            yield (
+                f'{path}.{name}: expected none, as the scores of peaks are not converted; the '
+                'TensorFlow Object Detection API does not read it.'
+            )
+
+
+def _channels(extractor: CenterNetFeatureExtractor) -> Iterator[str]:
+    path = f'{ROOT}.feature_extractor'
+    for name in ('channel_means', 'channel_stds'):
+        values = getattr(extractor, name)
+        if len(values) == 2:
+            yield (
+                f'{path}.{name}: expected one number, or one for each of three or more channels. '
+                f'Received: {len(values)} numbers.'
+            )
+    if any(value <= 0.0 for value in extractor.channel_stds):
+        received = ', '.join(f'{value:g}' for value in extractor.channel_stds)
+        yield f'{path}.channel_stds: expected numbers above 0. Received: {received}.'
 
 
 def _centers(config: CenterNet) -> Iterator[str]:

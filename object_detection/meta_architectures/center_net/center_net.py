@@ -314,6 +314,7 @@ class CenterNet(DetectionModel):
         chosen = self._post_processing.nms(
             found[DetectionFields.BOXES][:, :, tf.newaxis],
             of_class * found[DetectionFields.SCORES][..., tf.newaxis],
+            change_coordinate_frame=False,  # They are relative to the true image already.
             additional_fields={name: v for name, v in found.items() if name not in skipped},
         )
         return {

@@ -19,7 +19,6 @@ from object_detection.export.saved_model import InProcessDetector
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.models import image_channels
 from object_detection.models.backbones import hourglass
-from object_detection.models.feature_extractors import center_net
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.validation.validate import validate
@@ -57,12 +56,6 @@ def parse(changes=''):
     text_format.Parse(CONFIG, pipeline)
     text_format.Merge(f'model {{ center_net {{ {changes} }} }}', pipeline)
     return pipeline.model
-
-
-@pytest.fixture(scope='module')
-def detector():
-    keras.utils.set_random_seed(1)
-    return model_builder.build(parse())
 
 
 def test_ground_truth_may_be_provided_before_predict(detector):
@@ -182,34 +175,61 @@ def test_detections_have_the_form_of_other_families(detector):
     )
 
 
-def test_suppression_removes_boxes_that_overlap():
-    suppressing = model_builder.build(
-        parse("""post_processing { batch_non_max_suppression {
-          iou_threshold: 0.5 max_detections_per_class: 6 max_total_detections: 6
-          change_coordinate_frame: false } }""")
-    )
-    maps = {
-        'object_center': [tf.fill([1, 16, 24, 2], -9.0)],
-        'box/scale': [tf.fill([1, 16, 24, 2], 8.0)],
-        'box/offset': [tf.zeros([1, 16, 24, 2])],
-        'preprocessed_inputs': tf.zeros([1, 64, 96, 3]),
+TRACKED = """feature_extractor { type: 'hourglass_10' } num_classes: CLASSES
+  mask_estimation_task { classification_loss { weighted_sigmoid {} } }
+  track_estimation_task {
+    num_track_ids: TRACKS reid_embed_size: 4 num_fc_layers: 2
+    classification_loss { weighted_softmax {} }
+  }"""
+
+
+def test_other_classes_and_tracks_start_their_layers_anew(tmp_path):
+    models = []
+    for classes, tracks in (('2', '7'), ('5', '9')):
+        model = parse(TRACKED.replace('CLASSES', classes).replace('TRACKS', tracks))
+        models.append(model_builder.build(model))
+        models[-1].build_variables()
+    path = tf.train.Checkpoint(model=models[0], step=tf.Variable(0)).save(str(tmp_path / 'ckpt'))
+    report = restore(models[1], path, 'full')
+    expected = {
+        f'{layer}/{kind}'
+        for layer in (
+            'heads/object_center_0_output',
+            'heads/segmentation--heatmap_0_output',
+            'track_classifier/dense_1',
+        )
+        for kind in ('kernel', 'bias')
     }
-    # Two peaks of class 1 that are two cells apart, and one far away of class 0.
-    cells = [[0, 8, 8, 1], [0, 8, 10, 1], [0, 4, 20, 0]]
-    centers = tf.tensor_scatter_nd_update(maps['object_center'][0], cells, [3.0, 2.0, 1.0])
-    maps['object_center'] = [centers]
-    found = suppressing.postprocess(maps, tf.constant([[64, 96, 3]]))
-    count = np.sum(found[DetectionFields.SCORES].numpy() > 0.5)
-    assert count == 2
-    classes = found[DetectionFields.CLASSES].numpy()[0, :2]
-    assert classes.tolist() == [1.0, 0.0]
-    expected = [[4 / 16, 4 / 24, 12 / 16, 12 / 24], [0, 16 / 24, 8 / 16, 1]]
-    np.testing.assert_allclose(found[DetectionFields.BOXES][0, :2], expected, rtol=1e-6)
+    assert set(report.mismatched) == expected
+    assert set(report.restored) == set(models[1].named_variables()) - expected
 
 
 @pytest.mark.parametrize(
     ('changes', 'expected'),
     [
+        (
+            'post_processing { score_converter: SOFTMAX }',
+            'post_processing.score_converter: expected SIGMOID',
+        ),
+        ('post_processing { logit_scale: 2 }', 'post_processing.logit_scale: expected none'),
+        (
+            'post_processing { calibration_config { sigmoid_calibration {} } }',
+            'post_processing.calibration_config: expected none',
+        ),
+        (
+            'post_processing { batch_non_max_suppression { iou_threshold: 2 } }',
+            'post_processing.batch_non_max_suppression.iou_threshold: expected 0 to 1',
+        ),
+        ('feature_extractor { channel_stds: [1, 0, 1] }', 'channel_stds: expected numbers above 0'),
+        ('feature_extractor { channel_means: [1, 2] }', 'channel_means: expected one number, or'),
+        (
+            "keypoint_estimation_task { task_name: 'a' box_scale: -1 }",
+            'box_scale: expected at least 0',
+        ),
+        (
+            "keypoint_estimation_task { task_name: 'a' candidate_search_scale: -2 }",
+            'candidate_search_scale: expected at least 0',
+        ),
         ("feature_extractor { type: 'resnet' }", 'feature_extractor.type: expected one of'),
         ('object_center_params { min_box_overlap_iou: 1 }', 'min_box_overlap_iou: expected'),
         ('object_center_params { max_box_predictions: 0 }', 'max_box_predictions'),
@@ -288,36 +308,7 @@ def test_channels_are_normalized_in_the_order_of_the_network():
     np.testing.assert_allclose(extractor.normalize(pixel)[0, 0, 0], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ('options', 'rgb', 'expected'),
-    [
-        # Channels after the third stay at their places, less the mean of the others' means.
-        ({'bgr_ordering': True}, [10, 20, 30, 40, 50], [30, 20, 10, 40, 50]),
-        (
-            {'bgr_ordering': True, 'means': (1, 2, 3), 'stds': (2, 4, 6)},
-            [10, 20, 30, 40],
-            [29 / 2, 18 / 4, 7 / 6, 38 / 4],
-        ),
-        ({'means': (1, 2, 3, 4), 'stds': (2,)}, [10, 20, 30, 40], [4.5, 9, 13.5, 18]),
-        ({'means': (1, 2, 3)}, [10], [8]),
-    ],
-)
-def test_channels_after_the_third_are_no_colors(options, rgb, expected):
-    options = center_net.CenterNetOptions(batch_norm_trainable=True, **options)
-    pixel = tf.constant(rgb, tf.float32, shape=[1, 1, 1, len(rgb)])
-    normalized = center_net.normalization(options)(pixel)
-    np.testing.assert_allclose(normalized[0, 0, 0], expected, rtol=1e-6)
-    colors = center_net.denormalization(options)(normalized)
-    np.testing.assert_allclose(colors[0, 0, 0], rgb[:3] if len(rgb) > 1 else rgb * 3, rtol=1e-5)
-
-
-def test_caffe_reverses_colors_alone():
-    means = np.array([103.939, 116.779, 123.68, (103.939 + 116.779 + 123.68) / 3])
-    pixel = tf.constant([10.0, 20.0, 30.0, 40.0], shape=[1, 1, 1, 4])
-    found = center_net.caffe(pixel)[0, 0, 0]
-    np.testing.assert_allclose(found, np.array([30, 20, 10, 40]) - means, rtol=1e-6)
-
-
+@pytest.mark.slow
 def test_a_fourth_channel_has_no_effect_at_first(tmp_path):
     text = (
         "feature_extractor { type: 'mobilenet_v2_fpn' depth_multiplier: 0.25 bgr_ordering: true }"
