@@ -114,7 +114,8 @@ def check(
     checkpoint_type: str,
     names: VariableNames,
 ) -> None:
-    """Checks that only the number of classes, and whole additions, explain differences.
+    """Checks that only numbers of classes, keypoints and tracks, and whole additions, explain
+    differences.
 
     Raises:
       CheckpointError: if there are other differences; the message lists names, shapes and advice.
@@ -123,6 +124,7 @@ def check(
         f'{name} ({_key(name, entries)}{list(entries[name].shape)} there, '
         f'{list(_shape(variables[name]))} in the model)'
         for name in found.reshaped
+        if not names.depends_on_data(name, tuple(entries[name].shape), _shape(variables[name]))
     ]
     parts = {name.partition('/')[0] for name in entries}
     added = tuple(f'{part}/' for part in names.additions if part not in parts)

@@ -3,8 +3,9 @@
 `restore` starts a training from a checkpoint or a weights file of any format. As in the reference
 implementation, a type selects the restored weights: 'classification' the backbone, 'detection' the
 whole feature extractor (backbone, pyramid, layers over the crops), 'full' everything. Unlike in the
-reference, if the number of classes differs, only the layers that depend on it keep their initial
-values, and the backbone of a detector can be restored with 'classification'.
+reference, if the number of classes differs (of a CenterNet also that of keypoints or tracks), only
+the layers that depend on it keep their initial values, and the backbone of a detector can be
+restored with 'classification'.
 
 `restore_exactly` and `restore_by_path` restore a whole detector for evaluation and export, from a
 checkpoint of this toolkit or of the TensorFlow Object Detection API.

@@ -78,6 +78,16 @@ class VariableNames:
         del name, theirs, ours
         return False
 
+    def depends_on_data(self, name: str, theirs: Sequence[int], ours: Sequence[int]) -> bool:
+        """Whether the number of keypoints, or of tracks, explains a difference between two shapes.
+
+        Args:
+          name: name of the variable.
+          theirs, ours: its shape in either detector.
+        """
+        del name, theirs, ours
+        return False
+
     def is_dispensable(self, name: str) -> bool:
         """Whether nothing is computed with a variable, so that a file may lack it."""
         del name

@@ -32,7 +32,10 @@ _NAMED_OF_MASKS = re.compile(
     r'mask_network/(?P<path>(?:conv_input|hourglass_network|output_conv)--.+|input_layer|fc[12])'
 )
 _COUNTED_OF_MASKS = re.compile(r'mask_network/resnet_mask_.+')
-_CLASSES = re.compile(r'heads/object_center_\d+_output/.+')
+_CLASSES = re.compile(r'heads/(?:object_center|segmentation--heatmap)_\d+_output/.+')
+_CENTERS = re.compile(r'heads/object_center_\d+_output/.+')
+# Outputs for each keypoint, and for each track of the training data.
+_OF_DATA = re.compile(r'heads/.+--keypoint--[a-z]+_\d+_output/.+|track_classifier/dense_\d+/.+')
 
 
 class CenterNetNames(VariableNames):
@@ -60,13 +63,16 @@ class CenterNetNames(VariableNames):
 
     def num_classes(self, here: Shapes, there: Shapes, num_classes: int) -> int | None:
         del here, num_classes
-        return next((there[name][-1] for name in there if _CLASSES.fullmatch(name)), None)
+        return next((there[name][-1] for name in there if _CENTERS.fullmatch(name)), None)
 
     def depends_on_classes(
         self, name: str, theirs: tuple[Sequence[int], int], ours: tuple[Sequence[int], int]
     ) -> bool:
         (shape, _), (other_shape, _) = theirs, ours
         return _CLASSES.fullmatch(name) is not None and shape[:-1] == other_shape[:-1]
+
+    def depends_on_data(self, name: str, theirs: Sequence[int], ours: Sequence[int]) -> bool:
+        return _OF_DATA.fullmatch(name) is not None and theirs[:-1] == ours[:-1]
 
     def reference_groups(self, layers: Sequence[str]) -> Iterator[ReferenceGroup]:
         for neck in (_MERGED, _UPSAMPLED):

@@ -1,0 +1,37 @@
+"""What feature extractors of CenterNet do to the channels of images."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.models.feature_extractors import center_net
+
+
+@pytest.mark.parametrize(
+    ('options', 'rgb', 'expected'),
+    [
+        # Channels after the third stay at their places, less the mean of the others' means.
+        ({'bgr_ordering': True}, [10, 20, 30, 40, 50], [30, 20, 10, 40, 50]),
+        (
+            {'bgr_ordering': True, 'means': (1, 2, 3), 'stds': (2, 4, 6)},
+            [10, 20, 30, 40],
+            [29 / 2, 18 / 4, 7 / 6, 38 / 4],
+        ),
+        ({'means': (1, 2, 3, 4), 'stds': (2,)}, [10, 20, 30, 40], [4.5, 9, 13.5, 18]),
+        ({'means': (1, 2, 3)}, [10], [8]),
+    ],
+)
+def test_channels_after_the_third_are_no_colors(options, rgb, expected):
+    options = center_net.CenterNetOptions(batch_norm_trainable=True, **options)
+    pixel = tf.constant(rgb, tf.float32, shape=[1, 1, 1, len(rgb)])
+    normalized = center_net.normalization(options)(pixel)
+    np.testing.assert_allclose(normalized[0, 0, 0], expected, rtol=1e-6)
+    colors = center_net.denormalization(options)(normalized)
+    np.testing.assert_allclose(colors[0, 0, 0], rgb[:3] if len(rgb) > 1 else rgb * 3, rtol=1e-5)
+
+
+def test_caffe_reverses_colors_alone():
+    means = np.array([103.939, 116.779, 123.68, (103.939 + 116.779 + 123.68) / 3])
+    pixel = tf.constant([10.0, 20.0, 30.0, 40.0], shape=[1, 1, 1, 4])
+    found = center_net.caffe(pixel)[0, 0, 0]
+    np.testing.assert_allclose(found, np.array([30, 20, 10, 40]) - means, rtol=1e-6)
