@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from google.protobuf import descriptor_pool, text_format
 
 from object_detection.config import overrides, suggestions
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, DataError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import files
+from object_detection.system import files, texts
 
 __all__ = ['ConfigError', 'parse_pipeline', 'read_pipeline', 'read_text']
 
@@ -52,7 +52,9 @@ def parse_pipeline(text: str, origin: str) -> TrainEvalPipelineConfig:
         return text_format.Parse(text, TrainEvalPipelineConfig())
     except text_format.ParseError as error:
         position = f'{error.GetLine()}:{error.GetColumn()}' if error.GetLine() else 'end'
-        raise ConfigError(f'{origin}:{position}: {_explain(str(error))}') from None
+        hint = texts.first_invisible(text)
+        hint = f' The text may have been copied from a page: {hint}.' if hint else ''
+        raise ConfigError(f'{origin}:{position}: {_explain(str(error))}{hint}') from None
 
 
 def read_text(path: str) -> str:
@@ -62,12 +64,12 @@ def read_text(path: str) -> str:
       ConfigError: if there is no such file or it holds no text; the message is one sentence.
     """
     try:
-        return files.read_bytes(str(path)).decode('utf-8')
+        return texts.decode(files.read_bytes(str(path)), str(path))
     except FileNotFoundError:
         raise ConfigError(f'{path}: there is no such file.') from None
     except IsADirectoryError:
         raise ConfigError(f'{path}: is a folder; expected a config file.') from None
-    except UnicodeDecodeError:
+    except DataError:
         raise ConfigError(f'{path}: is not a text file; expected a text proto.') from None
     except OSError as error:
         raise ConfigError(f'{path}: cannot be read: {error.strerror}.') from None

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from google.protobuf import message, text_format
 
-from object_detection.errors import UserError
+from object_detection.errors import DataError, UserError
 from object_detection.protos import string_int_label_map_pb2
+from object_detection.system import texts
 
 _BACKGROUND = 'background'
 # The lines between the keypoints of COCO's persons (https://cocodataset.org/#format-data).
@@ -264,14 +265,15 @@ def parse(content: bytes, path: str) -> string_int_label_map_pb2.StringIntLabelM
     """
     proto = string_int_label_map_pb2.StringIntLabelMap()
     try:
-        return text_format.Parse(content.decode(), proto)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+        text = texts.decode(content, path)
+        return text_format.Parse(text, proto)
+    except (text_format.ParseError, DataError) as error:
         try:
             return string_int_label_map_pb2.StringIntLabelMap.FromString(content)
         except message.DecodeError:
             raise UserError(
                 f'{path} is not a label map (expected `item {{ name: "cat" id: 1 }}` ...). '
-                f'Received: {error}'
+                f'Received: {texts.visible(str(error))}'
             ) from error
 
 

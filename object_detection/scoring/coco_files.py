@@ -25,6 +25,7 @@ from object_detection.scoring.tables import (
     TruthImage,
     file_names,
 )
+from object_detection.system import texts
 
 _REQUIRED = {
     'images': ('id', 'height', 'width'),
@@ -234,8 +235,9 @@ class _Truth:
 
 def is_json(path: str, files: Files) -> bool:
     """Whether a file begins as a JSON list or object."""
-    text = files.head(path, _HEAD).decode('utf-8', errors='replace')
-    return text.lstrip('\ufeff \t\r\n')[:1] in ('[', '{')
+    head = files.head(path, _HEAD)
+    text = head.decode(texts.encoding_of(head), errors='replace')
+    return text.lstrip()[:1] in ('[', '{')
 
 
 def parse(path: str, files: Files, **options: Any) -> Any:

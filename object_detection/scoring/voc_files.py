@@ -18,6 +18,7 @@ from object_detection.scoring.tables import (
     TruthImage,
     file_names,
 )
+from object_detection.system import texts
 
 _FOLDERS = ('', 'Annotations', 'annotations')
 _XML = '.xml'
@@ -141,10 +142,7 @@ def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
 
 def lines(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
     """Yields the number and the fields of each line that is not empty."""
-    try:
-        text = files.read(path, checks.MAX_BYTES).decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f'{path}: expected text in UTF-8. Received: {error}.') from error
+    text = texts.decode(files.read(path, checks.MAX_BYTES), path)
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             yield number, line.split()

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.errors import DataError
-from object_detection.system import files
+from object_detection.system import files, texts
 from object_detection.utils import missing
 
 __getattr__ = missing(__name__, {'make_initializable_iterator': 'datasets are iterated with `for`'})
@@ -53,8 +53,8 @@ def read_examples_list(path: str | os.PathLike) -> list[str]:
       DataError: if the file cannot be read.
     """
     try:
-        text = files.read_bytes(os.fspath(path)).decode('utf-8')
-    except (OSError, UnicodeDecodeError) as error:
+        text = texts.decode(files.read_bytes(os.fspath(path)), os.fspath(path))
+    except (OSError, DataError) as error:
         raise DataError(f'{path}: expected a text file of names. Received: {error}.') from None
     return [line.split()[0] for line in text.splitlines() if line.strip()]
 

@@ -123,3 +123,15 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_pipeline(pipeline, str(path))
     assert path.read_text() == before
     assert [entry.name for entry in path.parent.iterdir()] == ['pipeline.config']
+
+
+@pytest.mark.parametrize('encoding', ['utf-8-sig', 'utf-16'])
+def test_a_byte_order_mark_is_no_part_of_a_config(tmp_path, encoding):
+    path = tmp_path / 'a.config'
+    path.write_bytes('train_config { batch_size: 3 }'.encode(encoding))
+    assert read_pipeline(str(path)).train_config.batch_size == 3
+
+
+def test_an_invisible_character_in_a_config_is_named():
+    with pytest.raises(ConfigError, match=r'line 2, column 2 .*<U\+200B ZERO WIDTH SPACE>'):
+        parse_pipeline('train_config {\n \u200bbatch_size: 3 }', 'a.config')

@@ -213,3 +213,12 @@ def test_classes_have_sides_of_their_own():
     labels = label_map.load(str(DATA / 'face_person_with_keypoints_label_map.pbtxt'))
     sides = (1, 0, 2, 3, 5, 4), (6, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15, 18, 17, 20, 19, 22, 21)
     assert label_map.mirrored_keypoints(labels, 23) == (*sides[0], *sides[1])
+
+
+def test_a_byte_order_mark_is_no_part_of_a_label_map(tmp_path):
+    path = tmp_path / 'l.pbtxt'
+    path.write_bytes("\ufeffitem {\n id: 1\n name: 'cat'\n}\n".encode())
+    assert label_map.load(str(path)).name_to_id == {'cat': 1}
+    path.write_text("item {\u200b id: 1 name: 'cat' }")
+    with pytest.raises(ValueError, match=r'<U\+200B ZERO WIDTH SPACE>'):
+        label_map.load(str(path))

@@ -16,6 +16,7 @@ from object_detection.data.formats.records import Entries, ImageRecords, version
 from object_detection.data.formats.source import DataSet, ImageEntry
 from object_detection.data.image_files import MAX_PIXELS
 from object_detection.errors import UserError
+from object_detection.system import texts
 
 _log = logging.getLogger(__name__)
 
@@ -79,11 +80,9 @@ def _index(path: str, file_version: tuple, segmentations: bool) -> Index:
     del file_version  # Part of the key.
     try:
         # Decoded here, so that the bytes do not stay in memory too.
-        content = LocalFiles().read(path).decode()
+        content = texts.decode(LocalFiles().read(path), path)
     except OSError as error:
         raise UserError(f'{path} cannot be read: {error}') from error
-    except UnicodeDecodeError as error:
-        raise UserError(f'{path} is not a JSON file: {error}.') from error
     file = coco_annotations.parse(content, path, segmentations=segmentations)
     del content
     _warn_of_orphans(file, path)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from object_detection.data.file_access import Files
 from object_detection.errors import UserError, format_list
+from object_detection.system import texts
 
 # The boxes of all of Open Images take 2.3 GB. Fields are bounded by the csv module, at 128 KiB.
 MAX_BYTES = 4 << 30
@@ -35,9 +36,9 @@ def rows(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
       OSError: if the file cannot be read, or is too long.
       UserError: if it is not CSV in UTF-8.
     """
-    lines = io.TextIOWrapper(
-        io.BytesIO(files.read(path, MAX_BYTES)), encoding='utf-8-sig', newline=''
-    )
+    content = files.read(path, MAX_BYTES)
+    encoding = texts.encoding_of(content[:4])
+    lines = io.TextIOWrapper(io.BytesIO(content), encoding=encoding, newline='')
     try:
         first = lines.readline(_HEAD)
         lines.seek(0)
@@ -81,9 +82,11 @@ def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
 def header_of(path: str, files: Files) -> list[str]:
     """Returns the fields of the first line, to recognize a file; [] if it cannot be read."""
     try:
-        text = files.head(path, _HEAD).decode('utf-8-sig', errors='replace')
+        head = files.head(path, _HEAD)
     except OSError:
         return []
+    # The last character may be cut off.
+    text = head.decode(texts.encoding_of(head), errors='replace')
     first = next(iter(text.splitlines()), '')
     try:
         fields = next(csv.reader([first], delimiter=_delimiter(first)), [])

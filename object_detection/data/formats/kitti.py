@@ -25,6 +25,7 @@ from object_detection.data.formats.source import DataSet, Found, ImageEntry, Sou
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
+from object_detection.system import texts
 
 # The areas in which objects were not annotated.
 _DONT_CARE = 'dontcare'
@@ -159,7 +160,8 @@ class KittiReader:
     )
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
-        content = files.read(entry.image['labels'], _MAX_LABELS).decode(errors='replace')
+        path = entry.image['labels']
+        content = texts.decode(files.read(path, _MAX_LABELS), path)
         lines = [(i, line.split()) for i, line in enumerate(content.splitlines(), start=1)]
         lines = [(i, words) for i, words in lines if words]
         areas = []

@@ -34,6 +34,7 @@ from object_detection.data.formats.source import (
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
+from object_detection.system import texts
 
 _LIST = 'annotations/trainval.txt'
 _XML_FOLDER = 'annotations/xmls'
@@ -91,7 +92,7 @@ class PetsSource(Source):
         path = file_access.join(self.data_dir, _LIST)
         if not files.exists(path):
             raise FileNotFoundError(f'There is no list of images {path}.')
-        lines = files.read(path, _MAX_LIST).decode(errors='replace').splitlines()
+        lines = texts.decode(files.read(path, _MAX_LIST), path).splitlines()
         stems = [line.split()[0] for line in lines if line.strip() and line[0] != '#']
         if not stems:
             raise UserError(f'{path}: expected names of images. Received: none.')

@@ -308,6 +308,8 @@ def annotations_of(reader: Reader, entry: ImageEntry, files: Files) -> ImageAnno
         raise
     except OSError as error:
         raise UnusableError('bad_annotations', f'cannot be read: {error}') from error
+    except UserError as error:
+        raise UnusableError('bad_annotations', str(error).removesuffix('.')) from error
     # A file of unexpected form affects this image only.
     except Exception as error:
         text = f'cannot be read: {type(error).__name__}: {error}'

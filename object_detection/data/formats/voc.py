@@ -27,6 +27,7 @@ from object_detection.data.formats.source import (
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.system import texts
 
 _YEARS = ('VOC2007', 'VOC2012')
 _SETS = 'ImageSets/Main'
@@ -123,7 +124,7 @@ class VocSource(Source):
         for name in (self.split, f'aeroplane_{self.split}'):
             path = file_access.join(root, _SETS, f'{name}.txt')
             if files.exists(path):
-                lines = files.read(path, _MAX_LIST).decode(errors='replace').splitlines()
+                lines = texts.decode(files.read(path, _MAX_LIST), path).splitlines()
                 return [line.split()[0] for line in lines if line.strip()]
         raise FileNotFoundError(
             f'There is no list of images {file_access.join(root, _SETS, self.split)}.txt. '

@@ -37,6 +37,7 @@ from object_detection.data.formats.source import (
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.system import texts
 
 _SETS = ('train', 'val', 'test')
 _YAML_SUFFIXES = ('.yaml', '.yml')
@@ -177,7 +178,7 @@ class YoloReader:
         path, name = entry.image['path'], entry.image['file_name']
         labels = _label_file(path, files)
         # Images without objects need no file.
-        content = files.read(labels, _MAX_LABELS).decode(errors='replace') if labels else ''
+        content = texts.decode(files.read(labels, _MAX_LABELS), labels) if labels else ''
         lines = [(i, line.split()) for i, line in enumerate(content.splitlines(), start=1)]
         return ImageAnnotations(
             file_name=name,
@@ -218,7 +219,7 @@ class YoloReader:
             return self.labels[index]
         if index in self.left_out:
             raise UnusableError(NOT_IN_LABEL_MAP, self.left_out[index])
-        raise UnusableError('unknown_category', f'the class is {text[:100]}')
+        raise UnusableError('unknown_category', f'the class is {texts.visible(text[:100])}')
 
     def _mask(self, corners: np.ndarray | None, file: ImageFile, rasterize: bool) -> bytes:
         if not self.masks:
@@ -241,7 +242,7 @@ def _describe(path: str, files: Files) -> _Description:
     """
     if not files.exists(path):
         raise FileNotFoundError(f'There is no file {path}.')
-    text = files.read(path, _MAX_DESCRIPTION).decode(errors='replace')
+    text = texts.decode(files.read(path, _MAX_DESCRIPTION), path)
     if path.endswith(_YAML_SUFFIXES):
         return _from_yaml(text, path, files)
     if path.endswith('.data'):
@@ -250,7 +251,7 @@ def _describe(path: str, files: Files) -> _Description:
         names_file = _resolve(path, '', content.get('names', ''), files)
         if not names_file:
             raise FileNotFoundError(f'{path}: there is no file `names`, {content.get("names")}.')
-        names = files.read(names_file, _MAX_DESCRIPTION).decode(errors='replace')
+        names = texts.decode(files.read(names_file, _MAX_DESCRIPTION), names_file)
         content['val'] = content.get('val') or content.get('valid')
         return _Description(_names_of(names.splitlines(), path), _sets(content, path, '', files))
     folder = os.path.dirname(path)
@@ -360,7 +361,7 @@ def _resolve(path: str, root: str, entry: str, files: Files) -> str:
 def _images(path: str, files: Files) -> Iterator[ImageEntry]:
     """Yields the images of a folder, or of a list of paths."""
     if path.endswith('.txt'):
-        lines = files.read(path, _MAX_LIST).decode(errors='replace').split('\n')
+        lines = texts.decode(files.read(path, _MAX_LIST), path).split('\n')
         for line in filter(None, map(str.strip, lines)):
             # Without an image, it is counted as a bad one.
             image = _resolve(path, '', line.removeprefix('./'), files)

@@ -1,0 +1,54 @@
+"""Text of files that users write, with any editor of any system."""
+
+import codecs
+import unicodedata
+
+from object_detection.errors import DataError
+
+# UTF-32 comes first, as its mark begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, 'utf-32'),
+    (codecs.BOM_UTF32_BE, 'utf-32'),
+    (codecs.BOM_UTF16_LE, 'utf-16'),
+    (codecs.BOM_UTF16_BE, 'utf-16'),
+)
+
+
+def encoding_of(head: bytes) -> str:
+    """Returns the encoding of text by its byte order mark; without one it is UTF-8."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), 'utf-8-sig')
+
+
+def decode(content: bytes, path: str) -> str:
+    """Returns the text of a file, without its byte order mark.
+
+    Raises:
+      DataError: if it is not UTF-8, nor UTF-16 or UTF-32 with a byte order mark.
+    """
+    try:
+        return content.decode(encoding_of(content))
+    except UnicodeDecodeError as error:
+        line = content.count(b'\n', 0, error.start) + 1
+        raise DataError(
+            f'{path}, line {line}: expected text in UTF-8. '
+            f'Received: {content[error.start : error.start + 4]!r}, which is not.'
+        ) from error
+
+
+def visible(text: str) -> str:
+    """Returns text in which each invisible character is named, <U+200B ZERO WIDTH SPACE>."""
+    return ''.join(each if each.isprintable() else _name(each) for each in text)
+
+
+def first_invisible(text: str) -> str:
+    """Returns the place and the name of the first invisible character of text; '' if none."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        for column, letter in enumerate(line, start=1):
+            if not letter.isprintable() and letter != '\t':
+                return f'line {number}, column {column} has the invisible character {_name(letter)}'
+    return ''
+
+
+def _name(letter: str) -> str:
+    name = unicodedata.name(letter, '')
+    return f'<U+{ord(letter):04X}{" " if name else ""}{name}>'
