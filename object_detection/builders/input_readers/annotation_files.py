@@ -99,6 +99,7 @@ def _loaders(reader: input_reader_pb2.InputReader) -> list[Callable[[], ImageRec
         return [functools.partial(file_records.load, source, path, reader.label_map_path)]
     options = {
         'by_text': bool(reader.label_map_path),
+        'label_map_path': reader.label_map_path,
         'masks': masks,
         'keypoints': reader.num_keypoints > 0,
         'max_pixels': limit,

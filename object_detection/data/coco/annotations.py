@@ -159,6 +159,16 @@ def take_over(file: CocoFile, other: CocoFile, keys: Iterable[str]) -> None:
         annotation.update({key: source[key] for key in keys if key in source})
 
 
+def name_by_url(image: dict[str, Any]) -> None:
+    """Gives an image without `file_name` that of its `coco_url`, as in LVIS, in place.
+
+    It is the last two parts, such as train2017/000000391895.jpg.
+    """
+    url = image.get('coco_url')
+    if image.get('file_name') is None and isinstance(url, str):
+        image['file_name'] = '/'.join(url.split('/')[-2:])
+
+
 def pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
     """Returns an entry with its `segmentation` as JSON text, in place; for `json.loads`."""
     if 'segmentation' in entry:
@@ -193,6 +203,8 @@ def _usable(
     """Returns the usable entries of a list, and the problems of the others."""
     keys, usable, problems = _REQUIRED[name], [], []
     for index, entry in enumerate(_check_list(path, document, name)):
+        if name == 'images' and isinstance(entry, dict):
+            name_by_url(entry)
         text = _entry_problem(entry, f'{name}[{index}]', keys)
         if not text:
             usable.append(entry)

@@ -8,10 +8,12 @@ An annotation that cannot be used is left out and reported.
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotated_image, annotation_checks, image_files, source_ids
 from object_detection.data.annotated_image import (
     NOT_IN_LABEL_MAP,
@@ -29,6 +31,12 @@ from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.image_files import ImageFile
 from object_detection.errors import UnusableError
 
+# Lists of categories of an image of LVIS, in which it was searched for some only -> their keys.
+CLASS_LISTS = {
+    'neg_category_ids': keys.NEGATIVE_CLASSES,
+    'not_exhaustive_category_ids': keys.NOT_EXHAUSTIVE_CLASSES,
+}
+
 
 class Contents(NamedTuple):
     """What is read of images and annotations.
@@ -42,6 +50,7 @@ class Contents(NamedTuple):
         0 and 255; masks in files for other programs have the values 0 and 1.
       max_pixels: maximum number of pixels of an image.
       left_out: (category id, name) of the categories that are not in `labels`.
+      class_ids: category id -> id in the label map, for lists of classes of images.
     """
 
     labels: dict[Any, ClassLabel]
@@ -51,6 +60,7 @@ class Contents(NamedTuple):
     small_masks: bool = False
     max_pixels: int = image_files.MAX_PIXELS
     left_out: tuple[tuple[Any, str], ...] = ()
+    class_ids: Mapping[Any, int] = {}
 
 
 def read(coco_image: CocoImage, encoded: bytes, contents: Contents) -> ReadResult:
@@ -71,28 +81,50 @@ def read(coco_image: CocoImage, encoded: bytes, contents: Contents) -> ReadResul
 
 def annotate(coco_image: CocoImage, file: ImageFile, contents: Contents) -> ReadResult:
     """Reads the annotations of an image whose file has been checked; see `read`."""
-    said = image_annotations(coco_image.image, coco_image.annotations)
+    said = image_annotations(coco_image.image, coco_image.annotations, contents)
     return annotated_image.annotate(
         file, said, lambda item, of: read_object(item, of, contents), provided(contents)
     )
 
 
-def image_annotations(image: dict[str, Any], annotations: list[dict[str, Any]]) -> ImageAnnotations:
+def image_annotations(
+    image: dict[str, Any], annotations: list[dict[str, Any]], contents: Contents
+) -> ImageAnnotations:
     """Returns the annotations of an image.
 
     Args:
       image: its entry.
       annotations: the entries of its annotations.
+      contents: what is read.
 
     Raises:
-      UnusableError: if the entry states a size that is not a whole number.
+      UnusableError: if the entry states a size that is not a whole number, or lists of classes that
+        are no lists.
     """
     return ImageAnnotations(
         file_name=image['file_name'],
         source_id=source_ids.to_text(image['id']),
         annotations=[(item['id'], item) for item in annotations],
         stated_size=coco_annotations.stated_size(image),
+        details={
+            key: _class_list(image[name], name, contents)
+            for name, key in CLASS_LISTS.items()
+            if image.get(name) is not None
+        },
     )
+
+
+def _class_list(listed: Any, name: str, contents: Contents) -> np.ndarray:
+    """Returns the ids in the label map of a list of categories, int64 [n]; those without are not.
+
+    Raises:
+      UnusableError: if it is no list of ids.
+    """
+    if not isinstance(listed, list) or not all(map(coco_annotations.is_id, listed)):
+        text = f'{name} must be a list of category ids, is {str(listed)[:100]}'
+        raise UnusableError('bad_annotations', text)
+    ids = [contents.class_ids[each] for each in listed if each in contents.class_ids]
+    return np.array(ids, np.int64)
 
 
 def provided(contents: Contents) -> Provided:

@@ -4,14 +4,15 @@ import functools
 import logging
 from typing import Any, NamedTuple
 
+from object_detection.data import label_map
 from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import categories as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
-from object_detection.data.coco.examples import Contents
+from object_detection.data.coco.examples import CLASS_LISTS, Contents
 from object_detection.data.file_access import LocalFiles
-from object_detection.data.formats.coco import CocoReader
+from object_detection.data.formats.coco import CocoReader, labels_of
 from object_detection.data.formats.records import Entries, ImageRecords, version
 from object_detection.data.formats.source import DataSet, ImageEntry
 from object_detection.data.image_files import MAX_PIXELS
@@ -21,7 +22,7 @@ from object_detection.system import texts
 _log = logging.getLogger(__name__)
 
 # Keys that examples need; captions, URLs and licences would only take memory.
-_IMAGE_KEYS = ('id', 'file_name', 'height', 'width')
+_IMAGE_KEYS = ('id', 'file_name', 'height', 'width', *CLASS_LISTS)
 _ANNOTATION_KEYS = (
     *('id', 'category_id', 'bbox', 'area', 'iscrowd', 'segmentation'),
     *coco_keypoints.KEYPOINT_KEYS,
@@ -40,6 +41,7 @@ def load(
     annotation_file: str,
     *,
     by_text: bool = False,
+    label_map_path: str = '',
     masks: bool = False,
     keypoints: bool = False,
     max_pixels: int = MAX_PIXELS,
@@ -51,6 +53,7 @@ def load(
       annotation_file: COCO JSON file.
       by_text: whether classes are found by the categories' names in a label map, so that category
         ids need not be integers >= 1.
+      label_map_path: the label map, for the lists of classes of images; '' takes the ids.
       masks: whether examples contain instance masks, as PNG.
       keypoints: whether examples contain the keypoints of all categories.
       max_pixels: maximum number of pixels of an image.
@@ -69,7 +72,17 @@ def load(
     except ValueError as error:
         raise UserError(f'{annotation_file}: {error}') from error
     layout = coco_keypoints.keypoint_layout(index.file) if keypoints else None
-    contents = Contents(labels, masks, layout, small_masks=True, max_pixels=max_pixels)
+    numbered = labels
+    if label_map_path:
+        numbered = labels_of(categories, label_map.load(label_map_path))
+    contents = Contents(
+        labels,
+        masks,
+        layout,
+        small_masks=True,
+        max_pixels=max_pixels,
+        class_ids={key: label.label for key, label in numbered.items()},
+    )
     data = DataSet(CocoReader(image_dir, contents), len(index.entries), labels, keypoints=layout)
     return ImageRecords(annotation_file, index.entries, data)
 

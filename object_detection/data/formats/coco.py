@@ -98,6 +98,7 @@ class CocoSource(Source):
             bool(self.densepose_file),
             max_pixels=self.max_pixels,
             left_out=tuple((key, name) for key, name in names.items() if key not in labels),
+            class_ids={key: label.label for key, label in labels.items()},
         )
         return DataSet(
             CocoReader(self.image_dir, contents),
@@ -106,6 +107,7 @@ class CocoSource(Source):
             tuple(problems(file)),
             layout,
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
+            categories={category['id']: category for category in file.categories},
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
@@ -172,7 +174,8 @@ class CocoReader:
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files
         path = file_access.path_within(self.image_dir, entry.image['file_name'])
-        return coco_examples.image_annotations(*entry)._replace(paths=(path,))
+        said = coco_examples.image_annotations(*entry, self.contents)
+        return said._replace(paths=(path,))
 
     def read_object(
         self, annotation: Any, file: ImageFile, *, rasterize: bool = True
@@ -253,6 +256,8 @@ def image_folder(path: str, split: str, files: Files) -> str:
     """Returns the folder that has the first image of an annotation file; '' if none does."""
     document = json.loads(files.read(path))
     first = next(iter(document['images']), {})
+    if isinstance(first, dict):
+        coco_annotations.name_by_url(first)
     name = first.get('file_name') if isinstance(first, dict) else None
     if not isinstance(name, str):
         return ''

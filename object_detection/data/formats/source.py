@@ -92,6 +92,7 @@ class DataSet:
       problems: what cannot be used and belongs to no entry.
       keypoints: the keypoints of the classes, by their keys.
       is_renumbered: whether labels differ from the numbers of classes in the annotations.
+      categories: key of a class -> what else its entry in the annotations says of it.
     """
 
     reader: Reader
@@ -100,6 +101,7 @@ class DataSet:
     problems: tuple[EntryProblem, ...] = ()
     keypoints: KeypointLayout | None = None
     is_renumbered: bool = False
+    categories: Mapping[Any, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

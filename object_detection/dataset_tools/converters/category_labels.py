@@ -11,6 +11,13 @@ from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.protos import string_int_label_map_pb2
 
+# How LVIS calls them.
+_FREQUENCIES = {
+    'f': string_int_label_map_pb2.FREQUENT,
+    'c': string_int_label_map_pb2.COMMON,
+    'r': string_int_label_map_pb2.RARE,
+}
+
 
 def label_map_of(
     labels: Mapping[Any, ClassLabel],
@@ -43,6 +50,27 @@ def add_keypoints(
             item.keypoints.add(id=slot, label=layout.names[slot])
         for start, end in layout.skeletons.get(category_id, ()):
             item.skeleton.add(start=start, end=end)
+
+
+def add_frequencies(
+    label_map: string_int_label_map_pb2.StringIntLabelMap,
+    labels: Mapping[Any, ClassLabel],
+    categories: Mapping[Any, Mapping[str, Any]],
+) -> None:
+    """Adds how common each category of LVIS is to its item in `label_map`, in place.
+
+    The label map's own values stay.
+    """
+    items = {item.id: item for item in label_map.item}
+    for key, label in labels.items():
+        category, item = categories.get(key, {}), items[label.label]
+        frequency = _FREQUENCIES.get(str(category.get('frequency')))
+        if frequency and not item.HasField('frequency'):
+            item.frequency = frequency
+        count = category.get('instance_count')
+        is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**31
+        if frequency and is_count and not item.HasField('instance_count'):
+            item.instance_count = count
 
 
 def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:

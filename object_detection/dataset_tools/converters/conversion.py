@@ -100,9 +100,11 @@ def _open(source: Source) -> tuple[DataSet, str]:
     if path := source.label_map_file:
         given = category_labels.read_label_map(path)
         data = source.open(files, label_map_reader.classes(given, path))
+        category_labels.add_frequencies(given, data.labels, data.categories)
         return data, category_labels.to_text(given)
     data = source.open(files, None)
     label_map = category_labels.label_map_of(data.labels)
     if data.keypoints:
         category_labels.add_keypoints(label_map, data.labels, data.keypoints)
+    category_labels.add_frequencies(label_map, data.labels, data.categories)
     return data, category_labels.to_text(label_map)
