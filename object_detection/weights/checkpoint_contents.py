@@ -29,6 +29,17 @@ _UNREAD_RANGES = (
     'this checkpoint as train_config.fine_tune_checkpoint, which takes the weights alone.'
 )
 
+_STEP_ALONE = (
+    'holds `step`, but no variable of a model, so that nothing can be restored from it. The '
+    'TensorFlow Object Detection API saves the first checkpoint of a training, ckpt-1, before the '
+    'variables exist: name a later one.'
+)
+_WEIGHTS_ALONE = (
+    'holds the weights of a model alone, without the `step` and the optimizer that a training '
+    'resumes with. Train with another model_dir, and this checkpoint as '
+    'train_config.fine_tune_checkpoint.'
+)
+
 # Names of values that programs store in addition to a model's weights, in TensorFlow 2 or 1.
 _NO_WEIGHT = re.compile(
     r'(^|/)(optimizer|\.OPTIMIZER_SLOT)/'
@@ -91,37 +102,44 @@ def read_values(prefix: str, within: str) -> dict[str, np.ndarray]:
 
 
 def read_step(prefix: str) -> int:
-    """Returns the step at which a checkpoint was saved."""
+    """Returns the step at which a checkpoint was saved; 0 if it does not store one."""
     check_is_ours(prefix)
     with reading(prefix):
-        return int(open_reader(prefix).get_tensor(f'{_STEP}{VALUE_SUFFIX}'))
+        reader, key = open_reader(prefix), f'{_STEP}{VALUE_SUFFIX}'
+        return int(reader.get_tensor(key)) if reader.has_tensor(key) else 0
 
 
-def check_is_ours(prefix: str, *, needs_step: bool = True) -> None:
-    """Checks that a checkpoint was written by this toolkit, by the names in it.
+def check_is_ours(prefix: str, *, resumes: bool = False) -> None:
+    """Checks that a checkpoint holds a detector of this toolkit, by the names in it.
 
     Args:
       prefix: prefix of one checkpoint.
-      needs_step: whether a checkpoint without `step` is refused.
+      resumes: whether a training resumes from it, which needs more than the weights.
 
     Raises:
-      CheckpointError: if another program wrote it.
+      CheckpointError: if another program wrote it, or if it holds too little.
     """
     keys = open_reader(prefix).get_variable_to_shape_map().keys()
     names = {key.removesuffix(VALUE_SUFFIX) for key in keys if key.endswith(VALUE_SUFFIX)}
-    if any(name.startswith((f'{_MODEL}_feature_extractor', f'{_MODEL}_box')) for name in names):
+    of_model = [name for name in names if name.startswith(_MODEL)]
+    if any(name.startswith((f'{_MODEL}_feature_extractor', f'{_MODEL}_box')) for name in of_model):
         whose = 'the TensorFlow Object Detection API'
     elif _OBJECT_GRAPH not in keys:
         whose = 'TensorFlow 1'
-    elif (needs_step and _STEP not in names) or not any(name.startswith(_MODEL) for name in names):
+    elif _STEP in names and not of_model:
+        raise CheckpointError(f'{prefix} {_STEP_ALONE}')
+    # Components that begin so are attributes of Keras's objects.
+    elif not of_model or any('/_' in name for name in of_model):
         whose = 'another program'
+    elif resumes and _STEP not in names:
+        raise CheckpointError(f'{prefix} {_WEIGHTS_ALONE}')
     else:
         return
     others = keys - {_OBJECT_GRAPH, f'save_counter{VALUE_SUFFIX}'}
     sample = sorted(others, key=lambda key: (not key.startswith(_MODEL), key))
     raise CheckpointError(
-        f'{prefix}: expected a checkpoint with `step` and the variables of a model under '
-        f'`{_MODEL}`. Received one of {whose}, which cannot be gone on from; it holds '
+        f'{prefix}: expected a checkpoint with the variables of a detector under `{_MODEL}`. '
+        f'Received one of {whose}, which cannot be used here; it holds '
         f'{format_list(name.removesuffix(VALUE_SUFFIX) for name in sample) or "nothing"}.'
     )
 
@@ -132,7 +150,6 @@ def check_fits(
     *,
     exact: bool,
     within: str = '',
-    needs_step: bool = True,
     names: VariableNames = PLAIN_NAMES,
 ) -> None:
     """Compares names and shapes of a checkpoint with those of `variables`.
@@ -142,14 +159,13 @@ def check_fits(
       variables: full name -> variable.
       exact: whether every variable of the checkpoint must be in `variables`.
       within: prefix of the checkpoint's names that are compared.
-      needs_step: see `check_is_ours`.
       names: names of the model's family, for advice.
 
     Raises:
       CheckpointError: if another program wrote the checkpoint, or if variables are missing, left
         over or of another shape; the message names them.
     """
-    check_is_ours(prefix, needs_step=needs_step)
+    check_is_ours(prefix)
     found = {name: s for name, s in read_shapes(prefix).items() if name.startswith(within)}
     missing = sorted(variables.keys() - found.keys())
     left_over = sorted(found.keys() - variables.keys()) if exact else []

@@ -69,7 +69,8 @@ def restore_model(
       names: names of the model's family, for advice in errors.
 
     Returns:
-      The step that the checkpoint was saved at.
+      The step that the checkpoint was saved at; 0 if it does not store one, as those of
+      `tf.train.Checkpoint(model=detector).save`.
 
     Raises:
       CheckpointError: if the checkpoint is absent or damaged, or is of another model.
@@ -92,18 +93,6 @@ def restore_model(
             named[f'{AVERAGES}{name}'] = variable
     _restore(prefix, named)
     return read_step(prefix)
-
-
-def restore_variables(
-    prefix: str, variables: Mapping[str, tf.Variable], *, names: VariableNames = PLAIN_NAMES
-) -> None:
-    """Like `restore_model`, but also accepts checkpoints without a step, and ignores averages.
-
-    `tf.train.Checkpoint(model=detector).save` writes such checkpoints.
-    """
-    named = prefixed('model', variables)
-    check_fits(prefix, named, exact=True, within='model/', needs_step=False, names=names)
-    _restore(prefix, named)
 
 
 def find(path: str) -> str:

@@ -188,7 +188,8 @@ def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
         them.
 
     Returns:
-      The step at which the checkpoint was saved; 0 if it does not store one, as in the model zoo.
+      The step at which the checkpoint was saved; 0 if it does not store one, as in the model zoo
+      and of `tf.train.Checkpoint(model=detector).save`.
 
     Raises:
       CheckpointError: if the checkpoint is absent or damaged, or is of another model.
@@ -222,7 +223,7 @@ def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
         detector.build_variables()
     variables = detector.named_variables()
     if not _is_reference(prefix):
-        checkpoints.restore_variables(prefix, variables, names=detector.variable_names)
+        checkpoints.restore_model(prefix, variables, names=detector.variable_names)
         return variables
     keys = _restore_reference(detector, prefix, averages=False)
     return {_below_model(key): variables[name] for name, key in keys.items()}

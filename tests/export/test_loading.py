@@ -263,6 +263,8 @@ def test_what_is_saved_with_tensorflow_is_restored_and_loaded(model_dir, tmp_pat
     saved = {name for name, _ in tf.train.list_variables(str(model_dir / 'ckpt-3'))}
     assert names
     assert names == {name for name in saved if name.startswith('model/')}
+    loaded = object_detection.load(prefix, config=model_dir / 'resolved_pipeline.config')
+    assert_weights(loaded.model, 1)
 
 
 def test_a_checkpoint_of_another_model_is_an_error(model_dir, tmp_path):

@@ -7,9 +7,10 @@ import tensorflow as tf
 from object_detection.errors import CheckpointError
 from object_detection.optimizers import optimizers as optimizer_classes
 from object_detection.training.checkpoints import manager, recovery
-from object_detection.weights import checkpoint_contents, checkpoints
+from object_detection.weights import checkpoint_contents, checkpoints, restore, sources
 from object_detection.weights.checkpoint_contents import OPTIMIZERS, describe_end
-from tests.weights.tiny_checkpoints import make_variables
+from object_detection.weights.nesting import nest
+from tests.weights.tiny_checkpoints import make_variables, weights
 
 
 def _make(directory, slots, names=('backbone/conv1/kernel', 'head/bias'), model=None):
@@ -103,11 +104,43 @@ def test_checkpoints_of_other_programs_are_recognised(tmp_path, make, whose, hol
     ):
         with pytest.raises(CheckpointError) as error:
             use()
-        assert f'Received one of {whose}, which cannot be gone on from; it holds' in str(
-            error.value
-        )
+        assert f'Received one of {whose}, which cannot be used here; it holds' in str(error.value)
         assert holds in str(error.value)
     assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
+
+
+def test_a_step_alone_is_named(tmp_path):
+    prefix = tf.train.Checkpoint(step=tf.Variable(0, dtype=tf.int64)).save(str(tmp_path / 'ckpt'))
+    for use in (
+        lambda: recovery.prepare(str(tmp_path)),
+        lambda: restore.read_step(prefix),
+        lambda: restore.restore_exactly(weights(), prefix, averages=True),
+        lambda: restore.restore_by_path(weights(), prefix),
+        lambda: restore.restore(weights(), prefix, 'detection'),
+    ):
+        with pytest.raises(CheckpointError) as error:
+            use()
+        assert str(error.value).startswith(f'{prefix} holds `step`, but no variable of a model')
+        assert 'name a later one' in str(error.value)
+
+
+def test_weights_alone_are_a_model_at_step_0_but_no_training(tmp_path):
+    variables = checkpoints.prefixed('model', weights(2.0).variables)
+    checkpoint = tf.train.Checkpoint(**nest(variables))
+    prefix = tf.train.CheckpointManager(checkpoint, str(tmp_path), 1, checkpoint_name='ckpt').save()
+    assert restore.read_step(prefix) == 0
+    for use in (
+        lambda model: restore.restore_exactly(model, prefix, averages=True),
+        lambda model: restore.restore_by_path(model, prefix),
+        lambda model: restore.restore(model, prefix),
+    ):
+        model = weights(0.0)
+        use(model)
+        assert set(model.values().values()) == {2.0}
+    assert sources.list_file(prefix).types
+    with pytest.raises(CheckpointError, match='without the `step` and the optimizer') as error:
+        recovery.prepare(str(tmp_path))
+    assert 'train_config.fine_tune_checkpoint' in str(error.value)
 
 
 def test_a_model_without_any_name_in_common_is_another(tmp_path):

@@ -44,7 +44,7 @@ def prepare(directory: str) -> str | None:
         newest = _recover(directory)
         sweep(directory)
     if newest:
-        check_is_ours(newest)
+        check_is_ours(newest, resumes=True)
     return newest
 
 
