@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 import tensorflow as tf
 
-from object_detection.core import tracing
+from object_detection.core import replicas, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
@@ -60,8 +60,8 @@ class PostProcessing:
 class CenterNet(DetectionModel):
     """A detector that finds the centres of objects, and reads all else at these cells.
 
-    As in the reference, losses are divided by the number of objects of the batch, and by the number
-    of stacks of features.
+    Losses are divided by the number of objects of the batch, on all replicas, and by the number of
+    stacks of features.
 
     Args:
       num_classes: K.
@@ -237,6 +237,8 @@ class CenterNet(DetectionModel):
         if not needed <= predictions.keys():
             predictions = self._with_objects(predictions, groundtruth, False, seeds)
         cells = self._cells(predictions, groundtruth)
+        count = replicas.global_normalizer(_num_objects(groundtruth))
+        cells = cells._replace(num_objects=count)
         losses = {}
         for task in self.tasks.values():
             losses |= task.losses(_maps_of(task, predictions), cells)
@@ -338,15 +340,15 @@ def make_cells(
       stride: side of a cell in pixels.
     """
     valid = heat_maps.valid_cells(true_shapes, size, stride)
-    return Cells(groundtruth, tuple(size), valid, _num_objects(groundtruth), stride)
+    count = replicas.part_normalizer(_num_objects(groundtruth))
+    return Cells(groundtruth, tuple(size), valid, count, stride)
+
+
+def _num_objects(groundtruth: Groundtruth) -> tf.Tensor:
+    """Returns the number of objects with a weight, float32 scalar."""
+    return tf.math.count_nonzero(groundtruth.weights, dtype=tf.float32)
 
 
 def _maps_of(task: Task, predictions: Predictions) -> Predictions:
     names = (*task.heads, *task.object_predictions)
     return {name: predictions[name] for name in names if name in predictions}
-
-
-def _num_objects(groundtruth: Groundtruth) -> tf.Tensor:
-    """Returns the number of objects with a weight, float32 scalar, at least 1."""
-    count = tf.math.count_nonzero(groundtruth.weights, dtype=tf.float32)
-    return tf.maximum(count, 1.0)

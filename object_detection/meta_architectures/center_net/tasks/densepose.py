@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import tracing
+from object_detection.core import replicas, tracing
 from object_detection.core.crop_and_resize import crop_and_resize
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
@@ -120,7 +120,7 @@ class DensePose(Task):
             chosen = tf.gather(surfaces, tf.reshape(points.parts, [-1]), batch_dims=1)
             loss = self._surface_loss(chosen[None], coordinates, weights[None])
             sums[_SURFACE].append(tf.reduce_sum(loss))
-        number = _num_points(points)
+        number = replicas.global_normalizer(_num_points(points))
         return {
             f'Loss/{name}': self._weights[name] * tf.add_n(each) / (len(each) * number)
             for name, each in sums.items()
@@ -130,7 +130,8 @@ class DensePose(Task):
         self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
     ) -> dict[str, tf.Tensor]:
         del maps
-        return dict.fromkeys(self.loss_names, _num_points(self.targets(cells)))
+        number = replicas.part_normalizer(_num_points(self.targets(cells)))
+        return dict.fromkeys(self.loss_names, number)
 
     def crop(
         self, maps: Mapping[str, tf.Tensor], boxes: tf.Tensor, size: tuple[int, int]
@@ -170,7 +171,7 @@ class DensePose(Task):
 
 
 def _num_points(points: SurfacePoints) -> tf.Tensor:
-    return tf.maximum(tf.math.count_nonzero(points.weights, dtype=tf.float32), 1.0)
+    return tf.math.count_nonzero(points.weights, dtype=tf.float32)
 
 
 def _enlarged_values(maps: tf.Tensor, cells: tf.Tensor, scale: int) -> tf.Tensor:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from object_detection.core import replicas
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.shapes import dimensions
@@ -176,7 +177,7 @@ class Keypoints:
         if self._learning.predicts_depth:
             weights[_DEPTH] = self.depth_targets(cells, targets, radius).weights
         return {
-            f'Loss/{self.parts[part]}': tf.maximum(tf.reduce_sum(each), 1.0)
+            f'Loss/{self.parts[part]}': replicas.part_normalizer(tf.reduce_sum(each))
             for part, each in weights.items()
         }
 
@@ -399,8 +400,8 @@ class Keypoints:
             tf.reduce_sum(self._learning.heatmap_loss(tf.reshape(each, shape), truth, weights))
             for each in stacks
         ]
-        number = tf.reduce_sum(_counted(targets.weights))
-        return tf.add_n(sums) / (len(sums) * tf.maximum(number, 1.0))
+        number = replicas.global_normalizer(tf.reduce_sum(_counted(targets.weights)))
+        return tf.add_n(sums) / (len(sums) * number)
 
     def _loss_at(
         self, stacks: Sequence[tf.Tensor], vectors: Vectors, per_keypoint: bool
@@ -425,8 +426,8 @@ class Keypoints:
                 values = tf.einsum('bmknks->bmkns', values)
             values = tf.reshape(values, [1, -1, size])
             total.append(tf.reduce_sum(self._learning.loss(values, targets, weights)))
-        number = tf.reduce_sum(weights)
-        return tf.add_n(total) / (len(total) * tf.maximum(number, 1.0))
+        number = replicas.global_normalizer(tf.reduce_sum(weights))
+        return tf.add_n(total) / (len(total) * number)
 
 
 def _counted(weights: tf.Tensor) -> tf.Tensor:

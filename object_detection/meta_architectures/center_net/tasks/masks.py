@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from object_detection.core import tracing
+from object_detection.core import replicas, tracing
 from object_detection.core.crop_and_resize import crop_and_resize
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
@@ -97,14 +97,14 @@ class Masks(Task):
     def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
         targets, weights = rows(self.targets(cells)), rows(self.learnt_cells(cells))
         sums = [tf.reduce_sum(self._loss(rows(each), targets, weights)) for each in maps[_HEATMAP]]
-        count = len(sums) * tf.maximum(tf.reduce_sum(weights), 1.0)
+        count = len(sums) * replicas.global_normalizer(tf.reduce_sum(weights))
         return {self.loss_names[0]: self._weight * tf.add_n(sums) / count}
 
     def normalizers(
         self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
     ) -> dict[str, tf.Tensor]:
         del maps
-        number = tf.maximum(tf.reduce_sum(self.learnt_cells(cells)), 1.0)
+        number = replicas.part_normalizer(tf.reduce_sum(self.learnt_cells(cells)))
         return {self.loss_names[0]: number}
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:

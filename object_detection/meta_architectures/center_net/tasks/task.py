@@ -39,7 +39,8 @@ class Cells(NamedTuple):
       groundtruth: objects, normalized to the images that the maps cover.
       size: H, W of the maps.
       valid: float32 [B, H, W], 1 for the cells that see the true image, else 0.
-      num_objects: float32 scalar, objects of the batch with a weight, at least 1.
+      num_objects: float32 scalar, objects of the batch with a weight, as a divisor of losses: at
+        least 1, of a part of a batch above 0.
       stride: side of a cell in pixels.
       images: float32 [B, H', W', C], preprocessed and padded to what the maps cover; None where no
         task reads them.

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core import masks as mask_ops
-from object_detection.core import sampling, tracing
+from object_detection.core import replicas, sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
@@ -230,7 +230,7 @@ class DeepMac(Task):
         for name, factor in self._weights.items():
             weights = self._weights_of(name, maps, truth)
             stacks = [weights * each for each in functions[name](maps, cells, chosen)]
-            number = len(stacks) * _normalizer(weights)
+            number = len(stacks) * replicas.global_normalizer(tf.reduce_sum(weights))
             found[name] = factor * tf.add_n([tf.reduce_sum(each) for each in stacks]) / number
         return found
 
@@ -239,7 +239,10 @@ class DeepMac(Task):
     ) -> dict[str, tf.Tensor]:
         """Returns the sums of the weights of objects, as in the reference."""
         truth = cells.groundtruth
-        return {name: _normalizer(self._weights_of(name, maps, truth)) for name in self.loss_names}
+        return {
+            name: replicas.part_normalizer(tf.reduce_sum(self._weights_of(name, maps, truth)))
+            for name in self.loss_names
+        }
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         """Returns the masks of detections, probabilities in their boxes: float32 [B, N, h, w]."""
@@ -470,10 +473,6 @@ class _Chosen:
     rows: tf.Tensor
     regions: tf.Tensor
     boxes: tf.Tensor
-
-
-def _normalizer(weights: tf.Tensor) -> tf.Tensor:
-    return tf.maximum(tf.reduce_sum(weights), 1.0)
 
 
 def _by_pixel(function: Callable, masks: tf.Tensor, view: views.View) -> tf.Tensor:
