@@ -18,8 +18,8 @@ from object_detection.cli.common import option_flags, progress
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats
 from object_detection.data.formats.formats import FORMATS, Format
-from object_detection.data.formats.source import Found, Source
-from object_detection.errors import format_list
+from object_detection.data.formats.source import SPLITS, Found, Source
+from object_detection.errors import UserError, format_list
 
 # The exit status of a program that Ctrl-C ended.
 _INTERRUPTED = 130
@@ -125,7 +125,10 @@ def _convert(source: type[Source], **values: Any) -> None:
 
 def _convert_auto(folder: str, dry_run: bool, **values: Any) -> None:
     """Runs `tfod convert auto`."""
-    found = formats.detect(folder, LocalFiles())
+    try:
+        found = formats.detect(folder, LocalFiles())
+    except UserError as error:
+        raise click.ClickException(str(error)) from error
     if not found:
         raise click.ClickException(_nothing_found(folder))
     output = values.pop('output')
@@ -143,9 +146,11 @@ def _convert_auto(folder: str, dry_run: bool, **values: Any) -> None:
     given = {key: values.pop(key) for key in common}
     given['max_pixels'] = given['max_pixels'] or sys.maxsize
     failed = []
-    for item in sets:
-        source = dataclasses.replace(item.source, **given)
-        prefix = _prefix(output, item)
+    for item in _with_shared_classes(name, sets, output, given):
+        source, prefix = item.source, _prefix(output, item)
+        if source.label_map_file in map(_label_map_path, failed):
+            failed.append(prefix)
+            continue
         click.echo(_command_line(name, item, prefix))
         # The lists of a data set often name a part that was not downloaded.
         try:
@@ -156,6 +161,31 @@ def _convert_auto(folder: str, dry_run: bool, **values: Any) -> None:
             failed.append(prefix)
     if failed:
         raise click.ClickException(f'Not converted: {", ".join(failed)}.')
+
+
+def _with_shared_classes(
+    name: str, sets: list[Found], output: str, given: dict[str, Any]
+) -> list[Found]:
+    """Returns the sets with the common options, and one label map where each would have its own.
+
+    It is that of the set to train on, which comes first.
+    """
+    sets = [item._replace(source=dataclasses.replace(item.source, **given)) for item in sets]
+    fields = _own_fields(type(sets[0].source))
+    place = next(field.name for field in fields if field.metadata['required'])
+    places = {getattr(item.source, place) for item in sets}
+    if not FORMATS[name].numbers_used or given['label_map_file'] or len(places) == 1:
+        return sets
+    rank = {split: index for index, split in enumerate(SPLITS)}
+    first, *others = sorted(sets, key=lambda item: rank.get(item.name, len(rank)))
+    path = _label_map_path(_prefix(output, first))
+    return [
+        first,
+        *(
+            item._replace(source=dataclasses.replace(item.source, label_map_file=path))
+            for item in others
+        ),
+    ]
 
 
 def _nothing_found(folder: str) -> str:
@@ -174,6 +204,10 @@ def _prefix(output: str, found: Found) -> str:
     return f'{output}_{found.name}' if found.name else output
 
 
+def _label_map_path(prefix: str) -> str:
+    return f'{prefix}_label_map.pbtxt'
+
+
 def _command_line(name: str, found: Found, output: str) -> str:
     """Returns the command that converts a data set that was found."""
     words = ['tfod', 'convert', name]
@@ -184,6 +218,8 @@ def _command_line(name: str, found: Found, output: str) -> str:
             words.append(f'--{flag}')
         elif value != field.default:
             words += [f'--{flag}', str(value)]
+    if found.source.label_map_file:
+        words += ['--label_map', found.source.label_map_file]
     return shlex.join([*words, '--output', output])
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from object_detection.cli.convert import command
 from object_detection.data import image_files
@@ -162,7 +163,7 @@ def test_auto_runs_nothing_if_a_folder_has_several_formats(data, tmp_path):
     arguments = ['auto', '--output', str(tmp_path / 'out')]
     # The formats lie in two folders below, so that neither is meant.
     result = CliRunner().invoke(command, [*arguments, str(tmp_path)])
-    assert 'no format that is known' in result.output
+    assert 'several of its folders have: names (yolo), set (coco)' in result.output
     (tmp_path / 'names/a.json').write_text((data / 'instances_train.json').read_text())
     (tmp_path / 'names/images').symlink_to(data / 'train')
     result = CliRunner().invoke(command, [*arguments, str(tmp_path / 'names')])
@@ -174,6 +175,111 @@ def test_auto_runs_nothing_if_a_folder_has_several_formats(data, tmp_path):
     (tmp_path / 'names/a.json').unlink()
     result = CliRunner().invoke(command, [*arguments, str(tmp_path), '--dry_run'])
     assert result.output.count('tfod convert yolo') == 1, result.output
+
+
+def _xml(name: str, label: str) -> str:
+    box = '<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>'
+    return (
+        f'<annotation><filename>{name}</filename>'
+        f'<object><name>{label}</name>{box}</object></annotation>'
+    )
+
+
+@pytest.fixture
+def split_folders(tmp_path):
+    """Returns a function that writes folders train, valid and test, with one image each."""
+
+    def write(write_annotation):
+        for name, label in {'train': 'dog', 'valid': 'cat', 'test': 'dog'}.items():
+            folder = tmp_path / 'export' / name
+            folder.mkdir(parents=True)
+            Image.new('RGB', (20, 10)).save(folder / f'{name}.jpg')
+            write_annotation(folder, f'{name}.jpg', label)
+        return str(tmp_path / 'export')
+
+    return write
+
+
+def _as_voc(folder, name, label):
+    (folder / name.replace('jpg', 'xml')).write_text(_xml(name, label))
+
+
+def _as_csv(folder, name, label):
+    header = 'filename,width,height,class,xmin,ymin,xmax,ymax\n'
+    (folder / '_annotations.csv').write_text(f'{header}{name},20,10,{label},1,1,9,9\n')
+
+
+def _as_labelme(folder, name, label):
+    shape = {'label': label, 'shape_type': 'rectangle', 'points': [[1, 1], [9, 9]]}
+    content = {'imagePath': name, 'shapes': [shape]}
+    (folder / name.replace('jpg', 'json')).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize('write', [_as_voc, _as_csv, _as_labelme])
+def test_auto_takes_the_folders_of_splits_and_gives_them_one_label_map(
+    split_folders, tmp_path, write
+):
+    arguments = [split_folders(write), '--output', str(tmp_path / 'a'), '--shards', '1']
+    result = CliRunner().invoke(command, ['auto', *arguments, '--dry_run'])
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.output.splitlines() if line.startswith('tfod convert')]
+    label_map = f'--label_map {tmp_path}/a_train_label_map.pbtxt'
+    assert [label_map in line for line in lines] == [False, True, True]
+    assert [line.rpartition('_')[2] for line in lines] == ['train', 'valid', 'test']
+
+
+def test_auto_converts_the_folders_of_splits(split_folders, tmp_path):
+    arguments = [split_folders(_as_voc), '--output', str(tmp_path / 'a'), '--shards', '1']
+    result = CliRunner().invoke(command, ['auto', *arguments])
+    assert '1 objects of categories that the label map lacks are left out: 1 x cat' in result.output
+    assert f'Not converted: {tmp_path}/a_valid.' in result.output
+    for name in ('train', 'test'):
+        [features] = records.read_set(tmp_path / f'a_{name}', 1)
+        assert features['image/object/class/text'] == [b'dog']
+
+
+def test_auto_converts_no_set_whose_label_map_was_not_written(split_folders, tmp_path):
+    folder = split_folders(_as_csv)
+    (tmp_path / 'export/train/_annotations.csv').write_text(
+        'filename,class,xmin,ymin,xmax,ymax\ntrain.jpg,dog,9,9,1,1\n'
+    )
+    arguments = [folder, '--output', str(tmp_path / 'a'), '--shards', '1']
+    result = CliRunner().invoke(command, ['auto', *arguments])
+    assert result.exit_code == 1
+    names = ', '.join(f'{tmp_path}/a_{name}' for name in ('train', 'valid', 'test'))
+    assert f'Not converted: {names}.' in result.output
+
+
+_NOT_THERE = {
+    'a.json': (
+        '{"images": [{"id": 1, "file_name": "x/b.jpg"}], "annotations": [], "categories": []}',
+        'a.json looks like COCO, but its first image, x/b.jpg, is in none of the usual folders',
+    ),
+    'lvis.json': (
+        '{"images": [{"id": 1, "coco_url": "http://x/y/b.jpg"}], "annotations": [], '
+        '"categories": []}',
+        'lvis.json looks like COCO, but its first image, y/b.jpg, is',
+    ),
+    'data.yaml': ('kpt_shape: [3, 2]\nnames: [a]\n', 'looks like YOLO, but .*kpt_shape, keypoints'),
+    'b.yaml': ('train: x\nnames: [a]\n', 'none of the folders of train, val and test is there'),
+    'a.xml': ('<annotations><track/></annotations>', 'like CVAT, but .* "CVAT for video"; export'),
+    'a.csv': (
+        'filename,class,xmin,ymin,xmax,ymax\nb.jpg,cat,1,1,9,9\n',
+        'a.csv looks like CSV, but',
+    ),
+    'other.yaml': ('services: {}\n', 'no format that is known here: COCO'),
+}
+
+
+@pytest.mark.parametrize('name', _NOT_THERE)
+def test_auto_says_why_what_it_recognizes_cannot_be_read(tmp_path, name):
+    content, match = _NOT_THERE[name]
+    (tmp_path / 'set').mkdir()
+    (tmp_path / 'set' / name).write_text(content)
+    for folder in (tmp_path / 'set', tmp_path):
+        result = CliRunner().invoke(command, ['auto', str(folder), '--output', 'a'])
+        assert result.exit_code == 1
+        assert re.search(match, result.output)
 
 
 def test_documentation_has_a_command_for_each_format():

@@ -19,10 +19,11 @@ from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile, EntryProblem
 from object_detection.data.file_access import Files
+from object_detection.data.formats import shapes
 from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError
+from object_detection.errors import UnusableError, UserError
 
 # Folders that may have JSON files; those named as a split have its images too.
 _SPLITS = ('train', 'valid', 'val', 'test')
@@ -127,7 +128,7 @@ class CocoSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found = []
+        found, without = [], ''
         for below in _JSON_FOLDERS:
             parent = file_access.join(folder, below) if below else folder
             listed = files.list(parent)
@@ -137,17 +138,23 @@ class CocoSource(Source):
                 before = _PREFIXES[: _PREFIXES.index(prefix)] if prefix else ()
                 if {each + name.removeprefix(prefix) for each in before} & {*listed}:
                     continue
-                if name.endswith('.json') and _is_coco(path, files):
-                    split = name.removesuffix('.json').removeprefix(prefix)
-                    split = below if below in _SPLITS else split
-                    image_dir = image_folder(path, split, files)
-                    if image_dir:
-                        source = cls(
-                            image_dir=image_dir,
-                            annotations_file=path,
-                            keypoints=prefix == _KEYPOINTS and _names_keypoints(path, files),
-                        )
-                        found.append(Found(split, source, os.path.join(below, name)))
+                document = _document(path, files) if name.endswith('.json') else None
+                if document is None:
+                    continue
+                split = name.removesuffix('.json').removeprefix(prefix)
+                split = below if below in _SPLITS else split
+                try:
+                    source = cls(
+                        image_dir=image_folder(document, path, split, files),
+                        annotations_file=path,
+                        keypoints=prefix == _KEYPOINTS and _names_keypoints(document),
+                    )
+                except UserError as error:
+                    without = without or str(error)
+                else:
+                    found.append(Found(split, source, os.path.join(below, name)))
+        if without and not found:
+            raise UserError(without)
         return found
 
 
@@ -230,40 +237,56 @@ def problems(file: CocoFile) -> Iterator[EntryProblem]:
             yield EntryProblem(error, None, None, annotation['id'])
 
 
-def _is_coco(path: str, files: Files) -> bool:
-    """Whether a JSON file has lists of images, annotations and categories."""
+def _document(path: str, files: Files) -> dict[str, Any] | None:
+    """Returns a JSON file with lists of images, annotations and categories; None for another."""
     try:
-        document = json.loads(files.read(path))
+        content = files.read(path)
+        document = json.loads(content) if shapes.may_have(content, 'images') else None
     except (ValueError, OSError, RecursionError):
-        return False
+        return None
     lists = ('images', 'annotations', 'categories')
     if not isinstance(document, dict) or not all(
         isinstance(document.get(name), list) for name in lists
     ):
-        return False
+        return None
     first = next(iter(document['annotations']), {})
     # Captions have no boxes, and panoptic ones have them in segments.
-    return isinstance(first, dict) and (not document['annotations'] or 'bbox' in first)
+    is_coco = isinstance(first, dict) and (not document['annotations'] or 'bbox' in first)
+    return document if is_coco else None
 
 
-def _names_keypoints(path: str, files: Files) -> bool:
+def _names_keypoints(document: dict[str, Any]) -> bool:
     """Whether the categories of an annotation file name their keypoints."""
-    categories = json.loads(files.read(path))['categories']
-    return any(isinstance(item, dict) and item.get('keypoints') for item in categories)
+    return any(isinstance(item, dict) and item.get('keypoints') for item in document['categories'])
 
 
-def image_folder(path: str, split: str, files: Files) -> str:
-    """Returns the folder that has the first image of an annotation file; '' if none does."""
-    document = json.loads(files.read(path))
+def image_folder(
+    document: dict[str, Any], path: str, split: str, files: Files, *, title: str = 'COCO'
+) -> str:
+    """Returns the folder that has the first image of an annotation file.
+
+    Args:
+      document: its content.
+      path: its path.
+      split: name of its split.
+      files: access to files.
+      title: name of the format.
+
+    Raises:
+      UserError: if none has it.
+    """
     first = next(iter(document['images']), {})
     if isinstance(first, dict):
         coco_annotations.name_by_url(first)
     name = first.get('file_name') if isinstance(first, dict) else None
     if not isinstance(name, str):
-        return ''
+        raise UserError(f'{path} looks like {title}, but its first image has no file_name.')
     parent = os.path.dirname(path)
     for pattern in _IMAGE_FOLDERS:
         folder = os.path.normpath(file_access.join(parent, pattern.format(split)))
         if files.exists(file_access.join(folder, name)):
             return folder
-    return ''
+    raise UserError(
+        f'{path} looks like {title}, but its first image, {name}, is in none of the usual folders; '
+        f'give its folder by --images, see `tfod convert --help`.'
+    )

@@ -83,7 +83,7 @@ class CsvSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found = []
+        found, without = [], ''
         for below in ('', 'annotations', 'data'):
             parent = file_access.join(folder, below) if below else folder
             for name in files.list(parent):
@@ -95,6 +95,12 @@ class CsvSource(Source):
                     if image_dir := made._find_images(folder, split, files):
                         source = dataclasses.replace(made, image_dir=image_dir)
                         found.append(Found(split, source, os.path.join(below, name)))
+                    without = without or (path if not image_dir else '')
+        if without and not found:
+            raise UserError(
+                f'{without} looks like CSV, but its first image is in none of the usual folders; '
+                'give its folder by --images, see `tfod convert --help`.'
+            )
         return [found[0]._replace(name='')] if len(found) == 1 else found
 
     def _rows(self, files: Files) -> Iterator[tuple[int, dict[str, str]]]:

@@ -92,20 +92,26 @@ class CvatSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found = []
+        found, reasons = [], []
         for name in files.list(folder):
             path = file_access.join(folder, name)
-            with contextlib.suppress(OSError, UserError):
+            with contextlib.suppress(OSError):
                 if not name.endswith('.xml') or b'<annotations>' not in files.head(path, _HEAD):
                     continue
                 made = cls(annotations_file=path)
-                root = made._root(files)
+                try:
+                    root = made._root(files)
+                except UserError as error:
+                    reasons.append(f'It looks like CVAT, but {error}')
+                    continue
                 masks = root.find(f'image/{_POLYGON}') is not None
                 made = dataclasses.replace(made, masks=masks)
                 subsets = {image.get('subset', '') for image in root.iterfind('image')}
                 for subset in sorted(subsets):
                     source = dataclasses.replace(made, split=subset)
                     found.append(Found(subset, source, f'{name} with <image> elements'))
+        if reasons and not found:
+            raise UserError(reasons[0])
         return found
 
     def _root(self, files: Files) -> etree._Element:

@@ -1,7 +1,6 @@
 """The table of annotation formats: a row a format."""
 
 import collections
-import contextlib
 import dataclasses
 import os
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from object_detection.data.formats.mask_files import MaskFilesSource
 from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.data.formats.panoptic import PanopticSource
 from object_detection.data.formats.pets import PetsSource
-from object_detection.data.formats.source import Found, Source
+from object_detection.data.formats.source import SPLITS, Found, Source
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UserError, format_list
@@ -32,11 +31,14 @@ class Format(NamedTuple):
       source: its class of sources, whose fields are the options of `tfod convert NAME`.
       title: name of the format, for help and messages.
       classes: how classes get their ids without a label map, for the help.
+      numbers_used: whether only classes that the set itself uses or lists get ids, so that those of
+        other sets may differ.
     """
 
     source: type[Source]
     title: str
     classes: str
+    numbers_used: bool = False
 
 
 # Name in `tfod convert NAME` -> format; `detect` asks them in this order.
@@ -57,11 +59,13 @@ FORMATS = {
         'CSV: one file with a box on each line',
         'Without --label_map, the classes of the file are numbered from 1 on in the order of the '
         'alphabet.',
+        numbers_used=True,
     ),
     'cvat': Format(
         CvatSource,
         'CVAT for images 1.1: one XML file',
         'Without --label_map, the labels of the task are numbered from 1 on in their order.',
+        numbers_used=True,
     ),
     'kitti': Format(
         KittiSource,
@@ -73,12 +77,14 @@ FORMATS = {
         'Label Studio: a JSON or JSON-MIN export',
         'Without --label_map, the classes of the file are numbered from 1 on in the order of the '
         'alphabet.',
+        numbers_used=True,
     ),
     'labelme': Format(
         LabelMeSource,
         'LabelMe: a JSON file for each image',
         'Without --label_map, the classes of all files are numbered from 1 on in the order of the '
         'alphabet.',
+        numbers_used=True,
     ),
     'masks': Format(
         MaskFilesSource,
@@ -106,6 +112,7 @@ FORMATS = {
         'PASCAL VOC: one XML file for each image',
         'Without --label_map, the classes of all XML files are numbered from 1 on in the order of '
         'the alphabet, so that the label maps of all sets are equal.',
+        numbers_used=True,
     ),
     'yolo': Format(
         YoloSource,
@@ -118,30 +125,88 @@ FORMATS = {
 def detect(folder: str, files: Files) -> dict[str, list[Found]]:
     """Returns format name -> the data sets of this format in a folder, for those with any.
 
-    If there are none, it looks into the only folder below that has some.
+    Folders below that are named as splits (train, valid, ...) are the sets of one data set. If
+    there are none, it looks into the only folder below that has some.
 
     Raises:
-      UserError: if two sets of a format would have outputs of the same name.
+      UserError: if there are none, but a format is recognized; if two sets of a format would have
+        outputs of the same name.
     """
-    found = _detect(folder, files) or _detect_below(folder, files)
+    found, reasons = _detect(folder, files)
+    below = sorted(
+        {name.split('/')[0] for name in files.list(folder, recursive=True) if '/' in name}
+    )
+    splits = [name for name in SPLITS if name in below]
+    if len(splits) > 1:
+        found = _prefer_splits(found, folder, splits, files)
+    if not found:
+        inner = {name: _detect(file_access.join(folder, name), files) for name in below}
+        reasons += [reason for _, each in inner.values() for reason in each]
+        sets = {name: each for name, (each, _) in inner.items() if each}
+        found = _of_one_folder(folder, sets)
+    if not found and reasons:
+        raise UserError(f'{folder} cannot be converted as it is. {" ".join(reasons)}')
     return {name: _with_unique_names(sets) for name, sets in found.items()}
 
 
-def _detect_below(folder: str, files: Files) -> dict[str, list[Found]]:
-    below = sorted({name.split('/')[0] for name in files.list(folder, recursive=True)})
-    inner = [_detect(file_access.join(folder, name), files) for name in below]
-    inner = [found for found in inner if found]
-    return inner[0] if len(inner) == 1 else {}
+def _prefer_splits(
+    found: dict[str, list[Found]], folder: str, splits: list[str], files: Files
+) -> dict[str, list[Found]]:
+    """Replaces the set that all splits are together by the set of each split."""
+    by_format: dict[str, list[Found]] = {}
+    for split in splits:
+        for name, sets in _detect(file_access.join(folder, split), files)[0].items():
+            names = [split] if len(sets) == 1 else [f'{split}_{item.name}' for item in sets]
+            named = [item._replace(name=key) for item, key in zip(sets, names, strict=True)]
+            by_format.setdefault(name, []).extend(named)
+    preferred = dict(found)
+    for name, sets in by_format.items():
+        whole = found.get(name, [])
+        is_alone = len(whole) == 1 and not whole[0].name
+        if len(sets) > 1 and (not found or (is_alone and _are_all(sets, whole, files))):
+            preferred[name] = sets
+    return preferred
 
 
-def _detect(folder: str, files: Files) -> dict[str, list[Found]]:
-    found = {}
+def _are_all(sets: list[Found], whole: list[Found], files: Files) -> bool:
+    """Whether some sets have as many images as another one."""
+    try:
+        counts = [
+            sum(1 for item in each for _ in item.source.entries(files)) for each in (sets, whole)
+        ]
+    except UserError:  # Its conversion says what is wrong.
+        return False
+    return counts[0] == counts[1]
+
+
+def _of_one_folder(folder: str, sets: dict[str, dict[str, list[Found]]]) -> dict[str, list[Found]]:
+    """Returns the sets of the only folder that has some; {} if there is none.
+
+    Raises:
+      UserError: if there are several.
+    """
+    if len(sets) > 1:
+        found = [f'{name} ({", ".join(formats)})' for name, formats in sets.items()]
+        raise UserError(
+            f'{folder} has no format that is known here, but several of its folders have: '
+            f'{format_list(found)}. Convert them one by one.'
+        )
+    return next(iter(sets.values()), {})
+
+
+def _detect(folder: str, files: Files) -> tuple[dict[str, list[Found]], list[str]]:
+    """Returns the sets of each format, and why those that were recognized cannot be read."""
+    found, reasons = {}, []
     for name, row in FORMATS.items():
         # A broken file of one format leaves the sets of the others.
-        with contextlib.suppress(UserError, OSError):
+        try:
             if sets := row.source.detect(folder, files):
                 found[name] = sets
-    return found
+        except UserError as error:
+            reasons.append(str(error))
+        except OSError:
+            continue
+    return found, reasons
 
 
 def _with_unique_names(sets: list[Found]) -> list[Found]:

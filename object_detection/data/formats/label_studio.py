@@ -80,9 +80,11 @@ class LabelStudioSource(Source):
     def detect(cls, folder: str, files: Files) -> list[Found]:
         found = []
         for name in files.list(folder):
-            if not name.endswith('.json'):
+            path = file_access.join(folder, name)
+            # A list of tasks; other JSON files take long to parse.
+            if not name.endswith('.json') or files.head(path, 1) == b'{':
                 continue
-            made = cls(annotations_file=file_access.join(folder, name))
+            made = cls(annotations_file=path)
             try:
                 entries = list(made.entries(files))
             except (OSError, ValueError):

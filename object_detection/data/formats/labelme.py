@@ -74,8 +74,11 @@ class LabelMeSource(Source):
         names = [name for name in files.list(folder, recursive=True) if name.endswith('.json')]
         # Other files, such as one of the classes, may come before.
         for name in names[:_MAX_TRIED]:
+            path = file_access.join(folder, name)
             with contextlib.suppress(OSError, UnusableError):
-                document = _document(file_access.join(folder, name), files)
+                if not shapes.may_have(files.read(path, shapes.MAX_JSON), 'imagePath'):
+                    continue
+                document = _document(path, files)
                 if 'imagePath' in document:
                     masks = any(_kind(item) == _POLYGON for item in document['shapes'])
                     return [Found('', cls(data_dir=folder, masks=masks), f'{name} with shapes')]

@@ -3,6 +3,7 @@
 The id of a pixel's segment is R + 256 G + 65536 B. (https://cocodataset.org/#format-data)
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -95,21 +96,31 @@ class PanopticSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found = []
+        found, without = [], ''
         for below in ('annotations', ''):
             parent = file_access.join(folder, below) if below else folder
             for name in files.list(parent):
                 path = file_access.join(parent, name)
-                if not name.endswith('.json') or not _may_be_panoptic(path, files):
+                document = _document(path, files) if name.endswith('.json') else None
+                if document is None:
                     continue
                 split = name.removesuffix('.json').removeprefix('panoptic_')
-                image_dir = coco_format.image_folder(path, split, files)
-                if image_dir:
-                    things = _things(path, files)
-                    source = cls(image_dir=image_dir, annotations_file=path, stuff=not things)
-                    found.append(Found(split, source, os.path.join(below, name)))
+                try:
+                    image_dir = coco_format.image_folder(
+                        document, path, split, files, title='COCO panoptic'
+                    )
+                except UserError as error:
+                    without = without or str(error)
+                    continue
+                things = any(item.get('isthing', 1) for item in document['categories'])
+                source = cls(image_dir=image_dir, annotations_file=path, stuff=not things)
+                found.append(Found(split, source, os.path.join(below, name)))
+        if without and not found:
+            raise UserError(without)
         # The same photos with boxes, and often more of them, are preferred.
-        return [] if found and coco_format.CocoSource.detect(folder, files) else found
+        with contextlib.suppress(UserError):
+            return [] if found and coco_format.CocoSource.detect(folder, files) else found
+        return found
 
     def _document(self, files: Files) -> dict[str, Any]:
         path = self.annotations_file
@@ -226,16 +237,12 @@ def _problems(document: dict[str, Any]) -> Iterator[EntryProblem]:
         yield EntryProblem(UnusableError(reason, text), annotation['file_name'], number, None)
 
 
-def _may_be_panoptic(path: str, files: Files) -> bool:
+def _document(path: str, files: Files) -> dict[str, Any] | None:
+    """Returns a file of panoptic annotations; None for another."""
     try:
-        document = shapes.read_json(path, files, _MAX_BYTES)
+        content = files.read(path, _MAX_BYTES)
+        document = json.loads(content) if shapes.may_have(content, 'segments_info') else None
         coco_annotations.check_document(document, path, _REQUIRED)
-    except (OSError, ValueError):
-        return False
-    return bool(document['annotations'])
-
-
-def _things(path: str, files: Files) -> bool:
-    """Whether any category is one of things."""
-    categories = shapes.read_json(path, files, _MAX_BYTES)['categories']
-    return any(item.get('isthing', 1) for item in categories)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return document if document['annotations'] else None

@@ -33,6 +33,10 @@ from object_detection.errors import UnusableError, UserError, format_list
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp')
 
 
+# Folders of the splits of a data set; the first is the one to train on.
+SPLITS = ('train', 'training', 'val', 'valid', 'validation', 'test', 'testing')
+
+
 class ImageEntry(NamedTuple):
     """An image of a data set: little data, which JSON can hold, to send it to a worker.
 
@@ -139,7 +143,12 @@ class Source:
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list['Found']:
-        """Returns the data sets of this format in a folder, such as its splits; [] if none."""
+        """Returns the data sets of this format in a folder, such as its splits; [] if none.
+
+        Raises:
+          UserError: if none can be read, but files are recognized as of this format; it says what
+            is missing, in a sentence.
+        """
         del folder, files
         return []
 

@@ -35,6 +35,7 @@ _SETS = 'ImageSets/Main'
 _ANNOTATION_FOLDERS = ('Annotations', 'annotations', '.')
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images', '.')
 _MAX_LIST = 64 << 20  # bytes of a list of images
+_HEAD = 1 << 10
 # The further values of objects.
 DETAILS = {keys.DIFFICULT: int, keys.TRUNCATED: int, keys.VIEW: str}
 
@@ -93,7 +94,8 @@ class VocSource(Source):
             annotations_dir=annotations,
             images_dir=_image_folder(root, files),
         )
-        sets = [name for name in made._sets(root, files) if '_' not in name]
+        listed = made._sets(root, files)
+        sets = [name for name in listed if not _is_of_class(root, name, listed, files)]
         if {'train', 'val'} <= {*sets}:
             sets = [name for name in sets if name != 'trainval']
         reason = f'{annotations}/*.xml with <annotation>'
@@ -237,6 +239,17 @@ def _side(annotation: etree._Element, name: str) -> int | None:
             'bad_annotations', f'size.{name} must be a whole number, is {value[:100]!r}'
         )
     return int(value[:10]) or None
+
+
+def _is_of_class(root: str, name: str, listed: list[str], files: Files) -> bool:
+    """Whether a list is one of a class, such as cat_train, which says which images have it."""
+    if any(name.endswith(f'_{other}') for other in listed):
+        return True
+    if '_' not in name:
+        return False
+    path = file_access.join(root, _SETS, f'{name}.txt')
+    first = files.head(path, _HEAD).decode(errors='replace').strip().partition('\n')[0]
+    return first.split()[1:] in (['1'], ['0'], ['-1'])
 
 
 def _folder_of_xml(root: str, files: Files) -> str:

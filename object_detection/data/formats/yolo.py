@@ -103,6 +103,7 @@ class YoloSource(Source):
     def detect(cls, folder: str, files: Files) -> list[Found]:
         listed = files.list(folder)
         names = [name for name in listed if name.endswith((*_YAML_SUFFIXES, '.data'))]
+        reason = ''
         for name in (*names, *(name for name in _NAMES_FILES if name in listed)):
             path = file_access.join(folder, name)
             try:
@@ -111,9 +112,14 @@ class YoloSource(Source):
                 sets = _describe(path, files).sets
             except _MissingPartError:
                 return [Found('', made, name)]  # The conversion says what is missing.
-            except (UserError, OSError):
+            except (UserError, OSError) as error:
+                # Other files have these suffixes, too.
+                if not reason and name in names and b'names' in files.head(path, _MAX_DESCRIPTION):
+                    reason = str(error)
                 continue
             return [Found(key, dataclasses.replace(made, split=key), name) for key in sets or ['']]
+        if reason:
+            raise UserError(f'It looks like YOLO, but {reason}')
         return []
 
     def _entries(self, description: '_Description', files: Files) -> Iterator[ImageEntry]:

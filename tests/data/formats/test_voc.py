@@ -114,6 +114,14 @@ def test_classes_are_numbered_alike_for_every_set(tmp_path, png):
         VocSource(str(tmp_path), split='test').open(FILES, None)
 
 
+def test_names_of_lists_may_have_underscores(tmp_path, png):
+    _write(tmp_path, png(40, 30), a=_xml(_object(1, 1, 9, 9)))
+    for name, line in {'my_train': 'a', 'val_2024': 'a', 'cat_old': 'a -1'}.items():
+        (tmp_path / f'ImageSets/Main/{name}.txt').write_text(f'{line}\n')
+    found = VocSource.detect(str(tmp_path), FILES)
+    assert [item.name for item in found] == ['my_train', 'val_2024']
+
+
 def test_years_are_merged(tmp_path, png):
     _write(tmp_path / 'VOC2007', png(40, 30), a=_xml())
     _write(tmp_path / 'VOC2012', png(40, 30), b=_xml(_object(1, 1, 9, 9), name='b.png'))
