@@ -1,5 +1,6 @@
 """Exports a config and a checkpoint as a SavedModel, or as files of other formats."""
 
+import functools
 import logging
 import os
 import pathlib
@@ -213,10 +214,14 @@ def export_files(
     source = ExportSource(detector, resolved, chosen, label_map_text)
     for row in rows.values():
         row.module().check(source, options)
-    with precisions.scope(chosen):
-        detect = verification.in_process(detector) if images else None
-        pixels = [read_image(path)[0] for path in images]
-        expected = [(each, detect(tf.constant(each[np.newaxis]))) for each in pixels]
+    pixels = [read_image(path)[0] for path in images]
+
+    @functools.cache
+    def expected(sees_padding: bool) -> list[tuple[np.ndarray, dict[str, tf.Tensor]]]:
+        with precisions.scope(chosen):
+            detect = verification.in_process(detector, sees_padding=sees_padding)
+            return [(each, detect(tf.constant(each[np.newaxis]))) for each in pixels]
+
     for name, row in rows.items():
         with drafts.open_draft(output_directory) as draft:
             path = draft.folder / row.file_name
@@ -235,14 +240,24 @@ def export_files(
 
 
 def _compare(
-    name: str, path: pathlib.Path, expected: Sequence[tuple[np.ndarray, dict[str, tf.Tensor]]]
+    name: str,
+    path: pathlib.Path,
+    expected: Callable[[bool], Sequence[tuple[np.ndarray, dict[str, tf.Tensor]]]],
 ) -> verification.Comparison | verification.Resemblance:
-    """Compares a file with what the model found; raises UserError unless they agree."""
+    """Compares a file with what the model found; raises UserError unless they agree.
+
+    Both see the same: where the file sees padding as a part of the image, the model does, and what
+    it finds there is left out as for the file.
+    """
     exported = formats.load(path)
+    found = [
+        (image, exported.in_true_images(outputs, image.shape[:2]))
+        for image, outputs in expected(exported.sees_padding)
+    ]
     quantization = exported.description.details.get(description.QUANTIZATION, formats.FLOAT32)
     is_exact = quantization == formats.FLOAT32
     compare = verification.compare_with if is_exact else verification.resemble
-    comparison = compare(exported, expected)
+    comparison = compare(exported, found)
     comparison.raise_unless_it_agrees(f'--format {name}')
     return comparison
 

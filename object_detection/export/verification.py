@@ -93,11 +93,19 @@ class Resemblance(NamedTuple):
             )
 
 
-def in_process(detector: DetectionModel) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """Returns the detector as a traced function of uint8 [1, H, W, 3] with 0-based classes."""
+def in_process(
+    detector: DetectionModel, *, sees_padding: bool = False
+) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """Returns the detector as a traced function of uint8 [1, H, W, 3] with 0-based classes.
+
+    With `sees_padding` the padding of a resized image is a part of the image: detections may lie
+    there, and boxes are relative to the padded image.
+    """
 
     def detect(batch: tf.Tensor) -> dict[str, tf.Tensor]:
         images, true_shapes = detector.preprocess(batch)
+        if sees_padding:
+            true_shapes = tf.shape(images)[tf.newaxis, 1:]
         predictions = detector.predict(images, true_shapes, **side_inputs.zeros(detector))
         return detector.postprocess(predictions, true_shapes)
 

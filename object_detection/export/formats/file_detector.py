@@ -1,7 +1,7 @@
 """A detector that a model file and its description make, whatever runs the file."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -33,10 +33,14 @@ class FileDetector:
       precision: the precision in which it computes.
       labels: its classes, without keypoints, which files do not store; none if unknown.
       description: its description.
+      sees_padding: whether the file does not know which part of its input is padding, so that
+        detections there take places of others.
 
     Raises:
       UserError: if the description's resizer does not give the input's size.
     """
+
+    sees_padding = False
 
     def __init__(
         self, path: pathlib.Path, description: ModelDescription, run: Callable[[Arrays], Arrays]
@@ -77,6 +81,13 @@ class FileDetector:
         if DetectionFields.CLASSES in outputs:
             outputs[DetectionFields.CLASSES] += 1.0 - self.description.first_class_id
         return outputs
+
+    def in_true_images(
+        self, outputs: Mapping[str, tf.Tensor], size: tuple[int, int]
+    ) -> dict[str, tf.Tensor]:
+        """Returns outputs of the frame of the file in that of images of (height, width) `size`."""
+        del size
+        return dict(outputs)
 
     def run(self, image: np.ndarray, encoded: bytes | None = None) -> Arrays:
         """Returns the outputs for one image, uint8 [H, W, 3], without the batch dimension."""

@@ -12,7 +12,7 @@ import logging
 import pathlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -366,10 +366,17 @@ def _as(values: np.ndarray, dtype: type) -> np.ndarray:
 class _OfPaddedImages(FileDetector):
     """A file whose boxes are relative to padded images, and neither clipped nor dropped."""
 
+    sees_padding = True
+
     def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = {key: value.numpy() for key, value in super().run_batch(images).items()}
+        return self.in_true_images(super().run_batch(images), images.shape[1:3])
+
+    def in_true_images(
+        self, outputs: Mapping[str, tf.Tensor], size: tuple[int, int]
+    ) -> dict[str, tf.Tensor]:
+        outputs = {key: value.numpy() for key, value in outputs.items()}
         padded = np.array(self.description.inputs[0].shape[1:3], np.float32)
-        height, width = self._resizer.resized_size(*images.shape[1:3])
+        height, width = self._resizer.resized_size(*size)
         window = np.tile(np.array([height, width], np.float32) / padded, 2)
         boxes = np.clip(outputs[DetectionFields.BOXES], 0.0, window) / window
         low, high = np.split(boxes, 2, axis=-1)

@@ -16,7 +16,7 @@ from object_detection.config.reader import read_pipeline
 from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import loading, saved_model, verification
+from object_detection.export import exporter, loading, saved_model, verification
 from object_detection.export.formats import (
     description,
     formats,
@@ -44,6 +44,7 @@ PADDED = """
     max_total_detections: 15
   } }
 """
+FEW = 'post_processing { batch_non_max_suppression { max_total_detections: 6 } }'
 AGNOSTIC = """
   post_processing { batch_non_max_suppression { use_class_agnostic_nms: true } }
 """
@@ -80,6 +81,22 @@ def test_a_padded_image_gives_the_detections_of_the_model(
     assert comparison.unmatched == 0
     assert detector.labels.names == {1: 'cat', 3: 'café'}
     assert len(detector.run_batch(tf.zeros([2, 30, 40, 3], tf.uint8))['detection_boxes']) == 2
+
+
+def test_detections_in_the_padding_are_no_differences(tmp_path):
+    image = np.random.default_rng(0).integers(0, 255, (16, 64, 3), np.uint8)
+    source = sources.source('ssd', PADDED + FEW)
+    path = sources.written('tflite', source, tmp_path)
+
+    def expected(sees_padding):
+        detect = verification.in_process(source.detector, sees_padding=sees_padding)
+        return [(image, detect(tf.constant(image[np.newaxis])))]
+
+    # The file looks for objects in the padding too, which take the places of some in the image.
+    others = verification.compare_with(formats.load(path), expected(False))
+    assert others.unmatched > 0
+    comparison = exporter._compare('tflite', path, expected)
+    assert (comparison.detections > 0, comparison.unmatched) == (True, 0)
 
 
 def test_the_file_names_its_tensors_in_the_order_of_the_reference(padded_file):
