@@ -30,7 +30,7 @@ from object_detection.core.shapes import dimensions, smaller
 # scores are then read only once.
 _MAX_ROWS = 1024
 # Of graphs of basic operations; see `_select_by_operation`.
-_MAX_DROPPED = 256
+_MAX_DROPPED, _MAX_ROWS_OF_OPERATION = 256, 4096
 
 
 class MulticlassSelection(NamedTuple):
@@ -148,7 +148,7 @@ def multiclass_non_max_suppression(
 
     if tracing.BasicOperations.is_on():
         eligible = eligible_scores(pairs.scores, score_threshold, num_valid)
-        return _select_by_operation(pairs._replace(scores=eligible), *limits)
+        return _select_by_operations(pairs._replace(scores=eligible), *limits)
 
     def select_from_all() -> MulticlassSelection:
         eligible = eligible_scores(pairs.scores, score_threshold, num_valid)
@@ -296,6 +296,39 @@ def _select_natively(
     indices = tf.reshape(indices, [-1, max_outputs])  # Also for a batch of none.
     is_valid = tf.range(max_outputs) < count[:, tf.newaxis]
     return NmsSelection(tf.where(is_valid, indices, 0), is_valid)
+
+
+def _select_by_operations(pairs: _Pairs, *limits: int | float) -> MulticlassSelection:
+    """Selects as `_select` does by operations that all programs have.
+
+    The best rows are searched first, and all where they are too few: the operation sorts all
+    pairs that it gets, millions in a detector of 90 classes.
+    """
+    (num_rows,) = dimensions(pairs.scores, 1)
+    count = _MAX_ROWS_OF_OPERATION
+    if not isinstance(num_rows, int) or num_rows <= count:
+        return _select_by_operation(pairs, *limits)
+    best_of_row = tf.reduce_max(pairs.scores, axis=2)
+    # The operation sorts. That for the best k takes time in proportion to k in OpenVINO.
+    no_boxes = tf.zeros_like(pairs.boxes[:, :, 0])
+    best = _select_natively(no_boxes, best_of_row, count, iou_threshold=1.0)
+    rows = best.indices
+    # Pairs of other rows come before those that are not above the last of these rows.
+    bound = tf.gather(best_of_row, rows[:, -1:], batch_dims=1)
+    bound = tf.where(best.is_valid[:, -1:], bound, NEVER)
+    scores = tf.gather(pairs.scores, rows, batch_dims=1)
+    is_used = (scores > bound[..., tf.newaxis]) & best.is_valid[..., tf.newaxis]
+    of_rows = pairs._replace(
+        boxes=tf.gather(pairs.boxes, rows, batch_dims=1), scores=tf.where(is_used, scores, NEVER)
+    )
+    found = _select_by_operation(of_rows, *limits)
+    found = found._replace(
+        indices=tf.where(found.is_valid, tf.gather(rows, found.indices, batch_dims=1), 0)
+    )
+    is_complete = ~best.is_valid[:, -1] | tf.reduce_all(found.is_valid, axis=1)
+    return tf.cond(
+        tf.reduce_all(is_complete), lambda: found, lambda: _select_by_operation(pairs, *limits)
+    )
 
 
 def _select_by_operation(

@@ -387,16 +387,30 @@ def test_the_best_rows_first_give_the_selection_from_all(
         np.testing.assert_array_equal(field, expected)
 
 
+# All rows at once; the best rows, which are enough; the best rows, which are not, and then all.
+@pytest.mark.parametrize(
+    ('most_rows', 'max_outputs', 'searched'), [(40, 30, [40]), (30, 6, [30]), (30, 30, [30, 40])]
+)
 @pytest.mark.parametrize('boxes_per_row', [1, 3])
 @pytest.mark.parametrize('batch_size', [1, 2])
-def test_basic_operations_select_the_same_pairs(batch_size, boxes_per_row):
+def test_basic_operations_select_the_same_pairs(
+    batch_size, boxes_per_row, most_rows, max_outputs, searched, monkeypatch
+):
+    monkeypatch.setattr(nms, '_MAX_ROWS_OF_OPERATION', most_rows)
+    select, rows_searched = nms._select_by_operation, []
+
+    def count(pairs, *limits):
+        rows_searched.append(pairs.scores.shape[1])
+        return select(pairs, *limits)
+
+    monkeypatch.setattr(nms, '_select_by_operation', count)
     rng = np.random.default_rng(3)
     corners = rng.uniform(0, 0.8, (batch_size, 40, boxes_per_row, 2))
     boxes = np.concatenate([corners, corners + rng.uniform(0.05, 0.3, corners.shape)], axis=-1)
     arguments = {
         'boxes': tf.constant(boxes, tf.float32),
         'scores': tf.constant(rng.uniform(0, 1, (batch_size, 40, 3)), tf.float32),
-        'max_outputs': 30,
+        'max_outputs': max_outputs,
         'max_outputs_per_class': 8,
         'iou_threshold': 0.4,
         'score_threshold': 0.2,
@@ -405,6 +419,29 @@ def test_basic_operations_select_the_same_pairs(batch_size, boxes_per_row):
     expected = nms.multiclass_non_max_suppression(**arguments)
     with tracing.BasicOperations():
         found = nms.multiclass_non_max_suppression(**arguments)
+    assert rows_searched == searched
     assert 5 < tf.reduce_sum(tf.cast(expected.is_valid[0], tf.int32)) < 30
     for name, values in expected._asdict().items():
         np.testing.assert_array_equal(getattr(found, name), values, err_msg=name)
+
+
+def test_basic_operations_search_all_rows_for_ties_with_the_last_of_the_best(monkeypatch):
+    monkeypatch.setattr(nms, '_MAX_ROWS_OF_OPERATION', 4)
+    starts = np.arange(8.0)
+    boxes = np.stack([starts, starts, starts + 0.9, starts + 0.9], axis=1)[
+        np.newaxis, :, np.newaxis
+    ]
+    # Three rows are better than the others, whose order is that of their indices.
+    scores = np.array([0.5, 0.5, 0.9, 0.5, 0.8, 0.5, 0.5, 0.7])[np.newaxis, :, np.newaxis]
+    arguments = {
+        'boxes': tf.constant(boxes, tf.float32),
+        'scores': tf.constant(scores, tf.float32),
+        'max_outputs_per_class': 8,
+        'iou_threshold': 0.5,
+        'score_threshold': 0.1,
+    }
+    with tracing.BasicOperations():
+        three = nms.multiclass_non_max_suppression(max_outputs=3, **arguments)
+        five = nms.multiclass_non_max_suppression(max_outputs=5, **arguments)
+    assert three.indices.numpy().tolist() == [[2, 4, 7]]
+    assert five.indices.numpy().tolist() == [[2, 4, 7, 0, 1]]
