@@ -197,6 +197,7 @@ class ImageAnnotations(NamedTuple):
       details: key of `tf_example_keys.IMAGE_DETAILS` -> array of values.
       embedded: the image file itself, which is used if no path can be read; b'' if there is none.
       notes: what the report counts, besides what is left out -> number.
+      path_note: what the error adds if no path can be read.
     """
 
     file_name: str
@@ -207,6 +208,7 @@ class ImageAnnotations(NamedTuple):
     details: Mapping[str, np.ndarray] = {}
     embedded: bytes = b''
     notes: Mapping[str, int] = {}
+    path_note: str = ''
 
 
 def annotate(

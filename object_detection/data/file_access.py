@@ -2,18 +2,31 @@
 
 Readers of annotation formats see files only through a `Files`. Beam jobs use the file systems of
 Beam (`dataset_tools/converters/beam_files.py`); everything else uses `LocalFiles`.
+
+Annotations were often written on another machine: the names of images have backslashes, codes of
+URLs (%20), no suffix or one in other letters, or begin with folders that are not here.
 """
 
+import collections
 import errno
 import os
 import posixpath
-from collections.abc import Iterable
-from typing import BinaryIO, Protocol
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple, Protocol
 
 from object_detection.errors import UnusableError
 
 # Bytes that are read at a time: a limit on the size of a file is no reason to allocate it.
 _BLOCK = 1 << 20
+_READ_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp', '.jpe', '.jfif', '.mpo')
+# Images that are not read; each is counted, as one that does not decode.
+_OTHER_SUFFIXES = (
+    *('.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl', '.ppm', '.pgm', '.tga'),
+)
+# A drive of Windows, or the root.
+_ROOT = re.compile(r'^(?:[A-Za-z]:|/+)')
 
 
 class Files(Protocol):
@@ -141,11 +154,127 @@ def path_within(folder: str, name: str, key: str = 'file_name') -> str:
     root = join(normalize(folder), '')
     has_parents = is_url(folder) and '..' in name.split('/')
     if has_parents or '\0' in name or not normalize(path).startswith(root):
-        raise UnusableError('bad_image', f'{key} leads out of the folder of the images: {name!r}')
+        text = f'{key} leads out of the folder of the images, {folder}: {name!r}'
+        raise UnusableError('bad_image', text)
     return path
+
+
+class ImagePaths(NamedTuple):
+    """Where an image may be.
+
+    Attributes:
+      paths: in this order.
+      note: what an error adds if it is at none of them; '' if nothing.
+    """
+
+    paths: tuple[str, ...]
+    note: str
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is an image by its suffix."""
+    return name.lower().endswith(_READ_SUFFIXES + _OTHER_SUFFIXES)
+
+
+def has_suffix(name: str, *suffixes: str) -> bool:
+    """Whether a name ends with one of these suffixes, which are in small letters."""
+    return name.lower().endswith(suffixes)
+
+
+def without_suffix(name: str) -> str:
+    return os.path.splitext(name)[0]
+
+
+def image_paths(
+    folder: str,
+    name: str,
+    stem: str = '',
+    *,
+    below: str = '',
+    key: str = 'file_name',
+    is_alone: bool = True,
+) -> ImagePaths:
+    """Returns where an image may be that annotations name.
+
+    Args:
+      folder: folder of the data set's images, which is never left.
+      name: the name, which may be a path on the machine of the annotator.
+      stem: name of the annotation file without suffix, which the image may have too; or ''.
+      below: folder in `folder` to which both are relative.
+      key: what the annotations call the name, for errors.
+      is_alone: whether no other image of the set has the same name in another folder, so that the
+        image may also be looked for without the folders in front of its name.
+    """
+    spelled = list(spellings(name))
+    candidates = [each for each in spelled if not _ROOT.match(each)]
+    candidates += [tail for each in spelled for tail in _tails(each)] if is_alone else []
+    candidates += [stem + suffix for suffix in _all_suffixes() if stem]
+    paths, note = [], ''
+    for candidate in candidates:
+        try:
+            for each in _with_suffixes(candidate):
+                path = path_within(folder, join(below, each), key)
+                paths.append(path)
+        # A name that leads out of the folder is that of a file elsewhere, on another machine.
+        except UnusableError as error:
+            note = note or str(error)
+    if not note and spelled and _ROOT.match(spelled[0]):
+        note = f'{key} is a path of another machine, and was looked for in {folder}: {name!r}'
+    return ImagePaths(tuple(dict.fromkeys(paths)), note)
+
+
+def first_that_exists(paths: Iterable[str], files: Files) -> str:
+    """Returns the first path that exists; '' if none does."""
+    return next((path for path in paths if files.exists(path)), '')
+
+
+def are_alone(names: Iterable[str]) -> bool:
+    """Whether no two different names differ by their folders only."""
+    counts = collections.Counter(_base(name) for name in {*names})
+    return all(count == 1 for count in counts.values())
+
+
+def spellings(name: str) -> Iterator[str]:
+    """Yields a name as it is, with slashes, and without codes of URLs, as far as they differ."""
+    slashed = name.replace('\\', '/')
+    yield from dict.fromkeys(filter(None, (name, slashed, urllib.parse.unquote(slashed))))
+
+
+def variants(name: str) -> Iterator[str]:
+    """Yields the spellings of a name with the suffixes that it may have in fact."""
+    yield from dict.fromkeys(
+        each for spelled in spellings(name) for each in _with_suffixes(spelled)
+    )
 
 
 def _relative(found: Iterable[tuple[str, list[str], list[str]]], folder: str) -> list[str]:
     return sorted(
         join(parent, name)[len(join(folder, '')) :] for parent, _, names in found for name in names
     )
+
+
+def _base(name: str) -> str:
+    return os.path.basename(name.replace('\\', '/'))
+
+
+def _tails(name: str) -> Iterator[str]:
+    """Yields the ends of a path, the longest first."""
+    parts = [part for part in _ROOT.sub('', name, count=1).split('/') if part not in ('', '.')]
+    for start in range(len(parts)):
+        if '..' not in parts[start:]:
+            yield '/'.join(parts[start:])
+
+
+def _with_suffixes(name: str) -> Iterator[str]:
+    """Yields a name, and those with the suffixes that it may have in fact."""
+    yield name
+    stem, suffix = os.path.splitext(name)
+    if is_image(name):
+        yield from (stem + each for each in (suffix.lower(), suffix.upper()) if each != suffix)
+    else:
+        yield from (name + each for each in _all_suffixes())
+
+
+def _all_suffixes() -> Iterator[str]:
+    for suffix in _READ_SUFFIXES:
+        yield from (suffix, suffix.upper())

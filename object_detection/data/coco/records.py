@@ -12,7 +12,7 @@ from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
 from object_detection.data.coco.examples import CLASS_LISTS, Contents
 from object_detection.data.file_access import LocalFiles
-from object_detection.data.formats.coco import CocoReader, labels_of
+from object_detection.data.formats.coco import CocoReader, labels_of, names_are_alone
 from object_detection.data.formats.records import Entries, ImageRecords, version
 from object_detection.data.formats.source import DataSet, ImageEntry
 from object_detection.data.image_files import MAX_PIXELS
@@ -34,6 +34,7 @@ class Index(NamedTuple):
 
     entries: Entries
     file: CocoFile
+    names_are_alone: bool
 
 
 def load(
@@ -83,7 +84,8 @@ def load(
         max_pixels=max_pixels,
         class_ids={key: label.label for key, label in numbered.items()},
     )
-    data = DataSet(CocoReader(image_dir, contents), len(index.entries), labels, keypoints=layout)
+    reader = CocoReader(image_dir, contents, index.names_are_alone)
+    data = DataSet(reader, len(index.entries), labels, keypoints=layout)
     return ImageRecords(annotation_file, index.entries, data)
 
 
@@ -99,7 +101,8 @@ def _index(path: str, file_version: tuple, segmentations: bool) -> Index:
     file = coco_annotations.parse(content, path, segmentations=segmentations)
     del content
     _warn_of_orphans(file, path)
-    return Index(entries_of(file), CocoFile([], [], file.categories))
+    alone = names_are_alone(file)
+    return Index(entries_of(file), CocoFile([], [], file.categories), alone)
 
 
 def entries_of(file: CocoFile) -> Entries:

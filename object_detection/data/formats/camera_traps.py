@@ -74,7 +74,7 @@ class CameraTrapsSource(Source):
         # The reader finds the class of empty images here, and the label map must not have it.
         empty = tuple(item['id'] for item in file.categories if _is_empty(item))
         return DataSet(
-            CameraTrapsReader(self, labels, empty),
+            CameraTrapsReader(self, labels, coco.names_are_alone(file), empty),
             len(file.images),
             labels,
             tuple(coco.problems(file)),
@@ -101,12 +101,16 @@ class CameraTrapsReader(SourceReader[CameraTrapsSource]):
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files
         image = entry.image
+        found = file_access.image_paths(
+            self.source.image_dir, image['file_name'], is_alone=self.names_are_alone
+        )
         with_boxes = [item for item in entry.annotations if item.get('bbox') is not None]
         return ImageAnnotations(
             file_name=image['file_name'],
             source_id=source_ids.to_text(image['id']),
             annotations=[(item['id'], item) for item in with_boxes],
-            paths=(file_access.path_within(self.source.image_dir, image['file_name']),),
+            paths=found.paths,
+            path_note=found.note,
             stated_size=coco_annotations.stated_size(image),
             details=_details(image) | self._classes(entry.annotations),
         )

@@ -102,7 +102,7 @@ class CocoSource(Source):
             class_ids={key: label.label for key, label in labels.items()},
         )
         return DataSet(
-            CocoReader(self.image_dir, contents),
+            CocoReader(self.image_dir, contents, names_are_alone(file)),
             len(file.images),
             labels,
             tuple(problems(file)),
@@ -165,10 +165,12 @@ class CocoReader:
     Attributes:
       image_dir: folder to which file names are relative.
       contents: the fields to read.
+      names_are_alone: see `file_access.are_alone`.
     """
 
     image_dir: str
     contents: coco_examples.Contents
+    names_are_alone: bool = True
 
     @property
     def provided(self) -> Provided:
@@ -180,9 +182,10 @@ class CocoReader:
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files
-        path = file_access.path_within(self.image_dir, entry.image['file_name'])
+        name = entry.image['file_name']
+        found = file_access.image_paths(self.image_dir, name, is_alone=self.names_are_alone)
         said = coco_examples.image_annotations(*entry, self.contents)
-        return said._replace(paths=(path,))
+        return said._replace(paths=found.paths, path_note=found.note)
 
     def read_object(
         self, annotation: Any, file: ImageFile, *, rasterize: bool = True
@@ -206,6 +209,11 @@ def read_annotation_file(path: str, files: Files, *, segmentations: bool = True)
     if not files.exists(path):
         raise FileNotFoundError(f'There is no annotation file {path}.')
     return coco_annotations.parse(files.read(path), path, segmentations=segmentations)
+
+
+def names_are_alone(file: CocoFile) -> bool:
+    """Returns `file_access.are_alone` of the images of a file."""
+    return file_access.are_alone(image['file_name'] for image in file.images)
 
 
 def labels_of(categories: list[dict[str, Any]], label_map: LabelMap) -> dict[Any, ClassLabel]:
@@ -284,7 +292,8 @@ def image_folder(
     parent = os.path.dirname(path)
     for pattern in _IMAGE_FOLDERS:
         folder = os.path.normpath(file_access.join(parent, pattern.format(split)))
-        if files.exists(file_access.join(folder, name)):
+        found = file_access.image_paths(folder, name, is_alone=False)
+        if file_access.first_that_exists(found.paths, files):
             return folder
     raise UserError(
         f'{path} looks like {title}, but its first image, {name}, is in none of the usual folders; '

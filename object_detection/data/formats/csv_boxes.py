@@ -22,7 +22,6 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
-    IMAGE_SUFFIXES,
     DataSet,
     Found,
     ImageEntry,
@@ -68,7 +67,8 @@ class CsvSource(Source):
             raise UserError(f'{self.annotations_file}: expected boxes. Received: none.')
         names = {row['class'] for entry in entries for row in entry.annotations}
         labels = formats_source.number_classes(names, label_map, sort=True)
-        return DataSet(CsvReader(self, labels), len(entries), labels)
+        alone = file_access.are_alone(entry.image['id'] for entry in entries)
+        return DataSet(CsvReader(self, labels, alone), len(entries), labels)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         images: dict[str, ImageEntry] = {}
@@ -138,8 +138,8 @@ class CsvSource(Source):
         for name in (split, 'images', f'images/{split}', 'JPEGImages'):
             candidates += [file_access.join(each, name) for each in (parent, folder)]
         for candidate in candidates:
-            paths = formats_source.image_paths(candidate, row.get('filename', ''), '')
-            if any(files.exists(path) for path in paths):
+            found = file_access.image_paths(candidate, row.get('filename', ''))
+            if file_access.first_that_exists(found.paths, files):
                 return candidate
         return ''
 
@@ -154,11 +154,13 @@ class CsvReader(SourceReader[CsvSource]):
         del files
         name = entry.image['file_name']
         folder = self.source.image_dir or os.path.dirname(self.source.annotations_file)
+        found = file_access.image_paths(folder, name, is_alone=self.names_are_alone)
         return ImageAnnotations(
             file_name=name,
             source_id=name,
             annotations=[(f'line {row["line"]}', row) for row in entry.annotations],
-            paths=formats_source.image_paths(folder, name, ''),
+            paths=found.paths,
+            path_note=found.note,
             stated_size=tuple(shapes.side(entry.image[key], key) for key in ('height', 'width')),
         )
 
@@ -184,7 +186,7 @@ def _columns(header: Sequence[str]) -> dict[str, int]:
 
 def _is_retinanet(fields: Sequence[str]) -> bool:
     """Whether a line has a name of an image, and four numbers and a class, or nothing more."""
-    if len(fields) != len(_RETINANET) or not fields[0].lower().endswith(IMAGE_SUFFIXES):
+    if len(fields) != len(_RETINANET) or not file_access.is_image(fields[0]):
         return False
     return not any(fields[1:]) or all(
         text.replace('.', '', 1).removeprefix('-').isdecimal() for text in fields[1:5]

@@ -75,7 +75,8 @@ class CvatSource(Source):
         names = [xml_files.text(label, 'name') for label in root.iterfind('meta//labels/label')]
         names += sorted({item.get('label', '') for item in root.iterfind('image/*')} - {*names})
         labels = formats_source.number_classes(names, label_map)
-        return DataSet(CvatReader(self, labels), num_images, labels)
+        alone = file_access.are_alone(image.get('name', '') for image in self._images(root))
+        return DataSet(CvatReader(self, labels, alone), num_images, labels)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         for image in self._images(self._root(files)):
@@ -151,14 +152,18 @@ class CvatReader(SourceReader[CvatSource]):
         folders = [self.source.image_dir] if self.source.image_dir else []
         folders = folders or [file_access.join(folder, 'images'), folder]
         names = [file_access.join(image['subset'], name)] if image['subset'] else []
+        places = [
+            file_access.image_paths(each, path, key='name', is_alone=self.names_are_alone)
+            for each in folders
+            for path in (*names, name)
+        ]
         found = shapes.grouped(enumerate(entry.annotations), _group_of, _is_box, self.source.groups)
         return ImageAnnotations(
             file_name=name,
             source_id=image['id'],
             annotations=found.annotations,
-            paths=tuple(
-                file_access.path_within(each, path) for each in folders for path in (*names, name)
-            ),
+            paths=tuple(path for each in places for path in each.paths),
+            path_note=places[0].note,
             stated_size=tuple(shapes.side(image[key], key) for key in ('height', 'width')),
             notes=found.notes,
         )

@@ -102,11 +102,7 @@ class KittiSource(Source):
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         images = self._folder(_IMAGE_FOLDERS, files)
         labels = self._folder(_LABEL_FOLDERS, files)
-        names = [
-            name
-            for name in files.list(images)
-            if name.lower().endswith(formats_source.IMAGE_SUFFIXES)
-        ]
+        names = [name for name in files.list(images) if file_access.is_image(name)]
         for position, name in enumerate(names):
             stem = os.path.splitext(name)[0]
             number = int(stem) if stem.isdecimal() else position

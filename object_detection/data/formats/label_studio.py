@@ -19,7 +19,6 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
-    IMAGE_SUFFIXES,
     DataSet,
     Found,
     ImageEntry,
@@ -123,10 +122,10 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
         folder = self.source.image_dir or os.path.dirname(self.source.annotations_file)
         name = entry.image['file_name']
         base = os.path.basename(name)
-        parts = [part for part in name.split('/') if part]
-        names = ['/'.join(parts[start:]) for start in range(len(parts))]
-        names += [_UPLOAD.sub('', base, count=1)]
-        paths = (path for each in names for path in formats_source.image_paths(folder, each, ''))
+        places = [
+            file_access.image_paths(folder, each, key='the image', is_alone=self.names_are_alone)
+            for each in (name, _UPLOAD.sub('', base, count=1))
+        ]
         # A region has an entry for each of several controls of the labelling interface.
         found = shapes.grouped(
             (
@@ -140,7 +139,8 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
             file_name=base,
             source_id=entry.image['id'],
             annotations=found.annotations,
-            paths=tuple(dict.fromkeys(paths)),
+            paths=tuple(path for each in places for path in each.paths),
+            path_note=places[0].note,
             stated_size=_stated_size(entry.annotations),
             notes=found.notes,
         )
@@ -199,7 +199,7 @@ def _image_name(data: Mapping[str, Any]) -> str:
             continue
         local = urllib.parse.parse_qs(url.query).get('d')
         name = local[0] if local else urllib.parse.unquote(url.path)
-        if name.lower().endswith(IMAGE_SUFFIXES):
+        if file_access.is_image(name):
             return name.replace('\\', '/')
     return ''
 

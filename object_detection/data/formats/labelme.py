@@ -44,11 +44,15 @@ class LabelMeSource(Source):
 
     Attributes:
       data_dir: folder of the JSON files, and of the images that they name.
+      image_dir: folder of the images; '' is `data_dir`.
       masks: whether polygons are written as masks.
       groups: which shapes of one label and `group_id` are one object, see `shapes.groups_option`.
     """
 
     data_dir: str = option('', 'Folder of the JSON files and the images.', required=True)
+    image_dir: str = option(
+        '', 'Folder of the images; by default that of the JSON files.', flag='images'
+    )
     masks: bool = option(False, 'Write the shapes as masks.')
     groups: str = shapes.groups_option()
 
@@ -99,7 +103,12 @@ class LabelMeReader(SourceReader[LabelMeSource]):
         name = document.get('imagePath')
         name = name.replace('\\', '/') if isinstance(name, str) else ''
         below, base = os.path.split(entry.image['file_name'])
-        stem = os.path.splitext(base)[0]
+        stem = file_access.without_suffix(base)
+        image_dir = self.source.image_dir or self.source.data_dir
+        places = [
+            file_access.image_paths(image_dir, name, stem, below=each, key='imagePath')
+            for each in dict.fromkeys((below, '' if self.source.image_dir else below))
+        ]
         found = shapes.grouped(
             enumerate(document['shapes']), _group_of, _is_box, self.source.groups
         )
@@ -107,7 +116,8 @@ class LabelMeReader(SourceReader[LabelMeSource]):
             file_name=os.path.basename(name) or entry.image['file_name'],
             source_id=entry.image['id'],
             annotations=found.annotations,
-            paths=formats_source.image_paths(self.source.data_dir, name, stem, below),
+            paths=tuple(path for each in places for path in each.paths),
+            path_note=places[0].note,
             stated_size=tuple(
                 shapes.side(document.get(key), key) for key in ('imageHeight', 'imageWidth')
             ),

@@ -10,7 +10,7 @@ Of the last, NAME_mask.png is a mask of NAME.jpg too.
 import collections
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,6 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
-    IMAGE_SUFFIXES,
     DataSet,
     Found,
     ImageEntry,
@@ -74,12 +73,13 @@ class MaskFilesSource(Source):
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         names = files.list(self.data_dir, recursive=True)
-        images = self._below(names, self.images_dir, IMAGE_SUFFIXES)
+        images = self._below(filter(file_access.is_image, names), self.images_dir)
         num_images = collections.Counter(folder for folder, _, _ in images)
         num_folders = collections.Counter(map(os.path.basename, num_images))
         masks = collections.defaultdict(list)  # (folder, stem of the image) -> names
         loose = collections.defaultdict(list)  # folder -> names
-        for folder, rest, name in self._below(names, self.masks_dir, _MASK_SUFFIXES):
+        usable = (name for name in names if file_access.has_suffix(name, *_MASK_SUFFIXES))
+        for folder, rest, name in self._below(usable, self.masks_dir):
             parent, base = os.path.split(rest)
             masks[folder, parent or os.path.splitext(base)[0].removesuffix('_mask')].append(name)
             if not parent:
@@ -109,14 +109,12 @@ class MaskFilesSource(Source):
         has_masks = any(entry.annotations for entry in made.entries(files))
         return [Found('', made, f'folders {images} and {masks}')] if has_masks else []
 
-    def _below(
-        self, names: list[str], part: str, suffixes: tuple[str, ...]
-    ) -> list[tuple[str, str, str]]:
+    def _below(self, names: Iterable[str], part: str) -> list[tuple[str, str, str]]:
         """Returns (folder above, path below, name) of the files that are below folders `part`."""
         found = []
         for name in names:
             folder, separator, rest = f'/{name}'.rpartition(f'/{part}/')
-            if separator and name.lower().endswith(suffixes):
+            if separator:
                 found.append((folder, rest, name))
         return found
 

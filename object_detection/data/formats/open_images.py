@@ -23,7 +23,6 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
-    IMAGE_SUFFIXES,
     DataSet,
     Found,
     ImageEntry,
@@ -112,7 +111,7 @@ class OpenImagesSource(Source):
     def _images(self, files: Files) -> dict[str, str]:
         """Returns id -> path below the folder of the images."""
         names = files.list(self.image_dir, recursive=True)
-        return {_stem(name): name for name in names if name.lower().endswith(IMAGE_SUFFIXES)}
+        return {_stem(name): name for name in names if file_access.is_image(name)}
 
     def _read(self, path: str, images: Mapping[str, str], files: Files) -> '_Annotations':
         is_boxes = path == self.boxes_file
@@ -319,4 +318,4 @@ def _found(
 
 def _has_images(folder: str, name: str, files: Files) -> bool:
     names = files.list(file_access.join(folder, name), recursive=True)
-    return any(item.lower().endswith(IMAGE_SUFFIXES) for item in names)
+    return any(map(file_access.is_image, names))

@@ -82,6 +82,9 @@ class PanopticSource(Source):
             left_out={key: name for key, name in names.items() if key in wanted - {*labels}},
             ignored=frozenset(names) - wanted,
             max_pixels=self.max_pixels,
+            names_are_alone=file_access.are_alone(
+                image['file_name'] for image in document['images']
+            ),
         )
         return DataSet(
             reader,
@@ -149,6 +152,7 @@ class PanopticReader:
       left_out: category id -> name of the categories that the label map lacks.
       ignored: ids of the categories of stuff, which are no objects.
       max_pixels: maximum number of pixels of an image.
+      names_are_alone: see `file_access.are_alone`.
     """
 
     image_dir: str
@@ -157,11 +161,17 @@ class PanopticReader:
     left_out: Mapping[Any, str]
     ignored: frozenset = frozenset()
     max_pixels: int = MAX_PIXELS
+    names_are_alone: bool = True
 
     provided = Provided(masks=True)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
-        path = file_access.path_within(self.masks_dir, entry.image['masks'])
+        masks = file_access.image_paths(self.masks_dir, entry.image['masks'], is_alone=False)
+        path = file_access.first_that_exists(masks.paths, files)
+        path = path or file_access.path_within(self.masks_dir, entry.image['masks'])
+        found = file_access.image_paths(
+            self.image_dir, entry.image['file_name'], is_alone=self.names_are_alone
+        )
         pixels = self._pixels(files.read(path, shapes.MAX_MASK_FILE), path)
         return ImageAnnotations(
             file_name=entry.image['file_name'],
@@ -171,7 +181,8 @@ class PanopticReader:
                 for segment in entry.annotations
                 if _value(segment, 'category_id') not in self.ignored
             ],
-            paths=(file_access.path_within(self.image_dir, entry.image['file_name']),),
+            paths=found.paths,
+            path_note=found.note,
             stated_size=coco_annotations.stated_size(entry.image),
         )
 

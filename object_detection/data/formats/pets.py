@@ -114,6 +114,8 @@ class PetsReader(SourceReader[PetsSource]):
         if self.source.bodies:
             path = self._path(_TRIMAP_FOLDER, f'{stem}.png')
             body = read_trimap(files.read(path), path, self.max_pixels)
+        folder = file_access.join(self.source.data_dir, 'images')
+        found = file_access.image_paths(folder, name, key=_LIST)
         return ImageAnnotations(
             file_name=name,
             source_id=name,
@@ -121,7 +123,8 @@ class PetsReader(SourceReader[PetsSource]):
                 (number, (stem, item, body))
                 for number, item in enumerate(annotation.iterfind('object'))
             ],
-            paths=(self._path('images', name),),
+            paths=found.paths,
+            path_note=found.note,
             stated_size=voc.stated_size(annotation),
         )
 

@@ -5,13 +5,11 @@ through a `Files`, so that it works on this machine and in a distributed job ali
 readers are pickled and sent to workers. Nothing here imports TensorFlow or Beam.
 """
 
-import contextlib
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from object_detection.data import annotated_image, annotation_checks, file_access
+from object_detection.data import annotated_image, annotation_checks
 from object_detection.data.annotated_image import (
     NOT_IN_LABEL_MAP,
     AnnotatedObject,
@@ -28,10 +26,6 @@ from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.data.tf_examples import Clip
 from object_detection.errors import UnusableError, UserError, format_list
-
-# What an image file may be called if the annotations do not say it.
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp')
-
 
 # Folders of the splits of a data set; the first is the one to train on.
 SPLITS = ('train', 'training', 'val', 'valid', 'validation', 'test', 'testing')
@@ -163,10 +157,12 @@ class SourceReader(Generic[SourceT]):
     Attributes:
       source: the data set.
       labels: what the format calls a class by -> label.
+      names_are_alone: see `file_access.are_alone`.
     """
 
     source: SourceT
     labels: Mapping[Any, ClassLabel]
+    names_are_alone: bool = True
 
     @property
     def max_pixels(self) -> int:
@@ -242,27 +238,6 @@ def label_of(name: Any, labels: Mapping[str, ClassLabel]) -> ClassLabel:
     raise UnusableError(NOT_IN_LABEL_MAP, text)
 
 
-def image_paths(folder: str, name: str, stem: str, below: str = '') -> tuple[str, ...]:
-    """Returns where an image may be that annotations name.
-
-    Args:
-      folder: folder of the data set's images, which is never left.
-      name: the name, which may be a path on the machine of the annotator.
-      stem: name of the annotation file without suffix, which the image may have too; or ''.
-      below: folder in `folder` to which both are relative.
-    """
-    base = os.path.basename(name.replace('\\', '/'))
-    candidates = [base, *(stem + suffix for suffix in IMAGE_SUFFIXES if stem)]
-    if not os.path.isabs(name):
-        candidates.insert(0, name)
-    paths = []
-    for candidate in dict.fromkeys(filter(None, candidates)):
-        # A name that leads out of the folder is that of a file elsewhere, on another machine.
-        with contextlib.suppress(UnusableError):
-            paths.append(file_access.path_within(folder, file_access.join(below, candidate)))
-    return tuple(paths)
-
-
 def read(reader: Reader, entry: ImageEntry, files: Files) -> ReadResult:
     """Reads an image with its annotations; the file is decoded once, to find a corrupt one.
 
@@ -289,7 +264,9 @@ def read_image_file(said: ImageAnnotations, files: Files) -> bytes:
             first = first or error
     if said.embedded:
         return said.embedded
-    raise UnusableError('bad_image', f'cannot be read: {first or "no file is named"}') from first
+    note = f' ({said.path_note})' if said.path_note else ''
+    text = f'cannot be read: {first or "no file is named"}{note}'
+    raise UnusableError('bad_image', text) from first
 
 
 def clip_of(entry: ImageEntry, frames: Iterable[ImageEntry]) -> Clip:

@@ -164,11 +164,13 @@ class VocReader(SourceReader[VocSource]):
         folder = file_access.join(entry.image['root'], self.source.images_dir)
         stem = entry.image['id']
         name = xml_files.text(annotation, 'filename', f'{stem}.jpg')
+        found = file_access.image_paths(folder, name, stem, key='filename')
         return ImageAnnotations(
             file_name=name,
             source_id=name,
             annotations=list(enumerate(annotation.iterfind('object'))),
-            paths=formats_source.image_paths(folder, name, stem),
+            paths=found.paths,
+            path_note=found.note,
             stated_size=stated_size(annotation),
         )
 
@@ -271,6 +273,6 @@ def _folder_of_xml(root: str, files: Files) -> str:
 def _image_folder(root: str, files: Files) -> str:
     for name in _IMAGE_FOLDERS:
         names = files.list(file_access.join(root, name))
-        if any(item.lower().endswith(formats_source.IMAGE_SUFFIXES) for item in names):
+        if any(map(file_access.is_image, names)):
             return name
     return _IMAGE_FOLDERS[0]

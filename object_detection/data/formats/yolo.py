@@ -27,7 +27,6 @@ from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.data.formats import coco as coco_format
 from object_detection.data.formats.source import (
-    IMAGE_SUFFIXES,
     DataSet,
     Found,
     ImageEntry,
@@ -351,7 +350,7 @@ def _resolve(path: str, root: str, entry: str, files: Files) -> str:
     data.yaml two remain, as the last component of `valid/images` may be another set's.
     """
     folder = os.path.dirname(path)
-    parts = entry.split('/')
+    parts = entry.replace('\\', '/').removeprefix('./').split('/')
     for start in range(len(parts)):
         is_cut = start and parts[start - 1] != '..'
         if path.endswith(_YAML_SUFFIXES) and is_cut and len(parts) - start < 2:
@@ -370,25 +369,24 @@ def _images(path: str, files: Files) -> Iterator[ImageEntry]:
         lines = texts.decode(files.read(path, _MAX_LIST), path).split('\n')
         for line in filter(None, map(str.strip, lines)):
             # Without an image, it is counted as a bad one.
-            image = _resolve(path, '', line.removeprefix('./'), files)
-            image = image or file_access.join(os.path.dirname(path), line)
+            places = (_resolve(path, '', each, files) for each in file_access.variants(line))
+            image = next(filter(None, places), file_access.join(os.path.dirname(path), line))
             yield ImageEntry({'id': line, 'file_name': line, 'path': image}, [])
         return
     for name in files.list(path, recursive=True):
-        if name.lower().endswith(IMAGE_SUFFIXES):
+        if file_access.is_image(name):
             image = file_access.join(path, name)
             yield ImageEntry({'id': name, 'file_name': name, 'path': image}, [])
 
 
 def _label_file(image: str, files: Files) -> str:
     """Returns the path of the text file of an image; '' if there is none."""
-    stem = os.path.splitext(image)[0] + '.txt'
+    stem = os.path.splitext(image)[0]
     # The path begins with `images/` in the folder of the data.
     before, separator, after = f'/{stem}'.rpartition('/images/')
-    for path in ([f'{before}/labels/{after}'[1:]] if separator else []) + [stem]:
-        if files.exists(path):
-            return path
-    return ''
+    stems = ([f'{before}/labels/{after}'[1:]] if separator else []) + [stem]
+    paths = (each + suffix for each in stems for suffix in ('.txt', '.TXT'))
+    return file_access.first_that_exists(paths, files)
 
 
 def _numbers(words: list[str]) -> np.ndarray:

@@ -303,7 +303,8 @@ def test_images_outside_of_their_folder_are_not_read(tmp_path, name):
     Image.new('RGB', (40, 30)).save(tmp_path / 'secret.jpg')
     report = convert(source, str(tmp_path / 'out'), 1)
     assert (report['examples'], report['bad_images']) == (1, 1)
-    assert report['problems'][0]['detail'].startswith('file_name leads out of the folder')
+    detail = report['problems'][0]['detail']
+    assert 'file_name leads out of the folder' in detail or 'a path of another machine' in detail
 
 
 @pytest.mark.parametrize('ids', [(0, 1), ('0', '1'), ('cat', 'dog')])
