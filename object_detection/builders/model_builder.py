@@ -3,8 +3,10 @@
 import functools
 
 from object_detection.builders import families
+from object_detection.builders.input_readers import channels
 from object_detection.builders.oneof import build_oneof
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models import image_channels
 from object_detection.protos import model_pb2
 
 
@@ -25,4 +27,6 @@ def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> D
         name: functools.partial(family.build, is_training=is_training)
         for name, family in families.MODELS.items()
     }
-    return build_oneof(model_config, 'model', builders)
+    num_channels = 1 if channels.is_grey(model_config) else image_channels.current()
+    with image_channels.scope(num_channels):
+        return build_oneof(model_config, 'model', builders)

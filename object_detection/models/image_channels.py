@@ -1,27 +1,27 @@
 """The number of channels of the images that new networks take."""
 
 import contextlib
+import contextvars
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 RGB = 3
-_current = RGB
+_current = contextvars.ContextVar('image_channels', default=RGB)
 
 
 def current() -> int:
-    """Returns the number of channels in the innermost `scope`; 3 outside of all."""
-    return _current
+    """Returns the number of channels in the innermost `scope` of this thread; 3 outside of all."""
+    return _current.get()
 
 
 @contextlib.contextmanager
 def scope(num_channels: int) -> Iterator[None]:
     """A scope in which new backbones take images of `num_channels`; as `precision.scope` works."""
-    global _current
-    previous, _current = _current, num_channels
+    token = _current.set(num_channels)
     try:
         yield
     finally:
-        _current = previous
+        _current.reset(token)
 
 
 def of_backbone(backbone: Any) -> int:

@@ -1,5 +1,6 @@
 """Detectors of images with other channels than red, green and blue."""
 
+import concurrent.futures
 import re
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import dataset_builder, detector_builder
+from object_detection.builders import dataset_builder, detector_builder, model_builder
 from object_detection.builders.input_readers import channels
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.export import exporter
+from object_detection.models import image_channels
 from object_detection.models.feature_extractors.feature_extractor import (
     VGG_MEANS,
     Preprocess,
@@ -106,6 +108,18 @@ def test_a_detector_trains_on_them(pipeline, reader, resizer):
     (gradient,) = tape.gradient(total, [kernel])
     assert np.isfinite(total)
     assert (np.abs(gradient).sum((0, 1, 3)) > 0).all()
+
+
+def test_a_model_alone_knows_that_its_images_are_grey(pipeline):
+    detector = model_builder.build(pipeline('', GREY).model)
+    assert detector.num_image_channels == 1
+
+
+def test_threads_build_for_channels_of_their_own():
+    with image_channels.scope(5), concurrent.futures.ThreadPoolExecutor(1) as threads:
+        assert threads.submit(image_channels.current).result() == 3
+        assert image_channels.current() == 5
+    assert image_channels.current() == 3
 
 
 def first_kernel(detector):

@@ -35,7 +35,7 @@ def of_reader(reader: InputReader) -> int:
 
 def of_detector(pipeline: TrainEvalPipelineConfig) -> int:
     """Returns the number of channels of the images that the detector of a config takes."""
-    return 1 if _is_grey(pipeline.model) else of_reader(pipeline.train_input_reader)
+    return 1 if is_grey(pipeline.model) else of_reader(pipeline.train_input_reader)
 
 
 def check(pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str) -> Iterator[str]:
@@ -63,7 +63,7 @@ def check(pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str) -> 
             f'{path}.num_channels and num_additional_channels: expected a tf_record_input_reader '
             f'for images of {channels} channels. Received: {kind}.'
         )
-    if _is_grey(pipeline.model):
+    if is_grey(pipeline.model):
         yield (
             f'{path}: expected images of {_RGB} channels for an image_resizer with '
             f'convert_to_grayscale. Received: {channels}.'
@@ -85,7 +85,8 @@ def _steps(pipeline: TrainEvalPipelineConfig, channels: int) -> Iterator[str]:
             )
 
 
-def _is_grey(model: DetectionModel) -> bool:
+def is_grey(model: DetectionModel) -> bool:
+    """Returns whether the resizer of a model makes its images grey."""
     resizer = getattr(families.options(model), 'image_resizer', None)
     kind = resizer.WhichOneof('image_resizer_oneof') if resizer is not None else None
     return bool(kind) and getattr(getattr(resizer, kind), 'convert_to_grayscale', False)
