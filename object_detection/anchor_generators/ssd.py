@@ -52,6 +52,11 @@ class SsdAnchorGenerator(tiling.AnchorGenerator):
                     f'SsdAnchorGenerator: {name} must be empty or have one pair for each of the '
                     f'{len(box_specs)} layers. Received: {list(pairs)}.'
                 )
+        if not all(0 < side < math.inf for side in base_size):
+            raise UserError(
+                'SsdAnchorGenerator: base_anchor_height and base_anchor_width must be positive. '
+                f'Received: {base_size[0]:g} and {base_size[1]:g}.'
+            )
         self._sizes = [
             tiling.box_sizes([scale for scale, _ in specs], [ratio for _, ratio in specs])
             for specs in box_specs
@@ -129,12 +134,17 @@ def ssd_box_specs(
         (scale, 1/2), whatever the aspect ratios are.
 
     Raises:
-      ValueError: if there are too few or too many scales.
+      ValueError: if there are too few or too many scales, or one is not positive.
     """
     if not num_layers <= len(scales) <= num_layers + 1:
         raise UserError(
             'SsdAnchorGenerator: scales must have one entry for each layer, and at most one more; '
             f'expected {num_layers} or {num_layers + 1}. Received: {list(scales)}.'
+        )
+    if not all(0 < value < math.inf for value in (*scales, *aspect_ratios)):
+        raise UserError(
+            'SsdAnchorGenerator: scales, which min_scale and max_scale may give, and aspect_ratios '
+            f'must be positive. Received: {list(scales)} and {list(aspect_ratios)}.'
         )
     specs = []
     following = [*scales[1:], 1.0]

@@ -81,3 +81,10 @@ def test_matchers_read_how_to_gather(option):
     assert not matcher_builder.build(matcher_pb2.Matcher(**{option: {}})).use_matmul_gather
     getattr(config, option).use_matmul_gather = True
     assert matcher_builder.build(config).use_matmul_gather
+
+
+def test_a_similarity_has_a_threshold_that_an_overlap_can_reach():
+    config = region_similarity_calculator_pb2.RegionSimilarityCalculator()
+    config.thresholded_iou_similarity.iou_threshold = 2
+    with pytest.raises(ValueError, match=r'iou_threshold: expected 0 to 1. Received: 2'):
+        region_similarity_calculator_builder.build(config)

@@ -16,6 +16,7 @@ def check(config: Ssd) -> Iterator[str]:
         losses_builder,
         matcher_builder,
         post_processing_builder,
+        region_similarity_calculator_builder,
     )
     from object_detection.builders.ssd import feature_extractor_builder
 
@@ -25,6 +26,7 @@ def check(config: Ssd) -> Iterator[str]:
         'anchor_generator': anchor_generator_builder.build,
         'box_coder': box_coder_builder.build,
         'matcher': matcher_builder.build,
+        'similarity_calculator': region_similarity_calculator_builder.build,
         'loss': losses_builder.build,
         'post_processing': post_processing_builder.build,
     }.items():
