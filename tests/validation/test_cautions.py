@@ -394,6 +394,23 @@ def test_masks_of_the_box_classifiers_vector_get_advice(warnings):
     assert warnings(without, f'{MODEL}.mask_roi_align={{}}', for_what='train') == []
 
 
+@pytest.mark.parametrize(
+    ('converter', 'loss', 'told'),
+    [
+        ('IDENTITY', '{}', 'score_converter is IDENTITY, but LOSS.weighted_softmax trains'),
+        ('SOFTMAX', '{weighted_sigmoid {}}', 'is SOFTMAX, but LOSS.weighted_sigmoid trains'),
+        ('SIGMOID', '{weighted_sigmoid {}}', None),
+    ],
+)
+def test_scores_that_the_loss_does_not_train_get_advice(warnings, converter, loss, told):
+    post = f'{MODEL}.second_stage_post_processing'
+    loss_path = f'{MODEL}.second_stage_classification_loss'
+    settings = (f'{post}.score_converter={converter}', f'{loss_path}={loss}')
+    messages = warnings(*settings, for_what='train')
+    assert len(messages) == (told is not None)
+    assert all(told.replace('LOSS', loss_path) in message for message in messages)
+
+
 @pytest.mark.parametrize(('kind', 'count'), [('classification', 1), ('detection', 0), ('full', 0)])
 def test_weights_of_a_classifier_keep_no_mask_head(warnings, tmp_path, kind, count):
     (tmp_path / 'ckpt.index').touch()

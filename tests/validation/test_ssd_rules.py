@@ -74,11 +74,41 @@ def test_problems(changes, found):
             'box_predictor { convolutional_box_predictor { dropout_keep_probability: 0.5 } }',
             'box_predictor.convolutional_box_predictor.dropout_keep_probability',
         ),
+        (
+            'box_predictor { convolutional_box_predictor { num_layers_before_predictor: 3 } }',
+            'box_predictor.convolutional_box_predictor.num_layers_before_predictor',
+        ),
+        (
+            'box_predictor { convolutional_box_predictor { num_layers_before_predictor: 3 '
+            'min_depth: 8 } }',
+            None,
+        ),
+        (
+            'box_predictor { convolutional_box_predictor { max_depth: 8 } }',
+            'box_predictor.convolutional_box_predictor.max_depth',
+        ),
+        (
+            'box_predictor { convolutional_box_predictor { use_depthwise: true '
+            'class_prediction_bias_init: -2 } }',
+            'box_predictor.convolutional_box_predictor.class_prediction_bias_init',
+        ),
+        (
+            'matcher { argmax_matcher { ignore_thresholds: true matched_threshold: 0.7 } }',
+            'matcher.argmax_matcher.matched_threshold',
+        ),
+        (
+            'anchor_generator { ssd_anchor_generator { scales: [.1, .2, .4] min_scale: 0.1 } }',
+            'anchor_generator.ssd_anchor_generator.min_scale',
+        ),
     ],
 )
 def test_fields_without_an_effect(changes, path):
     found = list(ssd_cautions.find(TrainEvalPipelineConfig(model=tiny(changes))))
     assert [field for _, field, _ in found] == ([f'model.ssd.{path}'] if path else [])
+
+
+SHARED = 'box_predictor { weight_shared_convolutional_box_predictor { score_converter: %s } } '
+IDENTITY = 'post_processing { score_converter: IDENTITY }'
 
 
 @pytest.mark.parametrize(
@@ -93,6 +123,36 @@ def test_fields_without_an_effect(changes, path):
         (
             'post_processing { batch_non_max_suppression { change_coordinate_frame: false } }',
             ['change_coordinate_frame is false'],
+        ),
+        (SHARED % 'SIGMOID', ['is SIGMOID, which makes scores already: set IDENTITY']),
+        (SHARED % 'SIGMOID' + IDENTITY, []),
+        (SHARED % 'IDENTITY' + IDENTITY, ['score_converter is IDENTITY, but']),
+        (
+            SHARED % 'SIGMOID' + 'loss { classification_loss { weighted_softmax {} } } '
+            'encode_background_as_zeros: false',
+            ['box_predictor.score_converter is SIGMOID, but'],
+        ),
+        (
+            'post_processing { batch_non_max_suppression { score_threshold: 5 } }',
+            ['score_threshold is 5, which no score exceeds'],
+        ),
+        # 64 pixels are two cells of 32.
+        ('feature_extractor { pad_to_multiple: 32 }', []),
+        ('feature_extractor { pad_to_multiple: 48 }', ['spreads anchors over the image without']),
+        (
+            'image_resizer { keep_aspect_ratio_resizer {} } '
+            'feature_extractor { pad_to_multiple: 32 }',
+            ['Resize images to multiples of 32'],
+        ),
+        (
+            'image_resizer { keep_aspect_ratio_resizer { pad_height: 64 pad_width: 96 } } '
+            'feature_extractor { pad_to_multiple: 32 }',
+            [],
+        ),
+        (
+            'feature_extractor { pad_to_multiple: 48 } anchor_generator { ssd_anchor_generator { '
+            'height_stride: [16, 32, 64] width_stride: [16, 32, 64] } }',
+            [],
         ),
     ],
 )

@@ -7,6 +7,7 @@ from object_detection.builders.faster_rcnn import rules as model_rules
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation.models import common_cautions
 from object_detection.validation.models.set_fields import among, is_set
 
 _HEAD = 'second_stage_box_predictor.mask_rcnn_box_predictor'
@@ -73,11 +74,7 @@ _OWN_LAYERS = 'box_head says the layers over the crops'
 _NO_DROPOUT = 'use_dropout is false'
 _NOT_STATIC = 'without use_static_shapes: true it is not read'
 _MINED = 'hard_example_miner chooses among all proposals'
-_NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
 _OWN_FRAME = 'detections of Faster R-CNN are always relative to the true image'
-_HARD = 'use_hard_nms suppresses outright'
-_ONE_TOTAL = 'use_class_agnostic_nms has max_total_detections as its only limit'
-_DECAYS = 'soft_nms_sigma lets scores decay; no box is suppressed by its overlap'
 _NEVER_COMBINED = 'one exact algorithm does it all, and drops boxes outside of the image'
 _NO_CROWDS = 'train_input_reader.skip_crowd leaves crowds out'
 _OWN_STRIDES = 'a feature pyramid has the strides of its levels'
@@ -125,7 +122,14 @@ def find_untrained(config: FasterRcnn) -> Iterator[str]:
 
 
 def find_advice(config: FasterRcnn) -> Iterator[str]:
-    """Yields a sentence for each default of the reference that makes the model worse."""
+    """Yields a sentence for each setting that makes detections of a new model worse."""
+    if config.number_of_stages > 1:
+        yield from common_cautions.scores(
+            config.second_stage_post_processing,
+            f'{model_rules.ROOT}.second_stage_post_processing',
+            config.second_stage_classification_loss,
+            f'{model_rules.ROOT}.second_stage_classification_loss',
+        )
     if (
         config.number_of_stages == 3
         and model_rules.has_pyramid(config.feature_extractor)
@@ -182,8 +186,7 @@ def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
         yield path, _NO_DROPOUT
     if config.HasField('hard_example_miner'):
         yield from among(config, _SAMPLE, _MINED)
-    if not config.hard_example_miner.max_negatives_per_positive:
-        yield from among(config, ['hard_example_miner.min_negatives_per_image'], _NO_RATIO)
+    yield from common_cautions.miner(config, 'hard_example_miner')
 
 
 def _context(config: FasterRcnn) -> Iterator[tuple[str, str]]:
@@ -201,12 +204,4 @@ def _outputs(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 def _post_processing(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     yield from among(config, [f'{_NMS}.change_coordinate_frame'], _OWN_FRAME)
     yield from among(config, [f'{_NMS}.use_combined_nms'], _NEVER_COMBINED)
-    nms = config.second_stage_post_processing.batch_non_max_suppression
-    if nms.use_class_agnostic_nms:
-        total = nms.max_total_detections
-        if is_set(config, f'{_NMS}.max_detections_per_class', total):
-            yield f'{_NMS}.max_detections_per_class', _ONE_TOTAL
-    if nms.use_hard_nms:
-        yield from among(config, [f'{_NMS}.soft_nms_sigma'], _HARD)
-    elif nms.soft_nms_sigma > 0:
-        yield from among(config, [f'{_NMS}.iou_threshold'], _DECAYS)
+    yield from common_cautions.suppression(config, 'second_stage_post_processing')

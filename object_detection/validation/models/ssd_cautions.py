@@ -2,30 +2,27 @@
 
 from collections.abc import Iterator
 
-from object_detection.builders.ssd.rules import ROOT
+from object_detection.builders.ssd.rules import ROOT, padding_multiple
+from object_detection.protos.image_resizer_pb2 import ImageResizer
 from object_detection.protos.losses_pb2 import Loss
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.protos.ssd_pb2 import Ssd
+from object_detection.validation.models import common_cautions
 from object_detection.validation.models.set_fields import among, is_set
 
 _NMS = 'post_processing.batch_non_max_suppression'
+_ANCHORS = 'anchor_generator.ssd_anchor_generator'
+_CONVERTED = f'{ROOT}.box_predictor.weight_shared_convolutional_box_predictor.score_converter'
 _EXPECTED = ('loss.min_num_negative_samples', 'loss.desired_negative_sampling_ratio')
-_CONVERTERS = {
-    'weighted_softmax': PostProcessing.SOFTMAX,
-    'weighted_logits_softmax': PostProcessing.SOFTMAX,
-    'weighted_sigmoid': PostProcessing.SIGMOID,
-    'weighted_sigmoid_focal': PostProcessing.SIGMOID,
-    'bootstrapped_sigmoid': PostProcessing.SIGMOID,
-}
-
 _NO_CONFIDENCES = 'without use_confidences_as_targets: true it is not read'
 _NO_EXPECTATION = 'without loss.expected_loss_weights it is not read'
-_NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
 _NO_DROPOUT = 'use_dropout is false'
-_HARD = 'use_hard_nms suppresses outright'
-_ONE_TOTAL = 'use_class_agnostic_nms has max_total_detections as its only limit'
-_DECAYS = 'soft_nms_sigma lets scores decay; no box is suppressed by its overlap'
+_NO_DEPTH = 'min_depth and max_depth are 0, which leaves these layers out'
+_NO_LAYERS = 'num_layers_before_predictor is 0'
+_DEPTHWISE = 'with use_depthwise the classes begin without a bias'
+_NO_THRESHOLDS = 'ignore_thresholds is true'
+_OWN_SCALES = 'scales says the scale of each layer'
 
 
 def find(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
@@ -40,20 +37,33 @@ def _unread(config: Ssd) -> Iterator[tuple[str, str]]:
         yield from among(config, ['implicit_example_weight'], _NO_CONFIDENCES)
     if config.loss.expected_loss_weights == Loss.NONE:
         yield from among(config, _EXPECTED, _NO_EXPECTATION)
-    if not config.loss.hard_example_miner.max_negatives_per_positive:
-        yield from among(config, ['loss.hard_example_miner.min_negatives_per_image'], _NO_RATIO)
+    yield from common_cautions.miner(config, 'loss.hard_example_miner')
+    yield from _predictor(config)
+    if config.matcher.argmax_matcher.ignore_thresholds:
+        thresholds = ('matched_threshold', 'unmatched_threshold')
+        paths = [f'matcher.argmax_matcher.{name}' for name in thresholds]
+        yield from among(config, paths, _NO_THRESHOLDS)
+    if config.anchor_generator.ssd_anchor_generator.scales:
+        paths = [f'{_ANCHORS}.min_scale', f'{_ANCHORS}.max_scale']
+        yield from among(config, paths, _OWN_SCALES)
+    yield from common_cautions.suppression(config, 'post_processing')
+
+
+def _predictor(config: Ssd) -> Iterator[tuple[str, str]]:
     kind = config.box_predictor.WhichOneof('box_predictor_oneof')
-    path = f'box_predictor.{kind}.dropout_keep_probability'
-    if kind and not getattr(config.box_predictor, kind).use_dropout and is_set(config, path, 1.0):
-        yield path, _NO_DROPOUT
-    nms = config.post_processing.batch_non_max_suppression
-    path = f'{_NMS}.max_detections_per_class'
-    if nms.use_class_agnostic_nms and is_set(config, path, nms.max_total_detections):
-        yield path, _ONE_TOTAL
-    if nms.use_hard_nms:
-        yield from among(config, [f'{_NMS}.soft_nms_sigma'], _HARD)
-    elif nms.soft_nms_sigma > 0:
-        yield from among(config, [f'{_NMS}.iou_threshold'], _DECAYS)
+    if kind is None:
+        return
+    predictor, path = getattr(config.box_predictor, kind), f'box_predictor.{kind}'
+    if not predictor.use_dropout and is_set(config, f'{path}.dropout_keep_probability', 1.0):
+        yield f'{path}.dropout_keep_probability', _NO_DROPOUT
+    if kind != 'convolutional_box_predictor':
+        return
+    if not predictor.max_depth and not predictor.min_depth:
+        yield from among(config, [f'{path}.num_layers_before_predictor'], _NO_DEPTH)
+    elif not predictor.num_layers_before_predictor:
+        yield from among(config, [f'{path}.min_depth', f'{path}.max_depth'], _NO_LAYERS)
+    if predictor.use_depthwise:
+        yield from among(config, [f'{path}.class_prediction_bias_init'], _DEPTHWISE)
 
 
 def find_untrained(config: Ssd) -> Iterator[str]:
@@ -67,22 +77,49 @@ def find_untrained(config: Ssd) -> Iterator[str]:
 
 def find_advice(config: Ssd) -> Iterator[str]:
     """Yields a sentence for each setting that makes detections of a new model worse."""
-    kind = config.loss.classification_loss.WhichOneof('classification_loss')
-    expected = _CONVERTERS.get(kind)
-    if expected not in (None, config.post_processing.score_converter):
-        name = PostProcessing.ScoreConverter.Name
-        yield (
-            f'{ROOT}.post_processing.score_converter is '
-            f'{name(config.post_processing.score_converter)}, but {ROOT}.loss.classification_loss.'
-            f'{kind} trains logits whose scores are made by {name(expected)}.'
-        )
-    if expected == PostProcessing.SOFTMAX:
-        yield from _softmax_background(config, kind)
+    loss = config.loss.classification_loss
+    shared = config.box_predictor.weight_shared_convolutional_box_predictor
+    yield from common_cautions.scores(
+        config.post_processing,
+        f'{ROOT}.post_processing',
+        loss,
+        f'{ROOT}.loss.classification_loss',
+        converted=_CONVERTED if shared.score_converter == shared.SIGMOID else '',
+    )
+    if common_cautions.converter_of(loss) == PostProcessing.SOFTMAX:
+        yield from _softmax_background(config, loss.WhichOneof('classification_loss'))
+    yield from _spread(config)
     if not config.post_processing.batch_non_max_suppression.change_coordinate_frame:
         yield (
             f'{ROOT}.{_NMS}.change_coordinate_frame is false: boxes are relative to the padded '
             'image, which is wrong for images that are padded.'
         )
+
+
+def _spread(config: Ssd) -> Iterator[str]:
+    """Yields a sentence if anchors are spread over another area than the cells."""
+    multiple, sides = padding_multiple(config), _fixed_sides(config.image_resizer)
+    is_padded = not sides or any(side % multiple for side in sides)
+    generator = config.anchor_generator
+    has_strides = bool(generator.ssd_anchor_generator.height_stride)
+    is_spread = generator.HasField('ssd_anchor_generator') and not has_strides
+    if multiple > 1 and is_padded and is_spread:
+        yield (
+            f'{ROOT}.{_ANCHORS} spreads anchors over the image without the padding of '
+            f'{ROOT}.feature_extractor.pad_to_multiple, as in the TensorFlow Object Detection API, '
+            f'but cells are spread over both. Resize images to multiples of {multiple}, or set '
+            'height_stride and width_stride.'
+        )
+
+
+def _fixed_sides(resizer: ImageResizer) -> list[int]:
+    """Returns numbers that sides of all images are multiples of; empty if there are none."""
+    kind = resizer.WhichOneof('image_resizer_oneof')
+    option = getattr(resizer, kind or 'identity_resizer')
+    if kind == 'keep_aspect_ratio_resizer' and option.pad_to_max_dimension:
+        return [option.max_dimension]
+    names = ('height', 'width', 'pad_height', 'pad_width', 'multiple')
+    return [side for side in (getattr(option, name, 0) for name in names) if side]
 
 
 def _softmax_background(config: Ssd, kind: str) -> Iterator[str]:
