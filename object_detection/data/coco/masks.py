@@ -28,7 +28,8 @@ def run_lengths(segmentation: Any, height: int, width: int) -> np.ndarray:
 
     Args:
       segmentation: polygons, [[x, y, x, y, ...], ...], or run lengths {'size', 'counts'},
-        compressed or not. Polygons with less than three corners are ignored.
+        compressed or not. Polygons with less than three corners are ignored; one polygon may lack
+        the outer list, and corners may be lists, [x, y].
       height: the image's height in pixels.
       width: the image's width in pixels.
 
@@ -177,12 +178,15 @@ def _merged_polygons(segmentation: Any, height: int, width: int) -> bytes:
 
 def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
     _check_size(height, width)
-    polygons = [np.asarray(polygon, np.float64) for polygon in segmentation or []]
+    polygons = [np.asarray(polygon, np.float64) for polygon in _nested(segmentation)]
+    # Some programs write points, [[x, y], ...].
+    polygons = [polygon.ravel() if polygon.shape[1:] == (2,) else polygon for polygon in polygons]
     polygons = [polygon for polygon in polygons if polygon.size >= 6]
-    if any(polygon.ndim > 1 for polygon in polygons):
-        raise UserError('a polygon is no list of numbers')
-    if not polygons:
-        raise UserError('there is no polygon')
+    if not polygons or any(polygon.ndim > 1 or len(polygon) % 2 for polygon in polygons):
+        raise UserError(
+            'expected a list of polygons, [[x, y, x, y, ...], ...], of at least three corners '
+            f'each, received {_said(segmentation)}'
+        )
     limits = np.array([width, height])
     outline = 0.0
     for polygon in polygons:
@@ -198,6 +202,24 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
             f'expected at most {_MAX_OUTLINE}'
         )
     return polygons
+
+
+def _nested(segmentation: Any) -> list[Any]:
+    """Returns the polygons of a segmentation; one that is no list of polygons is one polygon."""
+    if not isinstance(segmentation, list):
+        return []
+    are_numbers = all(isinstance(item, int | float) for item in segmentation)
+    are_points = len(segmentation) > 2 and all(
+        isinstance(item, list) and len(item) == 2 for item in segmentation
+    )
+    return [segmentation] if segmentation and (are_numbers or are_points) else segmentation
+
+
+def _said(segmentation: Any) -> str:
+    """Describes what is no list of polygons."""
+    is_box = isinstance(segmentation, list) and [*map(np.size, segmentation)] == [4]
+    text = str(segmentation)[:100]
+    return f'the four numbers of a box: {text}' if is_box else text
 
 
 def _check_size(height: int, width: int) -> None:

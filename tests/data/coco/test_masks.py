@@ -76,7 +76,8 @@ def test_run_lengths_compressed_or_not(density, height):
         [['a'] * 6],
         [[None] * 6],
         [[float('nan')] * 6],
-        [[[1, 1], [5, 1], [5, 5]]],
+        [[[1, 1, 1], [5, 1, 1], [5, 5, 1]]],
+        [[1, 1], [5, 5]],
         [[1, 1, 5, 1, 5, 1e9]],
         {'size': list(SIZE)},
         {'size': [20, 31], 'counts': [620]},
@@ -98,6 +99,34 @@ def test_unusable(segmentation):
         coco_masks.decode(segmentation, *SIZE)
     assert caught.value.reason == 'bad_mask'
     with pytest.raises(UnusableError, match=re.escape(str(caught.value))):
+        coco_masks.check(segmentation, *SIZE)
+
+
+@pytest.mark.parametrize(
+    'segmentation',
+    [
+        [2, 3, 17, 5, 9, 15],
+        [[2, 3], [17, 5], [9, 15]],
+        [[[2, 3], [17, 5], [9, 15]]],
+    ],
+)
+def test_polygons_of_another_nesting(segmentation):
+    expected = coco_masks.decode([[2, 3, 17, 5, 9, 15]], *SIZE)
+    np.testing.assert_array_equal(coco_masks.decode(segmentation, *SIZE), expected)
+    coco_masks.check(segmentation, *SIZE)
+
+
+@pytest.mark.parametrize(
+    ('segmentation', 'match'),
+    [
+        ([[10, 10, 30, 20]], r'received the four numbers of a box: \[\[10, 10, 30, 20\]\]'),
+        ([[1, 2, 3, 4, 5, 6, 7]], r'three corners each, received \[\[1, 2, 3, 4, 5, 6, 7\]\]'),
+        ([], r'expected a list of polygons, .*, received \[\]'),
+        (None, 'received None'),
+    ],
+)
+def test_what_is_no_polygon_is_named(segmentation, match):
+    with pytest.raises(UnusableError, match=match):
         coco_masks.check(segmentation, *SIZE)
 
 
