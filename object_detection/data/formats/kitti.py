@@ -61,8 +61,9 @@ class KittiSource(Source):
     Attributes:
       data_dir: folder of `training/label_2`, and of `data_object_image_2/training/image_2` or
         `training/image_2`.
-      classes: the types that are read, separated by commas; '' reads all. With dontcare, the
-        objects that overlap with an area of this type are left out.
+      classes: the types that are read, separated by commas; '' reads all of KITTI and those that
+        the label map names. With dontcare, the objects that overlap with an area of this type are
+        left out.
       split: 'val' reads the images whose number is below `validation_set_size`, 'train' the others,
         '' all.
       validation_set_size: see `split`.
@@ -86,14 +87,18 @@ class KittiSource(Source):
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if self.split not in _SETS:
             raise UserError(f'--set: expected train or val. Received: {self.split}.')
-        types = self._types()
-        if unknown := {*types} - {*_TYPES}:
+        # Other programs write other types, which a label map can name.
+        named = {text.lower(): text for text in label_map.text_to_id} if label_map else {}
+        known = tuple(dict.fromkeys((*_TYPES, *named)))
+        types = self._types() or known
+        if unknown := {*types} - {*known}:
             raise UserError(
-                f'--classes_to_use: expected types of {", ".join(_TYPES)}. '
-                f'Received: {", ".join(sorted(unknown))}.'
+                f'--classes_to_use: expected types of {", ".join(_TYPES)}, or classes of '
+                f'--label_map. Received: {", ".join(sorted(unknown))}.'
             )
-        names = [name for name in types if name != _DONT_CARE]
+        names = [named.get(name, name) for name in types if name != _DONT_CARE]
         labels = formats_source.number_classes(names, label_map)
+        labels = {name.lower(): label for name, label in labels.items()}
         num_images = sum(1 for _ in self.entries(files))
         if not num_images:
             raise UserError(f'{self.data_dir}: the set {self.split!r} has no images.')
@@ -126,7 +131,7 @@ class KittiSource(Source):
 
     def _types(self) -> tuple[str, ...]:
         given = [name.strip().lower() for name in self.classes.split(',')]
-        return tuple(filter(None, given)) or _TYPES
+        return tuple(filter(None, given))
 
     def _folder(self, names: tuple[str, ...], files: Files) -> str:
         for name in names:

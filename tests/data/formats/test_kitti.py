@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from object_detection.data import tf_examples
+from object_detection.data import label_map, tf_examples
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import source
 from object_detection.data.formats.kitti import KittiSource
@@ -96,6 +96,18 @@ def test_sets_are_split_by_the_images_numbers(data):
 def test_errors(data, options, match):
     with pytest.raises(ValueError, match=match):
         KittiSource(data, **options).open(FILES, None)
+
+
+def test_a_label_map_adds_types(data):
+    named = label_map.classes(
+        label_map.parse(b'item { id: 3 name: "Boat" } item { id: 7 name: "car" }', 'map'), 'map'
+    )
+    for classes in ('', 'boat,car'):
+        kitti = KittiSource(data, classes)
+        reader = kitti.open(FILES, named).reader
+        result = source.read(reader, next(kitti.entries(FILES)), FILES)
+        assert result.image.class_labels.tolist() == [7, 3]
+        assert result.image.class_texts[-1] == 'Boat'
 
 
 def test_fixture_of_another_program_is_detected(shared, tmp_path):
