@@ -105,15 +105,27 @@ def join(folder: str, *names: str) -> str:
 
 
 def read_at_most(file: BinaryIO, length: int) -> bytes:
-    """Reads at most `length` bytes, all if it is negative, without a buffer of that size."""
-    blocks = []
+    """Reads at most `length` bytes, all if it is negative, without a buffer of that size.
+
+    A file of known size is read as one block, as joined blocks take its size twice.
+    """
+    blocks, size = [], max(_size(file), _BLOCK)
     while length:
-        block = file.read(_BLOCK if length < 0 else min(length, _BLOCK))
+        block = file.read(size if length < 0 else min(length, size))
+        size = _BLOCK
         if not block:
             break
         blocks.append(block)
         length -= len(block) if length > 0 else 0
     return b''.join(blocks)
+
+
+def _size(file: BinaryIO) -> int:
+    """Returns the size of a file on this machine; 0 if it is not known."""
+    try:
+        return os.fstat(file.fileno()).st_size
+    except (AttributeError, OSError):
+        return 0
 
 
 def checked_length(content: bytes, path: str, limit: int | None) -> bytes:

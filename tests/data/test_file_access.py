@@ -1,4 +1,5 @@
 import errno
+import tracemalloc
 
 import pytest
 from apache_beam.io.filesystem import FileMetadata, MatchResult
@@ -38,6 +39,19 @@ def test_long_files_are_refused(files, tmp_path):
     assert error.value.errno == errno.EFBIG
     with pytest.raises(OSError, match='absent'):
         files.read(str(tmp_path / 'absent'))
+
+
+def test_a_file_is_held_once(tmp_path):
+    path = tmp_path / 'a'
+    path.write_bytes(b'x' * (8 << 20))
+    for limit in (None, 8 << 20):
+        tracemalloc.start()
+        assert len(LocalFiles().read(str(path), limit)) == 8 << 20
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 12 << 20
+    # Files without a size are read to their end.
+    assert LocalFiles().head('/dev/zero', 3 << 20) == bytes(3 << 20)
 
 
 @pytest.mark.parametrize('name', ['exists', 'read'])
