@@ -80,8 +80,10 @@ def texts(categories: list[dict[str, Any]]) -> dict[Any, str]:
     Raises:
       ValueError: if an id is given twice.
     """
+    group = _group_of_all(categories)
     by_id: dict[Any, str] = {}
-    for category in categories:
+    # The name of the whole data set is free for a class.
+    for category in sorted(categories, key=lambda each: group is not None and each['id'] == group):
         category_id = category['id']
         if category_id in by_id:
             raise _bad_id(category)
@@ -89,7 +91,7 @@ def texts(categories: list[dict[str, Any]]) -> dict[Any, str]:
         while text in by_id.values():
             text = f'{text}_{category_id}'
         by_id[category_id] = text
-    return by_id
+    return {category['id']: by_id[category['id']] for category in categories}
 
 
 def clean(name: str) -> str:

@@ -1,5 +1,6 @@
 import pytest
 
+from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco import categories as coco_categories
 
 
@@ -47,6 +48,14 @@ def test_roboflow_s_name_of_the_data_set_is_no_class():
     # A class of its own, as others belong elsewhere.
     assert _labels(*categories, (3, 'clock', 'none')) == {0: 1, 1: 2, 2: 3, 3: 4}
     assert _labels((0, 'chess', 'none')) == {0: 1}
+    # A class has the name of the data set.
+    categories = [
+        {'id': 0, 'name': 'cat', 'supercategory': 'none'},
+        {'id': 1, 'name': 'cat', 'supercategory': 'cat'},
+    ]
+    labels = coco_categories.from_categories(categories)
+    assert labels == {1: ClassLabel(1, 'cat')}
+    assert coco_categories.texts(categories) == {0: 'cat_0', 1: 'cat'}
 
 
 def test_ids_must_be_different():
