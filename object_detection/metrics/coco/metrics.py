@@ -168,7 +168,8 @@ def _counts(
       int64 [thresholds, 3, S].
     """
     last = _NUM_SCORES - 1
-    rows = np.clip(np.floor(scores * last), 0, last).astype(np.int64)
+    # NaN is the lowest score.
+    rows = np.clip(np.nan_to_num(np.floor(scores * last)), 0, last).astype(np.int64)
     num_true, num_false = (
         np.stack([np.bincount(rows[row], minlength=_NUM_SCORES)[::-1] for row in each]).cumsum(1)
         for each in (is_true, is_false)

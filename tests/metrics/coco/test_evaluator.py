@@ -43,6 +43,18 @@ def _evaluate(images, iou_type='bbox', batch_size=4, **options):
     return evaluator.evaluate()
 
 
+def test_a_score_that_is_none_is_the_lowest():
+    values = []
+    for score in (np.nan, -1):
+        evaluator = CocoEvaluator(fakes.CATEGORIES)
+        for batch, detections in fakes.batches(_images(), 4):
+            scores = np.array(detections['detection_scores'])
+            scores[0, 0] = score
+            evaluator.add_batch(batch, {**detections, 'detection_scores': scores})
+        values.append(evaluator.evaluate())
+    assert values[0] == pytest.approx(values[1])
+
+
 @goldens.parametrize('evaluation', prefix='coco_', without=OTHER_CASES)
 def test_metrics_equal_reference(case_name, monkeypatch):
     params = goldens.load('evaluation', case_name).params
