@@ -236,11 +236,15 @@ def _flag(item: etree._Element, name: str) -> int:
 def _side(annotation: etree._Element, name: str) -> int | None:
     """Returns a side of the image; None if it is absent or 0, as some tools write it."""
     value = xml_files.text(annotation, f'size/{name}', '0')
-    if not value.isascii() or not value.isdigit():
+    try:
+        side = float(value)
+    except ValueError:
+        side = -1.0
+    if not side.is_integer() or side < 0:  # Neither are NaN and infinity.
         raise UnusableError(
             'bad_annotations', f'size.{name} must be a whole number, is {value[:100]!r}'
         )
-    return int(value[:10]) or None
+    return int(side) or None
 
 
 def _is_of_class(root: str, name: str, listed: list[str], files: Files) -> bool:

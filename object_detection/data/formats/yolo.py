@@ -402,7 +402,8 @@ def _numbers(words: list[str]) -> np.ndarray:
         raise UnusableError(
             'bad_box',
             'expected four numbers of a box or an even number of a polygon, received '
-            f'{len(numbers)}: {" ".join(words)[:200]}',
+            f'{len(numbers)}: {" ".join(words)[:200]}'
+            + (' (a box with a confidence, as of predictions?)' if len(numbers) == 5 else ''),
         )
     return numbers
 

@@ -176,7 +176,8 @@ def test_bad_files_are_left_out(tmp_path, png, content, match):
 
 
 def test_unstated_sizes_are_those_of_the_image(tmp_path, png):
-    [result] = _read(_write(tmp_path, png(40, 30), a=_xml(size='<width>0</width>')))
+    size = '<width>40.0</width><height>0</height>'
+    [result] = _read(_write(tmp_path, png(40, 30), a=_xml(size=size)))
     assert (result.image.height, result.image.width) == (30, 40)
 
 

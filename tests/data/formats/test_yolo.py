@@ -97,6 +97,7 @@ def test_lines_that_cannot_be_used(tmp_path, png, line, reason):
     [result] = _read(_ultralytics(tmp_path, png(40, 30), a=f'{line}\n1 0.5 0.5 1 1\n'))
     assert [(number, error.reason) for number, error in result.problems] == [(1, reason)]
     assert result.image.class_texts == ('dog',)
+    assert ('a confidence' in str(result.problems[0][1])) == line.endswith('0.9')
 
 
 def test_label_map_leaves_out_classes(tmp_path, png):
