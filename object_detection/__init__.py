@@ -33,6 +33,7 @@ absent_modules.explain()
 
 def __getattr__(name: str) -> Any:
     if name == 'Predictor':
+        _import_tensorflow()
         from object_detection.prediction.predictor import Predictor
 
         return Predictor
@@ -47,13 +48,30 @@ def __dir__() -> list[str]:
     return [*__all__, '__version__']
 
 
-def load(path: str | os.PathLike, **options: Any) -> Detector:
+def _import_tensorflow() -> None:
+    """Imports it as the commands do, without the messages of its C++ code."""
+    from object_detection.system import tensorflow_setup
+
+    tensorflow_setup.import_tensorflow(shows_progress=False)
+
+
+def load(
+    path: str | os.PathLike,
+    *,
+    checkpoint: str | os.PathLike | None = None,
+    config: str | os.PathLike | None = None,
+    label_map: str | os.PathLike | None = None,
+    precision: str | None = None,
+) -> Detector:
     """Loads a detector with its weights: `object_detection.export.loading.load` says all.
 
     Args:
       path: an export, a file of one or another SavedModel; the `model_dir` of a training; or the
         unpacked archive of a trained model.
-      **options: `checkpoint` ('best', 'ckpt-7' or a path), `config`, `label_map`, `precision`.
+      checkpoint: 'best', 'ckpt-7' or a path: this checkpoint in place of an export.
+      config: its pipeline config; None takes the one in `path`.
+      label_map: label map with the names of the classes; None takes that of the model.
+      precision: the precision in which a checkpoint computes, such as 'bfloat16'.
 
     Returns:
       A detector: `detector(images)` takes uint8 [H, W, 3] or [B, H, W, 3] and returns a dict of
@@ -63,9 +81,12 @@ def load(path: str | os.PathLike, **options: Any) -> Detector:
     Raises:
       ValueError: if there is no detector, or its config, checkpoint or label map is wrong.
     """
+    _import_tensorflow()
     from object_detection.export import loading
 
-    return loading.load(path, **options)
+    return loading.load(
+        path, checkpoint=checkpoint, config=config, label_map=label_map, precision=precision
+    )
 
 
 def read_image(path: str | os.PathLike) -> np.ndarray:
@@ -74,6 +95,7 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
     Raises:
       ValueError: if the file is not an image that can be read.
     """
+    _import_tensorflow()
     from object_detection.export import inference
 
     return inference.read_image(path)[0]

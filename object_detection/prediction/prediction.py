@@ -1,6 +1,7 @@
 """What a `Predictor` finds in an image, and what it converts to."""
 
 import dataclasses
+import io
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -43,6 +44,11 @@ class Objects:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def __getitem__(self, row: int | slice) -> Self:
+        """Returns one object, or those of a slice; iteration gives one after the other."""
+        rows = np.arange(len(self))[row]  # raises IndexError, which ends an iteration
+        return self.take(np.atleast_1d(rows))
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by their names, without those that are None."""
         names = [field.name for field in dataclasses.fields(Objects)]
@@ -78,6 +84,12 @@ class Prediction(Objects):
         of = f' in {self.path}' if self.path else ''
         height, width = self.image.shape[:2]
         return f'<Prediction of {len(self)} objects{of}, {height} x {width} pixels>'
+
+    def _repr_png_(self) -> bytes:
+        """The picture that a notebook shows for a value."""
+        buffer = io.BytesIO()
+        self.draw().save(buffer, 'PNG')
+        return buffer.getvalue()
 
     @property
     def class_names(self) -> list[str]:

@@ -39,7 +39,7 @@ class Predictor:
         does; None does not.
       max_pixels: maximum number of pixels of an image; larger ones are refused before they are
         decoded.
-      **options: `checkpoint`, `config` and `label_map`, as for `object_detection.load`.
+      checkpoint, config, label_map: as for `object_detection.load`.
 
     Attributes:
       labels: the classes; none where no label map was found.
@@ -67,14 +67,18 @@ class Predictor:
         tiling: Tiling | None = None,
         augmentation: Augmentation | None = None,
         max_pixels: int = image_inputs.MAX_PIXELS,
-        **options: Any,
+        checkpoint: str | os.PathLike | None = None,
+        config: str | os.PathLike | None = None,
+        label_map: str | os.PathLike | None = None,
     ):
         _check_threshold(score_threshold)
         if batch_size < 1:
             raise UserError(
                 f'Predictor: expected a batch_size of at least 1. Received: {batch_size}.'
             )
-        self.detector = loading.load(path, precision=precision, **options)
+        self.detector = loading.load(
+            path, checkpoint=checkpoint, config=config, label_map=label_map, precision=precision
+        )
         self._lock = threading.Lock()
         self.labels = self.detector.labels
         self.class_names = self.detector.class_names

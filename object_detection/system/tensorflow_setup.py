@@ -25,7 +25,7 @@ _CONSTANT_WEIGHTS = 'TF_ONEDNN_ASSUME_FROZEN_WEIGHTS'
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 
 
-def import_tensorflow(*, keras_pictures: bool = True) -> None:
+def import_tensorflow(*, keras_pictures: bool = True, shows_progress: bool = True) -> None:
     """Imports TensorFlow; its output to stderr is shown only if the import fails.
 
     The C++ code reports oneDNN and missing GPU libraries before it reads the log level. Call this
@@ -36,6 +36,7 @@ def import_tensorflow(*, keras_pictures: bool = True) -> None:
       keras_pictures: whether `keras.visualization` can draw in this process. It imports matplotlib,
         which takes a fifth of the time of TensorFlow's import; without, it takes matplotlib for not
         installed. Others can import matplotlib later.
+      shows_progress: whether a line on stderr says that TensorFlow is being loaded.
     """
     if 'tensorflow' in sys.modules:
         return
@@ -44,7 +45,8 @@ def import_tensorflow(*, keras_pictures: bool = True) -> None:
 
         return
     pictures = contextlib.nullcontext() if keras_pictures else _without(_PICTURES)
-    with console.phase('loading TensorFlow'), _stderr_on_failure(), pictures:
+    progress = console.phase('loading TensorFlow') if shows_progress else contextlib.nullcontext()
+    with progress, _stderr_on_failure(), pictures:
         import tensorflow  # noqa: F401
 
 

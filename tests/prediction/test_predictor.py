@@ -40,6 +40,27 @@ def test_boxes_are_in_pixels_with_names_scores_and_keypoints(predictor):
     assert predictor.class_names == {1: 'red', 2: 'green', 3: 'blue'}
 
 
+def test_a_prediction_is_a_sequence_of_its_objects(predictor):
+    found = predictor(TWO)
+    assert [each.class_names for each in found] == [['blue'], ['red']]
+    np.testing.assert_array_equal(found[1].boxes, found.boxes[1:])
+    np.testing.assert_array_equal(found[-1].masks, found.masks[1:])
+    assert found[:1].class_names == ['blue']
+    with pytest.raises(IndexError):
+        found[2]
+
+
+def test_a_notebook_shows_the_picture_of_a_prediction(predictor):
+    found = predictor(TWO)
+    shown = Image.open(io.BytesIO(found._repr_png_()))
+    np.testing.assert_array_equal(np.asarray(shown), np.asarray(found.draw()))
+
+
+def test_an_unknown_option_is_an_error_of_the_class_that_is_called(tmp_path):
+    with pytest.raises(TypeError, match=r"Predictor\.__init__\(\) .* 'conf'"):
+        object_detection.Predictor(tmp_path, conf=0.3)
+
+
 def test_masks_are_crops_that_are_pasted_on_demand(predictor):
     found = predictor(TWO)
     assert found.masks.shape == (2, 4, 4)

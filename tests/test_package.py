@@ -1,6 +1,10 @@
 import importlib
+import os
+import subprocess
+import sys
 
 import pytest
+from PIL import Image
 
 import object_detection
 from object_detection import absent_modules
@@ -40,3 +44,19 @@ def test_the_package_lists_its_names_and_its_version():
     assert {'Predictor', 'load', 'read_image', '__version__'} <= set(dir(object_detection))
     assert 'os' not in dir(object_detection)
     assert object_detection.__version__.split('.')[0].isdigit()
+
+
+def test_the_first_call_shows_nothing_of_tensorflow(tmp_path):
+    Image.new('RGB', (3, 2)).save(tmp_path / 'a.png')
+    program = "import object_detection as od; print(od.read_image('a.png').shape)"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith('TF_')}
+    environment['PYTHONPATH'] = os.path.dirname(os.path.dirname(object_detection.__file__))
+    done = subprocess.run(
+        [sys.executable, '-c', program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ('(2, 3, 3)\n', '')
