@@ -23,9 +23,9 @@ IGNORED = {
     keys.DIFFICULT: 'difficult, which metrics of PASCAL VOC ignore',
     keys.WEIGHT: 'of weight 0, which do not train',
 }
-# Shares of a set's boxes above which its coordinates are in doubt, and the least number of clipped
-# ones that show a direction.
-_MANY_TINY, _MANY_BEYOND, _LEAST_CLIPPED = 0.05, 0.2, 3
+# Shares of a set's boxes above which its coordinates are in doubt, and the least number of boxes
+# that show another convention than relative coordinates.
+_MANY_TINY, _MANY, _LEAST = 0.05, 0.2, 3
 
 # (height, width) that annotations state in pixels; None for a value that they do not state.
 StatedSize = tuple[int | None, int | None]
@@ -107,19 +107,28 @@ def check_box(
     return CheckedBox(box, overhang > 0)
 
 
-def doubt(notes: Mapping[str, int], num_objects: int, num_outside: int = 0) -> str:
+def doubt(
+    notes: Mapping[str, int], num_objects: int, num_outside: int = 0, num_without_area: int = 0
+) -> str:
     """Returns why the coordinates of a set may mean something else than in its format; '' if none.
 
     Args:
       notes: sums of `annotated_image.notes_of_boxes`.
       num_objects: number of usable objects.
       num_outside: number of boxes that lie outside of their images.
+      num_without_area: number of boxes of which a maximum is not above its minimum.
     """
     tiny = notes.get(annotated_image.FIRST_PIXEL, 0)
     if tiny > _MANY_TINY * num_objects:
         return (
             f'{tiny} of {num_objects} boxes lie within the first pixel of their image; are they '
             'relative (0..1) where pixels are expected?'
+        )
+    total = num_objects + num_without_area
+    if num_without_area >= _LEAST and num_without_area > _MANY * total:
+        return (
+            f'{num_without_area} of {total} boxes have a maximum that is not above its minimum; '
+            'are they [x, y, width, height] where corners are expected, or in another order?'
         )
     start, short, other = (
         notes.get(name, 0)
@@ -132,8 +141,8 @@ def doubt(notes: Mapping[str, int], num_objects: int, num_outside: int = 0) -> s
     end, total = short + other, num_objects + num_outside
     beyond = start + end + num_outside
     # It is not known on which side boxes are outside.
-    is_known = start + end >= max(_LEAST_CLIPPED, _MANY_BEYOND * beyond)
-    if beyond <= _MANY_BEYOND * total or not is_known:
+    is_known = start + end >= max(_LEAST, _MANY * beyond)
+    if beyond <= _MANY * total or not is_known:
         return ''
     said = f'{beyond} of {total} boxes reach beyond their image, most of them'
     if start > 4 * end:

@@ -47,7 +47,8 @@ def check(
     if needs_objects and not any(map(len, sources)):
         yield f'{annotations}: expected images. Received: none.'
         return
-    yield from _objects(sources, annotations, needs_objects)
+    skip_crowd = needs_objects and reader.skip_crowd
+    yield from _objects(sources, annotations, needs_objects, skip_crowd)
 
 
 def object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
@@ -117,9 +118,9 @@ def _categories(
         )
 
 
-def _objects(sources: Sequence, path: str, needs_objects: bool) -> Iterator[str]:
+def _objects(sources: Sequence, path: str, needs_objects: bool, skip_crowd: bool) -> Iterator[str]:
     places = ((records, i) for records in sources for i in range(len(records)))
-    num_images = num_usable = 0
+    num_images = num_usable = num_trained = 0
     problems: list[str] = []
     notes: collections.Counter[str] = collections.Counter()
     try:
@@ -128,8 +129,9 @@ def _objects(sources: Sequence, path: str, needs_objects: bool) -> Iterator[str]
             objects, of_image, of_boxes = records.objects(i)
             notes.update(of_boxes)
             num_usable += len(objects)
+            num_trained += sum(not (skip_crowd and item.is_crowd) for item in objects)
             problems += of_image
-            if num_usable and num_usable + len(problems) >= _ENOUGH:
+            if num_trained and num_usable + len(problems) >= _ENOUGH:
                 break
     except ValueError as error:
         yield f'{path}: {error}.'
@@ -144,8 +146,9 @@ def _objects(sources: Sequence, path: str, needs_objects: bool) -> Iterator[str]
             yield f'{path}: {text}'
         else:
             unsupported.log_once(f'{path}: {text}')
-    elif needs_objects and not num_usable:
+    elif needs_objects and not num_trained:
+        crowds = ' that are no crowds' if num_usable else ''
         yield (
-            f'{path}: expected images with objects. Received: none in the first {num_images} '
-            'images.'
+            f'{path}: expected images with objects{crowds}. Received: none in the first '
+            f'{num_images} images.'
         )

@@ -126,7 +126,7 @@ def _reader(
     try:
         for features in itertools.islice(_features(reader), _MAX_WITHOUT_CLASS):
             looked_at += 1
-            if not features[keys.YMIN].float_list.value:
+            if not _has_objects(features, needs_objects and reader.skip_crowd, needs_objects):
                 continue
             seen.add(features, known or {})
             _warn_of_bits(features, path)
@@ -153,7 +153,9 @@ def _reader(
         if needs_objects:
             yield (
                 f'{path}.tf_record_input_reader.input_path: expected records with objects '
-                f'({keys.YMIN} and so on). Received: none in the first {looked_at} records.'
+                f'({keys.YMIN} and so on) of a weight above 0'
+                f'{", which are no crowds" if reader.skip_crowd else ""}. Received: none in the '
+                f'first {looked_at} records.'
             )
         return
     # Training drops and reports a few wrong boxes; if most are wrong, it is an error.
@@ -223,6 +225,16 @@ def _warn_of_bits(features, path: str) -> None:
             '8 bits of each value are read, so that images of 12 bits are nearly black; '
             '`tfod convert coco` scales such values.'
         )
+
+
+def _has_objects(features, skip_crowd: bool, is_training: bool) -> bool:
+    """Whether a record has an object that is read, of a weight above 0 for a training."""
+    count = len(features[keys.YMIN].float_list.value)
+    crowds = features[keys.IS_CROWD].int64_list.value if skip_crowd else ()
+    weights = features[keys.WEIGHT].float_list.value if is_training else ()
+    pairs = itertools.zip_longest(crowds[:count], weights[:count])
+    found = [not crowd and (weight is None or weight > 0) for crowd, weight in pairs]
+    return any(found) if found else count > 0
 
 
 def _label_problem(features, known, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:

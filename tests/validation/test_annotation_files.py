@@ -129,6 +129,14 @@ def test_annotations_of_no_use(pipeline, tmp_path, others, text):
     assert text in problem
 
 
+def test_crowds_do_not_train_where_they_are_left_out(pipeline, tmp_path):
+    write(tmp_path, iscrowd=1)
+    assert found(pipeline) == []
+    pipeline.train_input_reader.skip_crowd = True
+    (problem,) = records.check_training(pipeline)
+    assert 'expected images with objects that are no crowds' in problem
+
+
 def test_boxes_within_the_first_pixel(pipeline, tmp_path):
     write(tmp_path, bbox=[0.1, 0.2, 0.5, 0.6])
     (problem,) = found(pipeline)

@@ -74,6 +74,25 @@ def test_records_without_any_mask_are_reported(found):
     assert problem.endswith('Received: none in the first 30 records.')
 
 
+@pytest.mark.parametrize(
+    ('values', 'options', 'is_sound'),
+    [
+        ({'image__object__is_crowd': [1, 1]}, {'skip_crowd': True}, False),
+        ({'image__object__is_crowd': [1, 0]}, {'skip_crowd': True}, True),
+        ({'image__object__is_crowd': [1, 1]}, {}, True),
+        ({'image__object__weight': [0.0, 0.0]}, {}, False),
+        ({'image__object__weight': [0.0, 0.5]}, {}, True),
+    ],
+)
+def test_training_needs_objects_that_train(found, values, options, is_sound):
+    problems = found([examples.example([BOX, BOX], [1, 1], **values)], **options)
+    assert len(problems) == (not is_sound)
+    if problems:
+        crowds = 'which are no crowds' in problems[0]
+        assert 'of a weight above 0' in problems[0]
+        assert crowds == bool(options)
+
+
 def test_a_wholly_wrong_label_map_is_reported_with_both_sides(found):
     cow = examples.example([BOX], [1], ['cow'])
     cat = examples.example([BOX] * 2, [1, 1], ['cow', 'cat'])

@@ -97,8 +97,8 @@ class Tally:
 
     def add_doubt(self) -> None:
         """Counts it as a problem if the coordinates of all seem to mean something else."""
-        outside = self.num_problems['box_outside_image']
-        if text := annotation_checks.doubt(self.notes, self.counts['objects'], outside):
+        bad = [self.num_problems[kind] for kind in ('box_outside_image', 'box_without_area')]
+        if text := annotation_checks.doubt(self.notes, self.counts['objects'], *bad):
             self.add_problem(UnusableError(_DOUBT, text), None)
 
     def merge(self, other: 'Tally') -> None:

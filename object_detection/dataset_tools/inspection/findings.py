@@ -90,8 +90,8 @@ def harmful(checked: CheckedSet) -> list[str]:
         problems.append('No record has an object that can be trained on.')
     elif text := _ignored(checked)[0]:
         problems.append(text)
-    outside = summary.problems['box_outside_image']
-    if text := annotation_checks.doubt(summary.notes, summary.num_usable, outside):
+    bad = [summary.problems[kind] for kind in ('box_outside_image', 'inverted_box')]
+    if text := annotation_checks.doubt(summary.notes, summary.num_usable, *bad):
         problems.append(text)
     without = [
         name
