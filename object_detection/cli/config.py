@@ -203,6 +203,8 @@ def new(
     Classes, label map, paths, sizes of images and anchors, numbers of objects, learning rate and
     steps come from the records. The config passes `tfod config check`; change what you know better.
     """
+    if os.path.exists(output) and not force:
+        raise click.ClickException(f'{output} exists; give another --output, or --force.')
     tensorflow_setup.import_tensorflow()
     from object_detection.dataset_tools import (
         data_statistics,
@@ -211,8 +213,6 @@ def new(
         starter_weights,
     )
 
-    if os.path.exists(output) and not force:
-        raise click.ClickException(f'{output} exists; give another --output, or --force.')
     found = starter_weights.find(weights, is_mobile=device == starter_parts.MOBILE)
     validation = validation or starter.validation_prefix(data)
     measured = data_statistics.measure(data, label_map)

@@ -97,6 +97,15 @@ def test_a_conversion_that_loses_much_says_so_in_red(data, tmp_path):
     assert 'could not be used' not in _run(data, tmp_path / 'b').stderr
 
 
+def test_a_set_without_images_is_named(data, tmp_path):
+    empty = tmp_path / 'empty.json'
+    empty.write_text(json.dumps({'images': [], 'annotations': [], 'categories': []}))
+    result = _run(data, tmp_path / 'a', '--annotations', str(empty))
+    assert result.exit_code == 1
+    assert f'at least one image. Received one without: {data / "train"}, {empty}' in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ['empty.json']
+
+
 def test_a_limit_of_no_pixels_is_none(data, tmp_path):
     result = _run(data, tmp_path / 'a', '--max_pixels', '0')
     assert result.exit_code == 0, result.output

@@ -24,6 +24,7 @@ from object_detection.dataset_tools.converters import (
 from object_detection.dataset_tools.converters.beam_files import BeamFiles
 from object_detection.dataset_tools.converters.beam_job import Job
 from object_detection.dataset_tools.converters.conversion_report import Tally
+from object_detection.errors import UserError
 
 
 def convert(
@@ -76,6 +77,12 @@ def convert(
 
 def _job(source: Source, strict: bool) -> Job:
     data, label_map = _open(source)
+    if not data.num_images and not data.problems:
+        given = [value for value in dataclasses.asdict(source).values() if value]
+        raise UserError(
+            'expected a data set with at least one image. Received one without: '
+            f'{", ".join(value for value in given if isinstance(value, str))}.'
+        )
     tally = Tally()
     for item in data.problems:
         tally.add_entry_problem(item)
