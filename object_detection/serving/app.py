@@ -5,6 +5,7 @@ import contextlib
 import importlib.resources
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
@@ -12,15 +13,15 @@ from typing import Annotated, Any
 import fastapi
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from object_detection.errors import format_list
-from object_detection.serving import tf_serving
+from object_detection.serving import json_bodies, tf_serving
 from object_detection.serving.batching import Batcher
 from object_detection.serving.gate import Gate
 from object_detection.serving.limits import Memory, RequestError, ServeOptions
 from object_detection.serving.measurements import CONTENT_TYPE, Measurements
 from object_detection.serving.model import (
-    STRING,
     Model,
     Outputs,
     Row,
@@ -29,8 +30,11 @@ from object_detection.serving.model import (
     read_size,
 )
 
-# Parsed lists of numbers take so many bytes for each byte of their text.
-_BYTES_OF_LISTS = 8
+# Larger bodies of JSON are read one at a time.
+_LARGE = 1_000_000
+# Forms are copied into files in memory, and from there.
+_COPIES_OF_FORMS = 2
+_PIECE = 65_536
 # What the decoding of an image holds: its pixels, and those of the upright image.
 _BYTES_OF_PIXEL = 6
 _PAGE_RULES = {
@@ -53,6 +57,7 @@ class Service:
       model, options: as given.
       memory: what counts the bytes that requests hold.
       measurements: what counts requests and batches.
+      is_draining: whether the server will stop, and says so.
     """
 
     def __init__(self, model: Model, options: ServeOptions):
@@ -61,6 +66,8 @@ class Service:
         self.measurements = Measurements(lambda: self._batcher.count, lambda: self.memory.held)
         self._batcher = Batcher(model.run, options, self.measurements.observe_batch)
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix='request')
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix='request_body')
+        self.is_draining = False
 
     @property
     def is_accepting(self) -> bool:
@@ -74,11 +81,18 @@ class Service:
         """Ends all threads; no request may be waiting for its answer."""
         self.close()
         self._pool.shutdown()
+        self._reader.shutdown()
 
     async def aside(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Runs a function in one of the threads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, function, *arguments)
+
+    async def read(self, function: Callable[..., Any], body: bytes, *arguments: Any) -> Any:
+        """Runs a function on a body of JSON in a thread; large bodies one after another."""
+        pool = self._reader if len(body) > _LARGE else self._pool
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(pool, function, body, *arguments)
 
     async def run(self, rows: Sequence[Row]) -> list[Outputs]:
         """Returns the outputs of each row; `submit` of the batcher says what it raises."""
@@ -89,10 +103,7 @@ class Service:
         self, files: Sequence[tuple[str, bytes]], wanted: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Returns the detections of image files, given with the names that errors show."""
-        if len(files) > self.options.max_images:
-            raise RequestError(
-                413, f'expected at most {self.options.max_images} images. Received: {len(files)}.'
-            )
+        _check_count(files, self.options)
         self._batcher.check_room(len(files))
         sizes = [await self._named(name, read_size, encoded) for name, encoded in files]
         pixels = sum(height * width for height, width in sizes)
@@ -138,10 +149,8 @@ def create_app(model: Model, options: ServeOptions) -> fastapi.FastAPI:
         yield
         await asyncio.get_running_loop().run_in_executor(None, service.end)
 
-    # The pages of documentation that FastAPI makes load scripts from elsewhere.
-    app = fastapi.FastAPI(
-        title='Object detection', docs_url=None, redoc_url=None, lifespan=lifespan
-    )
+    # Without the pages that FastAPI makes: they load scripts from elsewhere, and show no bodies.
+    app = fastapi.FastAPI(openapi_url=None, lifespan=lifespan)
     app.state.service = service
     app.add_middleware(
         Gate, options=options, memory=service.memory, measurements=service.measurements
@@ -190,15 +199,20 @@ def _add_page(app: fastapi.FastAPI, service: Service) -> None:
         }
 
     @app.get('/healthz')
-    @app.get('/readyz')
     async def show_health() -> Response:
-        if service.is_accepting:
-            return JSONResponse({'status': 'ok'})
-        return JSONResponse({'status': 'stopping'}, 503)
+        return _health(service.is_accepting)
+
+    @app.get('/readyz')
+    async def show_readiness() -> Response:
+        return _health(service.is_accepting and not service.is_draining)
 
     @app.get('/metrics')
     async def show_metrics() -> Response:
         return Response(service.measurements.text(), media_type=CONTENT_TYPE)
+
+
+def _health(is_well: bool) -> Response:
+    return JSONResponse(*(({'status': 'ok'},) if is_well else ({'status': 'stopping'}, 503)))
 
 
 def _add_predict(app: fastapi.FastAPI, service: Service) -> None:
@@ -216,47 +230,84 @@ def _add_predict(app: fastapi.FastAPI, service: Service) -> None:
                 422, f'expected {", ".join(_PREDICT_FIELDS)}. Received: {unknown[0]!r:.80}.'
             )
         wanted = {'min_score': score_threshold, 'max_detections': max_detections, 'masks': masks}
-        found = await service.detect(await _read_files(request, service), wanted)
+        kind = request.headers.get('content-type', '').partition(';')[0].strip().lower()
+        body = await request.body()
+        with service.memory.hold(_bytes_to_read(kind) * len(body)):
+            found = await service.detect(await _read_files(request, kind, body, service), wanted)
         return JSONResponse({'predictions': found})
 
 
-async def _read_files(request: fastapi.Request, service: Service) -> list[tuple[str, bytes]]:
+def _bytes_to_read(kind: str) -> int:
+    """Returns how many bytes reading takes for each byte of a body of a type."""
+    return {_JSON: json_bodies.BYTES_PER_BYTE, _MULTIPART: _COPIES_OF_FORMS}.get(kind, 0)
+
+
+async def _read_files(
+    request: fastapi.Request, kind: str, body: bytes, service: Service
+) -> list[tuple[str, bytes]]:
     """Returns names and bytes of the image files of a request.
 
     Raises:
       RequestError: with status 415 for another type of content, and 422 for a body without images
         or with other fields.
     """
-    kind = request.headers.get('content-type', '').partition(';')[0].strip().lower()
     if kind == _MULTIPART:
-        return await _read_form(request, service.options)
-    body = await request.body()
+        return await _read_form(request, body, service.options)
     if kind.startswith(_IMAGE):
         return [('image', body)]
     if kind != _JSON:
         raise RequestError(
             415, f'expected {_MULTIPART}, {_JSON} or {_IMAGE}*. Received: {kind!r:.80}.'
         )
-    values = await service.aside(_parse_json, body, 422)
+    return await service.read(_read_texts, body, service.options)
+
+
+def _read_texts(body: bytes, options: ServeOptions) -> list[tuple[str, bytes]]:
+    values = json_bodies.read(body, 422, options.max_images)
     if not isinstance(values, dict) or set(values) != {'images'}:
         raise RequestError(422, 'expected {"images": [...]} with base64 texts.')
     images = values['images']
     if not isinstance(images, list) or not images:
         raise RequestError(422, 'images: expected a list of base64 texts.')
-    names = [f'images[{i}]' for i in range(len(images))]
-    return [
-        (name, tf_serving.decode_base64(text, name, status=422))
-        for name, text in zip(names, images, strict=True)
-    ]
+    _check_count(images, options)
+    named = ((f'images[{i}]', text) for i, text in enumerate(images))
+    return [(name, tf_serving.decode_base64(text, name, status=422)) for name, text in named]
 
 
-async def _read_form(request: fastapi.Request, options: ServeOptions) -> list[tuple[str, bytes]]:
-    files = []
-    async with request.form(max_files=options.max_images, max_fields=16) as form:
+def _check_count(images: Sequence[Any], options: ServeOptions) -> None:
+    if len(images) > options.max_images:
+        raise RequestError(
+            413, f'expected at most {options.max_images} images. Received: {len(images)}.'
+        )
+
+
+class _FormParser(MultiPartParser):
+    """Keeps files in memory, where the body is already: each on the disk takes a descriptor."""
+
+    spool_max_size = sys.maxsize
+
+
+async def _read_form(
+    request: fastapi.Request, body: bytes, options: ServeOptions
+) -> list[tuple[str, bytes]]:
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), _PIECE):
+            yield body[start : start + _PIECE]
+            await asyncio.sleep(0)  # Other requests have their turn.
+
+    parser = _FormParser(request.headers, pieces(), max_files=options.max_images, max_fields=16)
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise RequestError(400, error.message) from error
+    try:
+        files = []
         for field, value in form.multi_items():
             if isinstance(value, str):
                 raise RequestError(422, f'{field!r:.80}: expected image files alone, not fields.')
             files.append((value.filename or field, await value.read()))
+    finally:
+        await form.close()
     if not files:
         raise RequestError(422, 'expected at least one image file. Received: none.')
     return files
@@ -272,9 +323,8 @@ def _add_tf_serving(app: fastapi.FastAPI, service: Service) -> None:
     ) -> Response:
         tf_serving.check_model(options, name, version)
         body = await request.body()
-        factor = 1 if service.model.input.dtype == STRING else _BYTES_OF_LISTS
-        with service.memory.hold(factor * len(body)):
-            parsed = await service.aside(_parse_tensors, body, service.model, options)
+        with service.memory.hold(json_bodies.BYTES_PER_BYTE * len(body)):
+            parsed = await service.read(_parse_tensors, body, service.model, options)
             outputs = await service.run(parsed.rows)
         text = await service.aside(_write_tensors, outputs, parsed.is_columnar)
         return Response(text, media_type=_JSON)
@@ -293,19 +343,12 @@ def _add_tf_serving(app: fastapi.FastAPI, service: Service) -> None:
 
 
 def _parse_tensors(body: bytes, model: Model, options: ServeOptions) -> tf_serving.PredictRequest:
-    parsed = tf_serving.parse(_parse_json(body, 400), model.input, options)
+    parsed = tf_serving.parse(body, model.input, options)
     return parsed._replace(rows=[model.check_row(row, options.max_pixels) for row in parsed.rows])
 
 
 def _write_tensors(outputs: Sequence[Outputs], is_columnar: bool) -> bytes:
     return json.dumps(tf_serving.answer(outputs, is_columnar)).encode()
-
-
-def _parse_json(body: bytes, status: int) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(status, f'JSON Parse error: {error}') from error
 
 
 def _kind(row: Row) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from object_detection.serving.limits import Memory, RequestError, ServeOptions
 from object_detection.serving.measurements import Measurements
+from object_detection.system.tensorflow_setup import release_freed_memory
 
 _logger = logging.getLogger(__name__)
 
@@ -24,6 +25,8 @@ _RETRY_AFTER_SECONDS = 1
 # A client that sends before it reads loses an answer that comes before its body ends; so much of
 # a body that is too large is read and dropped.
 _DRAIN_FACTOR, _DRAIN_SECONDS = 4, 5.0
+# Memory of requests from which on it is given back to the system, and how long after.
+_LARGE, _TRIM_SECONDS = 16_000_000, 2.0
 
 
 class Gate:
@@ -40,14 +43,17 @@ class Gate:
         self._app, self._options = app, options
         self._memory, self._measurements = memory, measurements
         self._active = 0
+        self._trim: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope['type'] != 'http':
             await self._app(scope, receive, send)
             return
-        answer, start = _Answer(send), time.monotonic()
+        answer, start = _Answer(send, self._memory), time.monotonic()
+        if scope['method'] == 'HEAD':
+            scope = {**scope, 'method': 'GET'}  # The server leaves the body of the answer out.
         try:
-            if scope['method'] in ('GET', 'HEAD'):
+            if scope['method'] == 'GET':
                 await self._app(scope, receive, answer)
             else:
                 await self._with_body(scope, receive, answer)
@@ -63,20 +69,46 @@ class Gate:
             self._measurements.observe(path, answer.status, time.monotonic() - start)
 
     async def _with_body(self, scope: Scope, receive: Receive, answer: '_Answer') -> None:
-        if self._active >= self._options.max_queue:
-            raise RequestError(503, f'{self._active} requests are held; try again later.')
-        self._active += 1
+        self._check_room()
         body = _Body(self._options, self._memory)
         try:
             await body.receive(scope, receive)
-            async with asyncio.timeout(self._options.timeout_s):
-                await self._run(scope, body.data, receive, answer)
-        except TimeoutError as error:
-            seconds = self._options.timeout_s
-            raise RequestError(504, f'took more than {seconds:g} seconds.') from error
+            # Clients that send slowly take no place of those that wait for their answers.
+            self._check_room()
+            self._active += 1
+            try:
+                await self._compute(scope, body.data, receive, answer)
+            finally:
+                self._active -= 1
         finally:
-            self._active -= 1
             body.release()
+            self._trim_later()
+
+    def _check_room(self) -> None:
+        if self._active >= self._options.max_queue:
+            raise RequestError(503, f'{self._active} requests are held; try again later.')
+
+    async def _compute(
+        self, scope: Scope, data: bytes, receive: Receive, answer: '_Answer'
+    ) -> None:
+        """Runs the application for limited time, in which the client need not read the answer."""
+        seconds = self._options.timeout_s
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                answer.on_start = lambda: limit.reschedule(None)
+                await self._run(scope, data, receive, answer)
+        except TimeoutError as error:
+            raise RequestError(504, f'took more than {seconds:g} seconds.') from error
+
+    def _trim_later(self) -> None:
+        """Gives the memory of large requests back to the system some time after them."""
+        if self._memory.peak > _LARGE and self._trim is None:
+            loop = asyncio.get_running_loop()
+            self._trim = loop.call_later(_TRIM_SECONDS, self._start_trim, loop)
+
+    def _start_trim(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._trim, self._memory.peak = None, self._memory.held
+        loop.run_in_executor(None, release_freed_memory)
 
     async def _run(self, scope: Scope, data: bytes, receive: Receive, answer: '_Answer') -> None:
         """Runs the application until it has answered or the client has gone."""
@@ -111,31 +143,57 @@ class _DisconnectError(Exception):
 
 
 class _Answer:
-    """`send`, and the status of what was sent."""
+    """`send` for an answer whose bytes are held until the client has read nearly all.
 
-    def __init__(self, send: Send):
-        self._send = send
+    Args:
+      send: of the server.
+      memory: what counts the bytes.
+
+    Attributes:
+      status: of the answer; 0 until it begins.
+      on_start: called when it begins.
+    """
+
+    def __init__(self, send: Send, memory: Memory):
+        self._send, self._memory = send, memory
+        self._start: MutableMapping[str, Any] = {}
         self.status = 0
+        self.on_start: Callable[[], None] = lambda: None
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message['type'] == 'http.response.start':
-            self.status = message['status']
-        await self._send(message)
+            self._start = message  # It is sent when there is room for its body.
+            return
+        with self._memory.hold(len(message.get('body', b''))):
+            if not self.status:
+                self.on_start()
+                self.status = self._start['status']
+                await self._send(self._start)
+            await self._send({**message, 'more_body': True})
+            # The server waits with the next part until the client has read this one.
+            await self._send({**message, 'body': b'', 'more_body': message.get('more_body', False)})
 
     async def fail(self, status: int, message: str) -> None:
         """Sends an error, unless an answer has begun."""
         if self.status:
             return
-        body = json.dumps({'error': message}).encode()
-        headers = [(b'content-type', b'application/json')]
-        headers.append((b'content-length', str(len(body)).encode()))
-        if status == 503:
-            headers.append((b'retry-after', str(_RETRY_AFTER_SECONDS).encode()))
+        self.status = status
+        headers, body = error_answer(status, message)
         if status in (408, 413):
             # The rest of the body is not read.
             headers.append((b'connection', b'close'))
-        await self({'type': 'http.response.start', 'status': status, 'headers': headers})
-        await self({'type': 'http.response.body', 'body': body})
+        await self._send({'type': 'http.response.start', 'status': status, 'headers': headers})
+        await self._send({'type': 'http.response.body', 'body': body})
+
+
+def error_answer(status: int, message: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Returns the headers and the body of an error."""
+    body = json.dumps({'error': message}).encode()
+    headers = [(b'content-type', b'application/json')]
+    headers.append((b'content-length', str(len(body)).encode()))
+    if status == 503:
+        headers.append((b'retry-after', str(_RETRY_AFTER_SECONDS).encode()))
+    return headers, body
 
 
 class _Body:

@@ -19,11 +19,13 @@ _RANGES = {
     'max_batch_size': (1, 1024),
     'max_wait_ms': (0, 10_000),
     'max_queue': (1, 100_000),
+    'max_connections': (1, 100_000),
     'max_images': (1, 1024),
     'max_body_mb': (0.001, 1024),
     'max_megapixels': (0.0001, 178),
     'max_memory_mb': (1, 1_000_000),
     'timeout_s': (0.01, 3600),
+    'drain_s': (0, 600),
 }
 
 
@@ -36,11 +38,13 @@ class ServeOptions:
       max_batch_size: most images that the model computes at a time.
       max_wait_ms: longest time that an image waits for others to be computed with.
       max_queue: most images, and most requests, that are held; others are refused.
+      max_connections: most connections; the longest idle one is closed for a new one.
       max_images: most images of a request.
       max_body_mb: most megabytes of a request's body.
       max_megapixels: most million pixels of an image, read from its header before it is decoded.
-      max_memory_mb: most megabytes of bodies and decoded images that are held.
-      timeout_s: longest time for receiving a body, and then for its answer.
+      max_memory_mb: most megabytes of bodies, decoded images and answers that are held.
+      timeout_s: longest time for receiving a header, then a body, and then for its answer.
+      drain_s: seconds from the signal to stop until the port is closed.
 
     Raises:
       UserError: for a value that is outside its range, or a name that no path can hold.
@@ -51,11 +55,13 @@ class ServeOptions:
     max_batch_size: int = 8
     max_wait_ms: float = 5.0
     max_queue: int = 128
+    max_connections: int = 512
     max_images: int = 32
     max_body_mb: float = 32.0
     max_megapixels: float = 25.0
     max_memory_mb: float = 1024.0
     timeout_s: float = 30.0
+    drain_s: float = 0.0
 
     def __post_init__(self):
         for name, (low, high) in _RANGES.items():
@@ -96,11 +102,15 @@ class Memory:
 
     Args:
       limit: most bytes.
+
+    Attributes:
+      held: bytes that are held.
+      peak: most bytes that were held since it was last set.
     """
 
     def __init__(self, limit: float):
         self._limit = limit
-        self.held = 0
+        self.held = self.peak = 0
 
     @contextlib.contextmanager
     def hold(self, count: int) -> Iterator[None]:
@@ -124,6 +134,7 @@ class Memory:
         if self.held + count > self._limit:
             raise RequestError(503, 'the server holds too many large requests; try again later.')
         self.held += count
+        self.peak = max(self.peak, self.held)
 
     def give_back(self, count: int) -> None:
         self.held -= count

@@ -6,16 +6,19 @@ https://www.tensorflow.org/tfx/serving/api_rest describes it. Imports no TensorF
 import base64
 import binascii
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from object_detection.serving import json_bodies
 from object_detection.serving.limits import RequestError, ServeOptions
 from object_detection.serving.model import FLOAT, STRING, Model, Row, TensorInfo, check_pixels
 
 SIGNATURE = 'serving_default'
 _METHOD = 'tensorflow/serving/predict'
+_OF_URLS = bytes.maketrans(b'-_', b'+/')
 _KEYS = {'signature_name', 'instances', 'inputs'}
 _TYPES = {'uint8': 'DT_UINT8', 'float32': 'DT_FLOAT', 'string': 'DT_STRING', 'int64': 'DT_INT64'}
 
@@ -27,11 +30,11 @@ class PredictRequest(NamedTuple):
     is_columnar: bool
 
 
-def parse(body: Any, info: TensorInfo, options: ServeOptions) -> PredictRequest:
+def parse(text: bytes, info: TensorInfo, options: ServeOptions) -> PredictRequest:
     """Reads the body of a `:predict` request.
 
     Args:
-      body: the parsed JSON.
+      text: the JSON.
       info: the input of the model.
       options: limits of images and pixels.
 
@@ -39,6 +42,16 @@ def parse(body: Any, info: TensorInfo, options: ServeOptions) -> PredictRequest:
       RequestError: with status 400 for a body that does not fit the API or the model, and 413
         for too many images or pixels.
     """
+    end = time.monotonic() + options.timeout_s
+
+    def as_pixels(rows: np.ndarray) -> np.ndarray:
+        if time.monotonic() > end:  # Nobody waits for it any more, but others for this thread.
+            raise RequestError(504, f'reading took more than {options.timeout_s:g} seconds.')
+        return _as_pixels(rows, info)
+
+    body = json_bodies.read(
+        text, 400, options.max_images, None if info.dtype == STRING else as_pixels
+    )
     if not isinstance(body, dict):
         raise RequestError(400, f'expected a JSON object. Received: {_kind(body)}.')
     if unknown := sorted(set(body) - _KEYS):
@@ -54,7 +67,7 @@ def parse(body: Any, info: TensorInfo, options: ServeOptions) -> PredictRequest:
         raise RequestError(400, 'expected one of `instances` (rows) and `inputs` (columns).')
     is_columnar = 'inputs' in body
     values = _of_columns(body['inputs'], info) if is_columnar else _of_rows(body, info)
-    if not isinstance(values, list) or not values:
+    if not isinstance(values, list | np.ndarray) or not len(values):
         raise RequestError(
             400, f'{info.name}: expected a list of at least one image. Received: {_kind(values)}.'
         )
@@ -109,7 +122,7 @@ def metadata(model: Model, options: ServeOptions) -> dict[str, Any]:
 
 def check_model(options: ServeOptions, name: str, version: str | None) -> None:
     """Raises RequestError, with status 404, for the name or the version of another model."""
-    is_version = version is None or (version.isdecimal() and int(version) == options.model_version)
+    is_version = version in (None, str(options.model_version))
     if name == options.model_name and is_version:
         return
     wanted = f'Latest({name:.80})' if version is None else f'Specific({name:.80}, {version:.20})'
@@ -118,13 +131,17 @@ def check_model(options: ServeOptions, name: str, version: str | None) -> None:
 
 def _of_rows(body: Mapping[str, Any], info: TensorInfo) -> Any:
     instances = body['instances']
+    if isinstance(instances, np.ndarray):
+        return instances
     if not isinstance(instances, list):
         raise RequestError(400, f'`instances`: expected a list. Received: {_kind(instances)}.')
     return [_named(value, info) for value in instances]
 
 
 def _of_columns(inputs: Any, info: TensorInfo) -> Any:
-    return _named(inputs, info)
+    values = _named(inputs, info)
+    # One image may come without the list.
+    return [values] if info.dtype == STRING and isinstance(values, dict) else values
 
 
 def _named(value: Any, info: TensorInfo) -> Any:
@@ -151,35 +168,57 @@ def _as_bytes(value: Any, info: TensorInfo) -> bytes:
     )
 
 
-def _as_images(values: list[Any], info: TensorInfo, max_pixels: int) -> np.ndarray:
-    """Returns nested lists as [B, H, W, 3] of the input's dtype."""
-    expected = f'{info.name}: expected images [height, width, 3] of one size, as lists of numbers'
+def _as_images(values: Sequence[Any], info: TensorInfo, max_pixels: int) -> np.ndarray:
+    """Returns images, arrays or nested lists, as [B, H, W, 3] of the input's dtype."""
+    if _has_text(values):
+        raise RequestError(400, f'{_expected(info)} of type {info.dtype}. Received: text.')
     try:
         array = np.asarray(values)
     except (ValueError, OverflowError) as error:
-        raise RequestError(400, f'{expected}. Received: lists of several lengths.') from error
+        raise RequestError(
+            400, f'{_expected(info)}. Received: lists of several lengths.'
+        ) from error
+    array = _as_pixels(array, info)
+    if array.ndim != 4 or array.shape[3] != 3 or 0 in array.shape:
+        raise RequestError(400, f'{_expected(info)}. Received: the shape {list(array.shape)}.')
+    check_pixels(*array.shape[1:3], max_pixels)
+    return array
+
+
+def _as_pixels(array: np.ndarray, info: TensorInfo) -> np.ndarray:
+    """Returns numbers in the input's dtype."""
     is_float = info.dtype == FLOAT
     if array.dtype.kind not in ('iuf' if is_float else 'iu'):
-        kind = 'text, objects, or numbers of several kinds' if array.dtype.kind in 'OUS' else ''
+        kind = 'objects, or numbers of several kinds' if array.dtype.kind == 'O' else ''
         kind = kind or array.dtype.name
-        raise RequestError(400, f'{expected} of type {info.dtype}. Received: {kind}.')
-    if array.ndim != 4 or array.shape[3] != 3 or 0 in array.shape:
-        raise RequestError(400, f'{expected}. Received: the shape {list(array.shape)}.')
-    check_pixels(*array.shape[1:3], max_pixels)
-    low, high = float(array.min()), float(array.max())
+        raise RequestError(400, f'{_expected(info)} of type {info.dtype}. Received: {kind}.')
+    low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
     if not is_float and not 0 <= low <= high <= 255:
-        raise RequestError(400, f'{expected}, 0 to 255. Received: {low:g} to {high:g}.')
+        raise RequestError(400, f'{_expected(info)}, 0 to 255. Received: {low:g} to {high:g}.')
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise RequestError(400, f'{expected}. Received: numbers that are not finite.')
-    return array.astype(info.dtype)
+        raise RequestError(400, f'{_expected(info)}. Received: numbers that are not finite.')
+    return array.astype(info.dtype, copy=False)
+
+
+def _expected(info: TensorInfo) -> str:
+    return f'{info.name}: expected images [height, width, 3] of one size, as lists of numbers'
+
+
+def _has_text(value: Any) -> bool:
+    """Whether lists hold text, each of which would take the memory of the longest in an array."""
+    return isinstance(value, str) or (isinstance(value, list) and any(map(_has_text, value)))
 
 
 def decode_base64(text: Any, where: str, *, status: int) -> bytes:
-    """Returns the bytes of base64 text; raises RequestError, with the status, for anything else."""
+    """Returns the bytes of base64 text; raises RequestError, with the status, for anything else.
+
+    The text may have white space, the alphabet of URLs, and no padding, as with TensorFlow Serving.
+    """
     try:
         if not isinstance(text, str):
             raise TypeError
-        return base64.b64decode(text, validate=True)
+        plain = text.encode().translate(_OF_URLS, b' \t\r\n')
+        return base64.b64decode(plain + b'=' * (-len(plain) % 4), validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise RequestError(status, f'{where}: expected base64 text. Received other.') from error
 
@@ -201,5 +240,7 @@ def _tensor(info: TensorInfo, name: str) -> dict[str, Any]:
 
 
 def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return 'a list'
     names = {dict: 'an object', list: 'a list', str: 'text', type(None): 'null', bool: 'a boolean'}
     return 'an empty list' if value == [] else names.get(type(value), 'a number')

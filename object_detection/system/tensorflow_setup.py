@@ -122,6 +122,12 @@ def keep_freed_memory() -> None:
     mallopt(_ARENA_MAX, 1)
 
 
+def release_freed_memory() -> None:
+    """Returns what the process has freed, and the C library keeps, to the system."""
+    with contextlib.suppress(AttributeError, OSError):  # The C library is not glibc.
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @contextlib.contextmanager
 def _without(module: str) -> Iterator[None]:
     """Makes imports of a module fail in the block, unless it has been imported before."""

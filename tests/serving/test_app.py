@@ -1,5 +1,6 @@
 import asyncio
 import base64
+import functools
 import io
 import json
 import struct
@@ -18,8 +19,10 @@ pytest.importorskip('httpx', reason="the test client needs httpx, of the extra '
 from PIL import Image
 
 from object_detection.errors import UserError
+from object_detection.serving import app as app_module
+from object_detection.serving import gate, tf_serving
 from object_detection.serving.app import create_app
-from object_detection.serving.limits import ServeOptions
+from object_detection.serving.limits import RequestError, ServeOptions
 from tests.serving.fakes import BrightnessModel, image_file
 
 with warnings.catch_warnings():
@@ -152,7 +155,8 @@ def test_bad_images_are_refused_and_good_ones_are_answered_after_them(
         ({'json': {'images': ['?']}}, 422, 'images[0]: expected base64'),
         ({'json': {'image': 'a'}}, 422, 'expected {"images"'),
         ({'content': b'{', 'headers': {'content-type': 'application/json'}}, 422, 'JSON Parse'),
-        ({'content': b'[' * 90_000, 'headers': {'content-type': 'application/json'}}, 422, 'JSON'),
+        ({'content': b'[' * 100, 'headers': {'content-type': 'application/json'}}, 422, 'JSON'),
+        ({'content': b'[' * 90_000, 'headers': {'content-type': 'application/json'}}, 413, '3 im'),
         ({'content': b'a', 'headers': {'content-type': 'text/plain'}}, 415, "'text/plain'"),
         ({'data': {'a': 'b'}, 'files': {'i': b'a'}}, 422, "'a': expected image files alone"),
         ({'files': [('i', image_file())] * 4}, 400, 'Too many files'),
@@ -347,6 +351,54 @@ def test_a_client_that_asks_before_sending_is_answered_at_once(make_app):
     assert status_of(send(app, [], headers)) == 413
 
 
+def test_bodies_of_json_are_read_in_a_thread(client, monkeypatch):
+    names = []
+
+    def decode(text, where, *, status):
+        names.append(threading.current_thread().name)
+        return base64.b64decode(text)
+
+    monkeypatch.setattr(app_module.tf_serving, 'decode_base64', decode)
+    texts = [base64.b64encode(image_file()).decode()] * 2
+    for pad in ('', ' ' * 50_000):  # The second one is large.
+        monkeypatch.setattr(app_module, '_LARGE', 40_000)
+        body = json.dumps({'images': texts}) + pad
+        headers = {'content-type': 'application/json'}
+        assert client.post('/predict', content=body, headers=headers).status_code == 200
+    assert all(name.startswith('request_') for name in names)
+    assert [name.startswith('request_body') for name in names] == [False, False, True, True]
+
+
+def test_the_memory_of_large_requests_returns_to_the_system(client, monkeypatch):
+    trimmed = threading.Event()
+    monkeypatch.setattr(gate, '_TRIM_SECONDS', 0)
+    monkeypatch.setattr(gate, 'release_freed_memory', trimmed.set)
+    memory = client.app.state.service.memory
+    memory.peak = gate._LARGE
+    client.post('/predict', content=b'a')
+    assert not trimmed.is_set()
+    memory.peak += 1
+    client.post('/predict', content=b'a')
+    assert trimmed.wait(20)
+    assert memory.peak == 0
+
+
+def test_base64_may_have_line_ends_the_alphabet_of_urls_and_no_padding():
+    decode = functools.partial(tf_serving.decode_base64, where='a', status=400)
+    assert decode('-_8\r\n A') == b'\xfb\xff\x00' == decode('+/8A')
+    assert decode('AAA') == b'\0\0' == decode('AAA=')
+    for text in ('?', 'A', 'é', 3):
+        with pytest.raises(RequestError, match='expected base64'):
+            decode(text)
+
+
+def test_heads_of_pages_have_no_body(client):
+    for path in ('/', '/healthz', '/readyz', '/metrics', '/v1/models/model'):
+        assert client.head(path).status_code == 200, path
+    assert client.head('/predict').status_code == 405
+    assert client.get('/openapi.json').status_code == 404
+
+
 def test_metrics_count_requests_by_pattern_and_batches(client):
     client.get('/v1/models/model')
     client.get('/nowhere/at/all')
@@ -418,6 +470,7 @@ ONE = PIXELS[:1].tolist()
         ({'instances': [[[[0.5, 1, 2]]]]}, 'Received: float64'),
         ({'instances': [[[[True, True, True]]]]}, 'Received: bool'),
         ({'instances': [[[[1, 2, 256]]]]}, '1 to 256'),
+        ({'instances': ['a' * 1000, 'b']}, 'Received: text'),
         ({'instances': [[[[1, 2, 10**30]]]]}, 'of type uint8'),
         ({'instances': [[[1, 2, 3]]]}, 'the shape [1, 1, 3]'),
         ({'instances': [[[[1, 2]]]]}, 'the shape [1, 1, 1, 2]'),
@@ -435,8 +488,17 @@ def test_limits_hold_for_tensors(client):
     assert client.app.state.service.memory.held == 0
 
 
+def test_reading_tensors_ends_with_the_time_for_their_answer():
+    info, options = BrightnessModel().input, ServeOptions(timeout_s=0.01)
+    body = json.dumps({'inputs': np.zeros((1, 90_000, 1, 3), int).tolist()}).encode()
+    with pytest.raises(RequestError, match='reading took more than') as caught:
+        tf_serving.parse(body, info, options)
+    assert caught.value.status == 504
+
+
 def test_other_models_and_versions_are_not_found(client):
-    for path in ('other:predict', 'model/versions/2:predict', 'model/versions/a:predict'):
+    versions = ('2', 'a', '1' * 5000)
+    for path in ('other:predict', *(f'model/versions/{each}:predict' for each in versions)):
         answer = client.post(f'/v1/models/{path}', json={'instances': ONE})
         assert answer.status_code == 404
         assert error(answer).startswith('Servable not found for request: ')
