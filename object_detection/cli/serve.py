@@ -1,5 +1,6 @@
 """`tfod serve`: a page and an API over HTTP for a model."""
 
+import errno
 import importlib.util
 import ipaddress
 import signal
@@ -57,6 +58,12 @@ _DEFAULTS = ServeOptions()
     help='Most images, and requests, held; more get status 503.',
 )
 @click.option(
+    '--max_connections',
+    default=_DEFAULTS.max_connections,
+    show_default=True,
+    help='Most connections; the longest idle one is closed for a new one.',
+)
+@click.option(
     '--max_images', default=_DEFAULTS.max_images, show_default=True, help='Most of a request.'
 )
 @click.option(
@@ -72,13 +79,19 @@ _DEFAULTS = ServeOptions()
     '--max_memory_mb',
     default=_DEFAULTS.max_memory_mb,
     show_default=True,
-    help='Most of bodies and decoded images held.',
+    help='Most of bodies, decoded images and answers held.',
 )
 @click.option(
     '--timeout_s',
     default=_DEFAULTS.timeout_s,
     show_default=True,
-    help='Longest time for receiving a body, and then for the answer.',
+    help='Longest time for receiving a header, then a body, and then for the answer.',
+)
+@click.option(
+    '--drain_s',
+    default=_DEFAULTS.drain_s,
+    show_default=True,
+    help='Seconds after SIGTERM in which /readyz is 503 and requests are still answered.',
 )
 def command(model: str, host: str, port: int, label_map: str, **options: str | float) -> None:
     """Serves MODEL over HTTP: an export, a file of one, a model_dir or an unpacked archive.
@@ -115,20 +128,14 @@ def check_packages() -> None:
 
 
 def _run(model: object, limits: ServeOptions, listener: socket.socket) -> None:
-    import uvicorn
-
+    from object_detection.serving import connections
     from object_detection.serving.app import create_app
 
-    config = uvicorn.Config(
-        create_app(model, limits),
-        log_level='warning',
-        access_log=False,
-        timeout_graceful_shutdown=int(2 * limits.timeout_s) + 1,
-    )
     # uvicorn repeats the signal when it has stopped; the process then ends as usual.
     before = {each: signal.signal(each, lambda *_: None) for each in _SIGNALS}
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        server = connections.make_server(create_app(model, limits), limits)
+        server.run(sockets=[listener])
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
@@ -144,7 +151,10 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f'--host {host} --port {port}: cannot be listened on: {reason}.') from error
+        advice = ' --port 0 takes a free one.' if error.errno == errno.EADDRINUSE else ''
+        raise UserError(
+            f'--host {host} --port {port}: cannot be listened on: {reason}.{advice}'
+        ) from error
 
 
 def _warn_if_open(host: str) -> None:

@@ -24,6 +24,7 @@ def test_a_port_that_is_taken_is_an_error_before_the_model_is_loaded(monkeypatch
         error = CliRunner().invoke(serve.command, ['model', '--port', str(port)]).exception
     assert isinstance(error, UserError)
     assert f'--host 127.0.0.1 --port {port}: cannot be listened on' in str(error)
+    assert '--port 0 takes a free one' in str(error)
 
 
 def test_options_are_checked_first():
