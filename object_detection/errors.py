@@ -4,6 +4,8 @@ was received; the `tfod` command shows it without a traceback.
 All are `ValueError`s, so that callers who know no more can catch them as such.
 """
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 
 
@@ -75,6 +77,11 @@ class WorkerError(UserError):
 
 class DownloadError(UserError):
     """Something could not be downloaded or unpacked; the message tells a user what to do."""
+
+
+def missing(path: str | os.PathLike, what: str = 'file or folder') -> FileNotFoundError:
+    """Returns the error of a path that is not there; the `tfod` command adds the option of it."""
+    return FileNotFoundError(errno.ENOENT, f'There is no {what}', os.fspath(path))
 
 
 # Exit status (EX_TEMPFAIL) of a program that ended by a WorkerError or UnreadableCheckpointError,

@@ -13,7 +13,7 @@ import sys
 from absl import app, flags
 
 from object_detection.builders import families
-from object_detection.cli.main import check_text, is_users_error
+from object_detection.cli.main import check_text, describe_user_error, is_users_error
 from object_detection.errors import UserError
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.system import tensorflow_setup
@@ -115,7 +115,7 @@ def run() -> None:
     except (UserError, OSError) as error:
         if not is_users_error(error):
             raise
-        sys.exit(f'Error: {error}')
+        sys.exit(f'Error: {describe_user_error(error)}')
 
 
 if __name__ == '__main__':

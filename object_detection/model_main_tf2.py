@@ -16,7 +16,12 @@ import sys
 from absl import app, flags, logging
 
 from object_detection.cli.common import option_flags
-from object_detection.cli.main import check_text, exit_status, is_users_error
+from object_detection.cli.main import (
+    check_text,
+    describe_user_error,
+    exit_status,
+    is_users_error,
+)
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import UserError
 from object_detection.training import jobs
@@ -87,7 +92,7 @@ def run() -> None:
     except (UserError, OSError) as error:
         if not is_users_error(error):
             raise
-        print(f'Error: {error}', file=sys.stderr)
+        print(f'Error: {describe_user_error(error)}', file=sys.stderr)
         sys.exit(exit_status(error))
 
 

@@ -29,7 +29,7 @@ def run(*arguments: str, script: bool = False) -> subprocess.CompletedProcess:
 def test_runs_as_a_module_and_as_a_file(script):
     finished = run(*REQUIRED, script=script)
     assert finished.returncode == 1
-    assert finished.stderr.startswith('Error: no.config')
+    assert finished.stderr.startswith('Error: --pipeline_config_path no.config')
     assert 'Traceback' not in finished.stderr
 
 

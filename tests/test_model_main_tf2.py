@@ -151,7 +151,7 @@ def test_runs_as_a_module_and_as_a_file(command, tmp_path):
         [*command, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert result.returncode == 1
-    assert result.stderr.startswith('Error: missing.config')
+    assert result.stderr.startswith('Error: --pipeline_config_path missing.config: there')
     assert not list(tmp_path.iterdir())
 
 

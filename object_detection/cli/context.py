@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from object_detection.cli.common import option_flags, progress
+from object_detection.cli.main import describe_user_error
 from object_detection.dataset_tools.context_rcnn import options as job_options
 from object_detection.dataset_tools.context_rcnn.options import (
     CameraTrapsOptions,
@@ -129,7 +130,7 @@ def _run(
         with progress.show(what) as report_progress:
             return job(options, beam_options, report_progress)
     except (ConversionError, OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(describe_user_error(error)) from error
     except KeyboardInterrupt:
         # Otherwise Beam's threads would keep the process alive until the job is finished.
         click.echo('\nAborted!', err=True)

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from object_detection.cli.common import option_flags, progress
+from object_detection.cli.main import describe_user_error
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats
 from object_detection.data.formats.formats import FORMATS, Format
@@ -254,7 +255,7 @@ def _run(
                 progress=report_progress,
             )
     except (beam_job.ConversionError, OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(describe_user_error(error)) from error
     except KeyboardInterrupt:
         # Otherwise Beam's threads would keep the process alive until the job is finished.
         click.echo('\nAborted!', err=True)

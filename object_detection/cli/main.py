@@ -17,11 +17,16 @@ from object_detection.errors import (
     UserError,
     WorkerError,
 )
+from object_detection.system import file_errors
 
 # Errors of writing: the disk or its quota is full, or the file system is read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+# Files of TensorFlow and Beam that read and write URLs, with errors of many types.
+_FILE_SYSTEMS = ('lib/io/file_io.py', 'beam/io/filesystems.py', 'beam/io/localfilesystem.py')
 
 _QUIET = 'quiet'
+# The command line, in the context of a command.
+_ARGUMENTS = 'object_detection.arguments'
 _MAX_MESSAGE = 600  # characters
 
 # Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
@@ -78,6 +83,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        context.meta[_ARGUMENTS] = list(args)
         try:
             check_text(args)
         except UserError as error:
@@ -138,10 +144,15 @@ def _be_quiet() -> None:
 
 
 def describe_user_error(error: Exception) -> str:
-    """Returns the message of an error of a user; several problems are a numbered list."""
+    """Returns the message of an error of a user; several problems are a numbered list.
+
+    Of a file that the command line names, it says by which option.
+    """
     problems = getattr(error, 'problems', ())
     if len(problems) < 2:
-        return str(error)
+        context = click.get_current_context(silent=True)
+        arguments = sys.argv[1:] if context is None else context.meta.get(_ARGUMENTS, ())
+        return file_errors.describe(error, arguments)
     listed = [f'{i:3}. {indented(text, 5)}' for i, text in enumerate(problems, 1)]
     return '\n'.join([f'{len(problems)} problems:', *listed])
 
@@ -214,11 +225,16 @@ def exit_status(error: Exception) -> int:
 def is_users_error(error: Exception) -> bool:
     """Whether the message alone is enough for a user to correct the mistake.
 
-    This holds for a `UserError`, for files that cannot be opened, and for disks that are full or
-    read-only. Any other error is a defect of this package, see `describe_defect`.
+    This holds for a `UserError`, for files that cannot be opened, here or in an object store, and
+    for disks that are full or read-only. Any other error is a defect of this package, see
+    `describe_defect`.
     """
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename.endswith(_FILE_SYSTEMS):
+        return True
     if isinstance(error, OSError):
-        return error.filename is not None or error.errno in _DISK_ERRORS
+        is_ours = isinstance(error, FileNotFoundError)  # The system names the file.
+        return is_ours or error.filename is not None or error.errno in _DISK_ERRORS
     return isinstance(error, UserError)
 
 

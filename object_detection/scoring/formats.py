@@ -6,7 +6,7 @@ from typing import Any
 from object_detection.data import file_access, label_map
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
-from object_detection.errors import DataError, UserError
+from object_detection.errors import DataError, UserError, missing
 from object_detection.export import results
 from object_detection.scoring import coco_files, coco_results, csv_tables, voc_files
 from object_detection.scoring.csv_tables import OpenImagesOptions
@@ -92,7 +92,7 @@ def open_detections(
 
 def _check_exists(path: str, files: Files) -> None:
     if not files.exists(path):
-        raise FileNotFoundError(f'There is no file or folder {path}.')
+        raise missing(path)
 
 
 def _truth_form(path: str, files: Files) -> str:

@@ -68,7 +68,7 @@ def test_camera_traps(tmp_path):
         command, ['camera-traps', *words, '--input_annotations_file', f'{tmp_path}/a.json']
     )
     assert result.exit_code == 1
-    assert 'There is no image folder' in result.output
+    assert ': there is no image folder.' in result.output
 
 
 def test_takes_another_runner_with_its_options(inputs, tmp_path):

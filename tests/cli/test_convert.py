@@ -54,8 +54,8 @@ def test_strict_fails_with_the_reason(data, tmp_path):
 @pytest.mark.parametrize(
     ('others', 'code', 'match'),
     [
-        (('--images', 'absent'), 1, 'There is no image folder absent'),
-        (('--annotations', 'absent'), 1, 'There is no annotation file absent'),
+        (('--images', 'absent'), 1, 'absent: there is no image folder.'),
+        (('--annotations', 'absent'), 1, 'absent: there is no annotation file.'),
         (('--shards', '0'), 1, 'number of shards'),
         (('--max_pixels', '2303'), 1, 'is 48 pixels high and 48 wide; expected at most 2303'),
         (('--mask',), 2, 'No such option or argument: --mask'),

@@ -37,7 +37,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, missing
 
 _SIDES = ('x1', 'y1', 'x2', 'y2')
 _COLUMNS = (7, 8)
@@ -257,7 +257,7 @@ def _frame_path(pattern: str, video: str, second: int) -> str:
 
 def _rows(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
     if not files.exists(path):
-        raise FileNotFoundError(f'There is no file {path}.')
+        raise missing(path, 'file')
     return csv_files.rows(path, files)
 
 

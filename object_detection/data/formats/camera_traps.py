@@ -32,6 +32,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
+from object_detection.errors import missing
 
 _EMPTY = ClassLabel(0, 'empty')
 # An animal covers about half of its box.
@@ -64,7 +65,7 @@ class CameraTrapsSource(Source):
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if not files.exists(self.image_dir):
-            raise FileNotFoundError(f'There is no image folder {self.image_dir}.')
+            raise missing(self.image_dir, 'image folder')
         file = coco.read_annotation_file(self.annotations_file, files, segmentations=False)
         categories = [item for item in file.categories if not _is_empty(item)]
         if label_map:

@@ -23,7 +23,7 @@ from object_detection.data.formats import shapes
 from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, missing
 
 # Folders that may have JSON files; those named as a split have its images too.
 _SPLITS = ('train', 'valid', 'val', 'test')
@@ -77,7 +77,7 @@ class CocoSource(Source):
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if not files.exists(self.image_dir):
-            raise FileNotFoundError(f'There is no image folder {self.image_dir}.')
+            raise missing(self.image_dir, 'image folder')
         file = read_annotation_file(self.annotations_file, files, segmentations=False)
         # Raises errors now that would otherwise occur in the job.
         coco_annotations.check_categories(file, self.only_objects_of, self.only_images_with)
@@ -207,7 +207,7 @@ def read_annotation_file(path: str, files: Files, *, segmentations: bool = True)
       ValueError: as `coco.annotations.parse`.
     """
     if not files.exists(path):
-        raise FileNotFoundError(f'There is no annotation file {path}.')
+        raise missing(path, 'annotation file')
     return coco_annotations.parse(files.read(path), path, segmentations=segmentations)
 
 

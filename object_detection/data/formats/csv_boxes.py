@@ -31,7 +31,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UserError, format_list
+from object_detection.errors import UserError, format_list, missing
 
 # What a column may be called, in lower case.
 _NAMES = {
@@ -107,7 +107,7 @@ class CsvSource(Source):
         """Yields (line number, column -> text) of each row."""
         path = self.annotations_file
         if not files.exists(path):
-            raise FileNotFoundError(f'There is no annotation file {path}.')
+            raise missing(path, 'annotation file')
         rows = csv_files.rows(path, files)
         first = next(rows, (1, []))
         columns = _columns(first[1])

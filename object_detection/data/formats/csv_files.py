@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from object_detection.data.file_access import Files
-from object_detection.errors import UserError, format_list
+from object_detection.errors import UserError, format_list, missing
 from object_detection.system import texts
 
 # The boxes of all of Open Images take 2.3 GB. Fields are bounded by the csv module, at 128 KiB.
@@ -66,15 +66,15 @@ def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
       OSError, UserError: as `rows`, and if a column is absent.
     """
     if not files.exists(path):
-        raise FileNotFoundError(f'There is no file {path}.')
+        raise missing(path, 'file')
     found = rows(path, files)
     _, header = next(found, (1, []))
     columns = {name: index for index, name in enumerate(header)}
-    missing = [name for name in required if name not in columns]
-    if missing:
+    absent = [name for name in required if name not in columns]
+    if absent:
         raise UserError(
             f'{path}: expected the columns {", ".join(required)} in the first line; '
-            f'missing: {", ".join(missing)}. Received: {format_list(header, 20) or "nothing"}.'
+            f'missing: {", ".join(absent)}. Received: {format_list(header, 20) or "nothing"}.'
         )
     return Table(path, columns, _checked(path, found, len(header)))
 

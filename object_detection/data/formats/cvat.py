@@ -29,7 +29,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, missing
 
 _MAX_BYTES = 1 << 30
 _HEAD = 1 << 10
@@ -117,7 +117,7 @@ class CvatSource(Source):
 
     def _root(self, files: Files) -> etree._Element:
         if not files.exists(self.annotations_file):
-            raise FileNotFoundError(f'There is no annotation file {self.annotations_file}.')
+            raise missing(self.annotations_file, 'annotation file')
         root = xml_files.read(self.annotations_file, files, _MAX_BYTES)
         if root.tag != 'annotations':
             raise UnusableError(

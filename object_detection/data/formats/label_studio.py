@@ -28,7 +28,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, missing
 
 _MAX_BYTES = 1 << 30
 # Kinds of labels of regions: the value of a region has a list under this key.
@@ -102,7 +102,7 @@ class LabelStudioSource(Source):
     def _tasks(self, files: Files) -> list[dict[str, Any]]:
         path = self.annotations_file
         if not files.exists(path):
-            raise FileNotFoundError(f'There is no annotation file {path}.')
+            raise missing(path, 'annotation file')
         document = shapes.read_json(path, files, _MAX_BYTES)
         if not isinstance(document, list) or not all(isinstance(task, dict) for task in document):
             raise UserError(f'{path}: expected a list of tasks, as Label Studio exports it.')

@@ -34,7 +34,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, missing
 
 _IMAGE_FOLDERS = ('images', 'Images', 'PNGImages', 'JPEGImages')
 _MASK_FOLDERS = ('masks', 'Masks', 'PedMasks')
@@ -60,7 +60,7 @@ class MaskFilesSource(Source):
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if not files.exists(self.data_dir):
-            raise FileNotFoundError(f'There is no folder {self.data_dir}.')
+            raise missing(self.data_dir, 'folder')
         num_images = sum(1 for _ in self.entries(files))
         if not num_images:
             raise UserError(

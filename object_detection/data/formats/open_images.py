@@ -31,7 +31,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.errors import UnusableError, UserError, format_list, missing
 
 _SIDES = ('XMin', 'XMax', 'YMin', 'YMax')
 _BOX_COLUMNS = ('ImageID', 'LabelName', *_SIDES)
@@ -74,7 +74,7 @@ class OpenImagesSource(Source):
         if not (self.boxes_file or self.image_labels_file):
             raise UserError('Open Images: expected --boxes or --image_labels. Received: neither.')
         if not files.exists(self.image_dir):
-            raise FileNotFoundError(f'There is no image folder {self.image_dir}.')
+            raise missing(self.image_dir, 'image folder')
         images = self._images(files)
         tables = [self._read(path, images, files) for path in self._paths()]
         if not images:
@@ -145,7 +145,7 @@ class OpenImagesSource(Source):
         if not path:
             return {}
         if not files.exists(path):
-            raise FileNotFoundError(f'There is no file {path}.')
+            raise missing(path, 'file')
         names = {}
         for line, fields in csv_files.rows(path, files):
             if len(fields) != 2:

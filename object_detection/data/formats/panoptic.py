@@ -29,7 +29,7 @@ from object_detection.data.formats import shapes
 from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, missing
 
 _MAX_BYTES = 2 << 30
 _REQUIRED = {
@@ -59,7 +59,7 @@ class PanopticSource(Source):
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if not files.exists(self.image_dir):
-            raise FileNotFoundError(f'There is no image folder {self.image_dir}.')
+            raise missing(self.image_dir, 'image folder')
         document = self._document(files)
         categories = [
             item for item in document['categories'] if self.stuff or item.get('isthing', 1)
@@ -128,7 +128,7 @@ class PanopticSource(Source):
     def _document(self, files: Files) -> dict[str, Any]:
         path = self.annotations_file
         if not files.exists(path):
-            raise FileNotFoundError(f'There is no annotation file {path}.')
+            raise missing(path, 'annotation file')
         document = shapes.read_json(path, files, _MAX_BYTES)
         coco_annotations.check_document(document, path, _REQUIRED)
         return document

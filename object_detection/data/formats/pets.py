@@ -33,7 +33,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, missing
 from object_detection.system import texts
 
 _LIST = 'annotations/trainval.txt'
@@ -91,7 +91,7 @@ class PetsSource(Source):
     def _stems(self, files: Files) -> list[str]:
         path = file_access.join(self.data_dir, _LIST)
         if not files.exists(path):
-            raise FileNotFoundError(f'There is no list of images {path}.')
+            raise missing(path, 'list of images')
         lines = texts.decode(files.read(path, _MAX_LIST), path).splitlines()
         stems = [line.split()[0] for line in lines if line.strip() and line[0] != '#']
         if not stems:

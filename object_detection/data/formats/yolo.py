@@ -35,7 +35,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.errors import UnusableError, UserError, format_list, missing
 from object_detection.system import texts
 
 _SETS = ('train', 'val', 'test')
@@ -246,7 +246,7 @@ def _describe(path: str, files: Files) -> _Description:
       OSError, UserError: if it cannot be read or has no classes.
     """
     if not files.exists(path):
-        raise FileNotFoundError(f'There is no file {path}.')
+        raise missing(path, 'file')
     text = texts.decode(files.read(path, _MAX_DESCRIPTION), path)
     if path.endswith(_YAML_SUFFIXES):
         return _from_yaml(text, path, files)

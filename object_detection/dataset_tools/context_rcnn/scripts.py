@@ -13,6 +13,7 @@ from typing import Any
 from absl import app, flags
 
 from object_detection.dataset_tools.context_rcnn import options as job_options
+from object_detection.system import file_errors
 
 # Runs a job, and says in a few lines what its report holds.
 Loaded = tuple[Callable[..., dict[str, Any]], Callable[[dict[str, Any]], str]]
@@ -54,7 +55,7 @@ def _run(
     try:
         return summary(job(options, beam_options))
     except (ConversionError, OSError, ValueError) as error:
-        sys.exit(f'Error: {error}')
+        sys.exit(f'Error: {file_errors.describe(error, sys.argv[1:])}')
 
 
 def _define(field: dataclasses.Field) -> None:

@@ -9,6 +9,7 @@ from google.protobuf import text_format
 from object_detection.data import label_map as label_map_reader
 from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco.keypoints import KeypointLayout
+from object_detection.errors import missing
 from object_detection.protos import string_int_label_map_pb2
 
 # How LVIS calls them.
@@ -81,7 +82,7 @@ def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
       ValueError: as `data.label_map.load`.
     """
     if not FileSystems.exists(path):
-        raise FileNotFoundError(f'There is no label map {path}.')
+        raise missing(path, 'label map')
     with FileSystems.open(path) as file:
         proto = label_map_reader.parse(file.read(), path)
     label_map_reader.classes(proto, path)  # Called only for its errors.

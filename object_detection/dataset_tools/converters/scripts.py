@@ -7,6 +7,7 @@ from absl import app, flags
 
 from object_detection.data.formats.source import Source
 from object_detection.dataset_tools.converters import beam_job, conversion, conversion_report
+from object_detection.system import file_errors
 
 # The reference system does not have these.
 flags.DEFINE_bool('strict', False, 'Writes nothing if there is any problem.')
@@ -62,4 +63,4 @@ def run(main: Callable[[list[str]], None]) -> None:
     try:
         app.run(main)
     except (beam_job.ConversionError, OSError, ValueError) as error:
-        sys.exit(f'Error: {error}')
+        sys.exit(f'Error: {file_errors.describe(error, sys.argv[1:])}')

@@ -93,5 +93,5 @@ def test_label_map_of_the_reference(shared, data):
 
 
 def test_missing_list(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r'no list of images .*trainval\.txt'):
+    with pytest.raises(FileNotFoundError, match=r'no list of images: .*trainval\.txt'):
         PetsSource(str(tmp_path)).open(FILES, None)
