@@ -140,19 +140,27 @@ def doubt(
     )
     end, total = short + other, num_objects + num_outside
     beyond = start + end + num_outside
+    if beyond < _LEAST or beyond <= _MANY * total:
+        return ''
     # It is not known on which side boxes are outside.
     is_known = start + end >= max(_LEAST, _MANY * beyond)
-    if beyond <= _MANY * total or not is_known:
-        return ''
-    said = f'{beyond} of {total} boxes reach beyond their image, most of them'
-    if start > 4 * end:
-        return f'{said} to the left or above; are x and y a corner where the center is expected?'
-    if short > 4 * (start + other):
-        return f'{said} at the end of its shorter side; are x and y swapped?'
-    if end > 4 * start:
+    kind = ''
+    if is_known and start > 4 * end:
+        kind = 'to the left or above; are x and y a corner where the center is expected?'
+    elif is_known and short > 4 * (start + other):
+        kind = 'at the end of its shorter side; are x and y swapped?'
+    elif is_known and end > 4 * start:
+        kind = (
+            'to the right or below; are they [x1, y1, x2, y2] where [x, y, width, height] is '
+            'expected, or those of an image of another size?'
+        )
+    said = f'{beyond} of {total} boxes reach beyond their image'
+    if kind:
+        return f'{said}, most of them {kind}'
+    if beyond > max(total / 2, 3 * _LEAST):
         return (
-            f'{said} to the right or below; are they [x1, y1, x2, y2] where [x, y, width, height] '
-            'is expected, or those of an image of another size?'
+            f'{said}; do their numbers mean something else, such as pixels where relative '
+            'coordinates are expected, or [x1, y1, x2, y2] where a center and a size are?'
         )
     return ''
 
