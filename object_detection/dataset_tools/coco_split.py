@@ -30,6 +30,9 @@ class Part(NamedTuple):
 def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, Part]:
     """Writes `OUTPUT/train.json` and `OUTPUT/val.json`, with images drawn at random.
 
+    `OUTPUT/train.txt` and `OUTPUT/val.txt` list their image files, one a line; an image without
+    `file_name` by its id.
+
     Images and annotations are copied unchanged; everything else (categories, licences) is written
     to both files. Annotations of images that the file does not list are left out and logged.
 
@@ -64,6 +67,8 @@ def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, P
         annotations = [row for row in document['annotations'] if row['image_id'] in ids]
         content = {**document, 'images': images, 'annotations': annotations}
         files.write_text(targets[part], json.dumps(content, ensure_ascii=False))
+        names = [f'{image.get("file_name") or image["id"]}\n' for image in images]
+        files.write_text(os.path.join(output, f'{part}.txt'), ''.join(names))
         parts[part] = _count(content)
     lost = len(document['annotations']) - sum(part.num_annotations for part in parts.values())
     if lost > 0:

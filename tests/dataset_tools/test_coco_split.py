@@ -32,6 +32,8 @@ def test_each_image_is_in_one_part_with_its_annotations(tmp_path):
         assert [row['image_id'] for row in part['annotations']] == ids[name]
         assert part['categories'] == DOCUMENT['categories']
         assert part['info'] == DOCUMENT['info']
+        listed = (tmp_path / 'parts' / f'{name}.txt').read_text().splitlines()
+        assert listed == [f'{image_id}.jpg' for image_id in ids[name]]
         assert parts[name].num_images == len(ids[name])
     assert parts['train'].objects + parts['val'].objects == {'images': 5, 'dog': 5}
 

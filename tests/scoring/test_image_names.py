@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from object_detection.dataset_tools import coco_split
 from object_detection.errors import UserError
 from object_detection.scoring.evaluation import FileOptions, evaluate
 from tests.scoring import coco_cases
@@ -109,3 +110,28 @@ def test_images_of_predict_without_names_have_the_ids_of_records(tmp_path):
     (folder / 'images.json').write_text(json.dumps([{'id': 1, 'file_name': 5}]))
     with pytest.raises(UserError, match=r'images.json, entry 0: id, file_name: expected an id'):
         evaluate(FileOptions(truth, str(folder)))
+
+
+def test_detections_of_all_photos_are_scored_on_the_held_out_ones(tmp_path):
+    """As in the README: all photos are predicted, and those of split/val.txt are evaluated."""
+    document = _truth(*(f'{n} of {n % 2}.jpg' for n in range(8)))
+    # Ids of predictions are those of the command, and the held-out photos are found by name.
+    truth, _ = coco_cases.write(tmp_path, document, [])
+    parts = coco_split.split(truth, str(tmp_path / 'split'), val_share=0.25, seed=0)
+    held_out = (tmp_path / 'split' / 'val.txt').read_text().splitlines()
+    names = [image['file_name'] for image in document['images']]
+    folder = tmp_path / 'pictures'
+    folder.mkdir()
+    images = [{'id': n + 100, 'file_name': f'photos/{name}'} for n, name in enumerate(names)]
+    (folder / 'images.json').write_text(json.dumps(images))
+    # Objects are found in photos that were trained on alone.
+    found = [image['id'] for image in images if image['file_name'][7:] not in held_out]
+    (folder / 'detections.json').write_text(json.dumps(_found(*found)))
+    assert evaluate(FileOptions(truth, str(folder))).metrics[AR] == pytest.approx(6 / 8)
+    for listed in ('val.txt', 'val.json'):
+        path = str(tmp_path / 'split' / listed)
+        result = evaluate(FileOptions(truth, str(folder), image_list=path))
+        assert (result.images, result.num_detections) == (parts['val'].num_images, 0) == (2, 0)
+        assert result.metrics[AR] == 0
+    with pytest.raises(UserError, match='--image_list'):
+        evaluate(FileOptions(str(tmp_path / 'split' / 'val.json'), str(folder)))
