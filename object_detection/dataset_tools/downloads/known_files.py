@@ -68,15 +68,20 @@ class Weights:
 WEIGHTS_BASE_URLS = ('https://storage.googleapis.com',)
 
 
-def _resnet(depth: int, md5: str) -> Weights:
-    name = f'resnet{depth}_weights_tf_dim_ordering_tf_kernels_notop.h5'
-    return Weights(
-        RemoteFile(f'tensorflow/keras-applications/resnet/{name}', checksum=md5),
-        (
-            f'faster_rcnn_resnet{depth}_fpn_keras',
-            f'faster_rcnn_resnet{depth}_keras',
-            f'ssd_resnet{depth}_v1_fpn_keras',
-        ),
+def _resnet(version: str, md5: str, *extractors: str) -> Weights:
+    name = f'resnet{version}_weights_tf_dim_ordering_tf_kernels_notop.h5'
+    file = RemoteFile(f'tensorflow/keras-applications/resnet/{name}', checksum=md5)
+    return Weights(file, extractors)
+
+
+def _resnet_v1(depth: int, md5: str, *others: str) -> Weights:
+    return _resnet(
+        str(depth),
+        md5,
+        f'faster_rcnn_resnet{depth}_fpn_keras',
+        f'faster_rcnn_resnet{depth}_keras',
+        f'ssd_resnet{depth}_v1_fpn_keras',
+        *others,
     )
 
 
@@ -94,9 +99,11 @@ def _efficientnet(variant: str, md5: str) -> Weights:
 
 # Addresses and MD5 sums are from the source of keras.applications (Keras 3.15).
 WEIGHTS = {
-    'resnet50': _resnet(50, '4d473c1dd8becc155b73f8504c6f6626'),
-    'resnet101': _resnet(101, '88cf7a10940856eca736dc7b7e228a21'),
-    'resnet152': _resnet(152, 'ee4c566cf9a93f14d82f913c2dc6dd0c'),
+    'resnet50': _resnet_v1(50, '4d473c1dd8becc155b73f8504c6f6626', 'resnet_v1_50_fpn'),
+    'resnet101': _resnet_v1(101, '88cf7a10940856eca736dc7b7e228a21', 'resnet_v1_101_fpn'),
+    'resnet152': _resnet_v1(152, 'ee4c566cf9a93f14d82f913c2dc6dd0c'),
+    'resnet50v2': _resnet('50v2', 'fac2f116257151a9d068a22e544a4917', 'resnet_v2_50'),
+    'resnet101v2': _resnet('101v2', 'c0ed64b8031c3730f411d2eb4eea35b5', 'resnet_v2_101'),
     'inception_resnet_v2': Weights(
         RemoteFile(
             'tensorflow/keras-applications/inception_resnet_v2/'
@@ -114,7 +121,13 @@ WEIGHTS = {
             'tensorflow/keras-applications/mobilenet_v2/'
             'mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5'
         ),
-        ('ssd_mobilenet_v2_fpn_keras', 'ssd_mobilenet_v2_keras'),
+        (
+            'ssd_mobilenet_v2_fpn_keras',
+            'ssd_mobilenet_v2_keras',
+            'mobilenet_v2',
+            'mobilenet_v2_fpn',
+            'mobilenet_v2_fpn_sep_conv',
+        ),
     ),
     'mobilenet_v3_large': _mobilenet_v3('large', '07fb09a5933dd0c8eaafa16978110389'),
     'mobilenet_v3_small': _mobilenet_v3('small', 'd3e8ec802a04aa4fc771ee12a9a9b836'),
@@ -129,10 +142,9 @@ WEIGHTS = {
 }
 
 # Trained detectors of the model zoo of the TensorFlow Object Detection API (TensorFlow 2), whose
-# page names the archives; it publishes neither sizes nor checksums.
-ZOO = {
-    name: RemoteFile(f'download.tensorflow.org/models/object_detection/tf2/20200711/{name}.tar.gz')
-    for name in (
+# page names the archives; it publishes neither sizes nor checksums. By the day of their release.
+_ZOO_RELEASES = {
+    '20200711': (
         'ssd_mobilenet_v1_fpn_640x640_coco17_tpu-8',
         'ssd_mobilenet_v2_320x320_coco17_tpu-8',
         'ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',
@@ -152,6 +164,28 @@ ZOO = {
                 '800x1333_coco17_gpu-8',
             )
         ),
+        'faster_rcnn_inception_resnet_v2_640x640_coco17_tpu-8',
+        'faster_rcnn_inception_resnet_v2_1024x1024_coco17_tpu-8',
         'mask_rcnn_inception_resnet_v2_1024x1024_coco17_gpu-8',
-    )
+        'centernet_hg104_512x512_kpts_coco17_tpu-32',
+        'centernet_hg104_1024x1024_kpts_coco17_tpu-32',
+        'centernet_resnet50_v1_fpn_512x512_coco17_tpu-8',
+        'centernet_resnet50_v1_fpn_512x512_kpts_coco17_tpu-8',
+        'centernet_resnet101_v1_fpn_512x512_coco17_tpu-8',
+        'centernet_resnet50_v2_512x512_coco17_tpu-8',
+        'centernet_resnet50_v2_512x512_kpts_coco17_tpu-8',
+    ),
+    '20200713': (
+        'centernet_hg104_512x512_coco17_tpu-8',
+        'centernet_hg104_1024x1024_coco17_tpu-32',
+    ),
+    '20210210': (
+        'centernet_mobilenetv2fpn_512x512_coco17_od',
+        'centernet_mobilenetv2fpn_512x512_coco17_kpts',
+    ),
+}
+ZOO = {
+    name: RemoteFile(f'download.tensorflow.org/models/object_detection/tf2/{day}/{name}.tar.gz')
+    for day, names in _ZOO_RELEASES.items()
+    for name in names
 }
