@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -11,7 +12,7 @@ from object_detection.builders import model_builder, training_rules, variables_b
 from object_detection.builders.input_readers import channels
 from object_detection.errors import ConfigError, UserError, raise_if_any
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.models import image_channels, rounding
+from object_detection.models import image_channels, quantization, rounding
 from object_detection.models import precision as precisions
 from object_detection.models.quantization import Quantization, QuantizationParams
 from object_detection.protos import graph_rewriter_pb2
@@ -48,13 +49,13 @@ def build(
     """
     config = pipeline.train_config
     chosen = precisions.resolve(config, precision)
-    quantization = pipeline.graph_rewriter.quantization
+    rounds = pipeline.graph_rewriter.quantization
     is_quantized = pipeline.graph_rewriter.HasField('quantization')
     if is_quantized:
-        raise_if_any(training_rules.quantization_problems(quantization, chosen))
+        raise_if_any(training_rules.quantization_problems(rounds, chosen))
     num_channels = channels.of_detector(pipeline)
     with precisions.scope(chosen), image_channels.scope(num_channels):
-        made = _quantization(quantization) if is_quantized else None
+        made = _quantization(rounds) if is_quantized else None
         with rounding.rounded_by(made):
             detector = model_builder.build(pipeline.model, is_training=is_training)
             detector.build_variables()
@@ -64,6 +65,31 @@ def build(
     if has_penalty:
         variables_builder.install_weight_decay(detector, config)
     return detector
+
+
+def check_quantization(pipeline: TrainEvalPipelineConfig) -> None:
+    """Checks that `graph_rewriter.quantization` can quantize the model, built without values.
+
+    Raises:
+      ConfigError: if a layer cannot be quantized.
+    """
+    made = _quantization(pipeline.graph_rewriter.quantization)
+    # In a graph, variables are created without values.
+    with tf.Graph().as_default(), image_channels.scope(channels.of_detector(pipeline)):
+        with rounding.rounded_by(made):
+            detector = model_builder.build(pipeline.model)
+            detector.build_variables()
+        _quantized(quantization.check, detector)
+
+
+def _quantized(function: Callable, detector: DetectionModel, *arguments: Any) -> None:
+    """Calls a function with the layers that are quantized."""
+    unused = detector.variable_names.is_dispensable
+    layers = [(name, each) for name, each in _layers(detector) if not unused(f'{name}/')]
+    try:
+        function(layers, *arguments)
+    except UserError as error:
+        raise ConfigError(f'{training_rules.QUANTIZATION}: {error}') from error
 
 
 def _quantization(config: graph_rewriter_pb2.Quantization) -> Quantization:
@@ -77,7 +103,7 @@ def _quantization(config: graph_rewriter_pb2.Quantization) -> Quantization:
     )
 
 
-def _build_ranges(detector: DetectionModel, quantization: Quantization) -> None:
+def _build_ranges(detector: DetectionModel, made: Quantization) -> None:
     """Makes a detector round its weights and activations from now on."""
     side = {
         name: tf.zeros([1, *spec.shape[1:]], spec.dtype)
@@ -90,15 +116,10 @@ def _build_ranges(detector: DetectionModel, quantization: Quantization) -> None:
         shapes, images = tf.constant([shape]), tf.zeros([1, *shape])
         detector.postprocess(detector.predict(images, shapes, **side), shapes)
 
-    unused = detector.variable_names.is_dispensable
-    layers = [(name, each) for name, each in _layers(detector) if not unused(f'{name}/')]
-    try:
-        quantization.build(layers, run.get_concrete_function)
-    except UserError as error:
-        raise ConfigError(f'{training_rules.QUANTIZATION}: {error}') from error
+    _quantized(made.build, detector, run.get_concrete_function)
     _logger.info(
         'quantized: %d tensors have ranges (%s)',
-        len(quantization.ranges) // 2,
+        len(made.ranges) // 2,
         training_rules.QUANTIZATION,
     )
 

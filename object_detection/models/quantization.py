@@ -10,7 +10,7 @@ and largest values of a batch. Gradients pass rounding unchanged, but for values
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -110,8 +110,7 @@ class Quantization:
         Raises:
           UserError: if a layer cannot be quantized; the message names it.
         """
-        leaves = [(name, layer) for name, layer in layers if not _has_layers(layer)]
-        _check(leaves)
+        leaves = check(layers)
         self._names = {id(layer): name for name, layer in leaves}
         self._observed = _Observation()
         run()
@@ -292,7 +291,18 @@ def _kind(layer: keras.layers.Layer) -> str | None:
     return 'moving' if isinstance(layer, _MOVING) else None
 
 
-def _check(leaves: Sequence[tuple[str, keras.layers.Layer]]) -> None:
+def check(
+    layers: Iterable[tuple[str, keras.layers.Layer]],
+) -> list[tuple[str, keras.layers.Layer]]:
+    """Checks the layers of a detector that was built within `rounding.rounded_by`.
+
+    Returns:
+      Those that have no further layers within.
+
+    Raises:
+      UserError: if a layer cannot be quantized; the message names it.
+    """
+    leaves = [(name, layer) for name, layer in layers if not _has_layers(layer)]
     unknown = [
         f'{name} ({type(layer).__name__})'
         for name, layer in leaves
@@ -303,6 +313,7 @@ def _check(leaves: Sequence[tuple[str, keras.layers.Layer]]) -> None:
             'expected a detector of convolutions, dense layers and norms. Received one with '
             f'{", ".join(unknown)}, which cannot be quantized.'
         )
+    return leaves
 
 
 def _has_layers(layer: keras.layers.Layer) -> bool:

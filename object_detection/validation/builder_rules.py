@@ -28,6 +28,7 @@ def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from problems
     if not problems:
         yield from _group_norms(pipeline.model)
+        yield from _quantization(pipeline)
 
 
 def _group_norms(model: DetectionModel) -> Iterator[str]:
@@ -47,6 +48,18 @@ def _group_norms(model: DetectionModel) -> Iterator[str]:
         message = str(error)
         fitting = [found.path for found in norms if f'Received: {found.value.groups}.' in message]
         yield f'{" or ".join(fitting) or families.path(model)}: {message}'
+
+
+def _quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields a problem if layers of the model cannot be quantized."""
+    if not pipeline.graph_rewriter.HasField('quantization'):
+        return
+    from object_detection.builders import detector_builder
+
+    try:
+        detector_builder.check_quantization(pipeline)
+    except ValueError as error:
+        yield str(error)
 
 
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:

@@ -12,9 +12,10 @@ from object_detection.builders import detector_builder
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.export import saved_model
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation import train_config
+from object_detection.validation import builder_rules, train_config
 from object_detection.weights import checkpoints, restore
-from tests import tiny_models
+from tests import slow_cases, tiny_models
+from tests.meta_architectures.center_net import test_center_net
 from tests.meta_architectures.ssd import configs
 
 QUANTIZED = 'graph_rewriter { quantization { delay: 0 } }'
@@ -165,10 +166,38 @@ def test_two_stage_detectors():
     assert np.isfinite(detections(detector)['detection_scores']).all()
 
 
-def test_an_enlargement_of_masks_by_a_transposed_convolution_is_refused_by_name():
-    override = """model { faster_rcnn { second_stage_box_predictor { mask_rcnn_box_predictor {
-      convolve_then_upsample_masks: false mask_head_deconv: true mask_height: 28 mask_width: 28
-    } } } }"""
-    config = tiny_models.tiny_pipeline(override, QUANTIZED)
-    with pytest.raises(ConfigError, match=r'graph_rewriter\.quantization: .*Conv2DTranspose'):
+MASKS = """model { faster_rcnn { second_stage_box_predictor { mask_rcnn_box_predictor {
+  convolve_then_upsample_masks: false mask_head_deconv: true mask_height: 28 mask_width: 28
+} } } }"""
+KEYPOINTS = """model { faster_rcnn { number_of_stages: 2 second_stage_box_predictor {
+  mask_rcnn_box_predictor {
+    predict_keypoints: true keypoint_head { num_keypoints: 3 num_convs: 1 conv_depth: 8 }
+  }
+} } }"""
+
+
+def check_refusal(config, layer):
+    (problem,) = builder_rules.check_model(config)
+    assert re.search(rf'graph_rewriter\.quantization: .*{layer} \(Conv2DTranspose\)', problem)
+    with pytest.raises(ConfigError, match=re.escape(problem)):
         detector_builder.build(config, is_training=False)
+
+
+@slow_cases.parametrize(
+    1,
+    ('override', 'layer'),
+    [(MASKS, 'mask_head/deconv'), (KEYPOINTS, 'keypoint_head/keypoints')],
+)
+def test_transposed_convolutions_are_refused_by_name(override, layer):
+    check_refusal(tiny_models.tiny_pipeline(override, QUANTIZED), layer)
+
+
+@pytest.mark.slow
+def test_transposed_convolutions_of_a_centernet_are_refused_by_name():
+    config = TrainEvalPipelineConfig(
+        model=test_center_net.parse("feature_extractor { type: 'mobilenet_v2' }")
+    )
+    text_format.Merge(QUANTIZED, config)
+    check_refusal(config, 'fpn/doubling_0')
+    config.model.center_net.feature_extractor.type = 'mobilenet_v2_fpn'
+    assert not list(builder_rules.check_model(config))
