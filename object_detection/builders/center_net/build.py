@@ -99,7 +99,6 @@ def _extractor_options(
         means=tuple(config.channel_means),
         stds=tuple(config.channel_stds),
         bgr_ordering=config.bgr_ordering,
-        use_depthwise=config.use_depthwise,
         use_separable_conv=config.use_separable_conv,
         depth_multiplier=config.depth_multiplier,
         bilinear=config.upsampling_interpolation == 'bilinear',

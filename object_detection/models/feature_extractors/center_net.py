@@ -27,7 +27,7 @@ class CenterNetOptions(ExtractorOptions):
       means, stds: of the channels, in the order in which the network takes them, as `of_channels`
         takes them; no means are 0, no standard deviations are 1.
       bgr_ordering: whether the colours are reversed before that.
-      use_depthwise, use_separable_conv: whether convolutions of the pyramid are separable.
+      use_separable_conv: whether convolutions of the pyramid are separable.
       depth_multiplier: factor of the channels of mobile backbones.
       bilinear: whether maps are enlarged linearly, not by nearest neighbour.
     """
@@ -35,7 +35,6 @@ class CenterNetOptions(ExtractorOptions):
     means: tuple[float, ...] = ()
     stds: tuple[float, ...] = ()
     bgr_ordering: bool = False
-    use_depthwise: bool = False
     use_separable_conv: bool = False
     depth_multiplier: float = 1.0
     bilinear: bool = False

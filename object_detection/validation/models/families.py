@@ -7,13 +7,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.builders import families
-from object_detection.builders.center_net import deepmac_rules
 from object_detection.builders.center_net import rules as center_net
 from object_detection.builders.faster_rcnn import rules as faster_rcnn
 from object_detection.builders.ssd import rules as ssd
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import (
+    center_net_cautions,
+    center_net_parts,
     faster_rcnn_cautions,
     faster_rcnn_parts,
     faster_rcnn_tpu,
@@ -96,9 +97,11 @@ RULES: dict[str, FamilyRules] = {
     ),
     'center_net': FamilyRules(
         check=center_net.check,
+        check_parts=center_net_parts.check,
+        without_effect=center_net_cautions.find,
+        advice=center_net_cautions.find_advice,
         padding_multiple=center_net.padding_multiple,
         mask_setting=('mask_estimation_task', '{ ... }'),
-        without_effect=deepmac_rules.without_effect,
     ),
 }
 

@@ -1,0 +1,163 @@
+"""Options of a CenterNet that have no effect, that are wrong, or that are rarely meant."""
+
+import glob
+import os
+
+import pytest
+
+from object_detection.config import reader
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation.models import center_net_cautions, center_net_parts
+from object_detection.validation.models.families import RULES
+from tests.meta_architectures.center_net.test_center_net import parse
+
+TASK = """keypoint_estimation_task { task_name: 'pose' FIELDS }"""
+
+
+@pytest.mark.parametrize(
+    ('changes', 'paths'),
+    [
+        ('', []),
+        (
+            'feature_extractor { depth_multiplier: 0.5 use_separable_conv: true }',
+            ['feature_extractor.depth_multiplier', 'feature_extractor.use_separable_conv'],
+        ),
+        ("feature_extractor { upsampling_interpolation: 'bilinear' }", []),
+        ('feature_extractor { use_depthwise: true }', ['feature_extractor.use_depthwise']),
+        (
+            "feature_extractor { type: 'hourglass_10' upsampling_interpolation: 'bilinear' }",
+            ['feature_extractor.upsampling_interpolation'],
+        ),
+        (
+            "feature_extractor { type: 'mobilenet_v2' use_separable_conv: true "
+            'depth_multiplier: 0.5 }',
+            ['feature_extractor.use_separable_conv'],
+        ),
+        (
+            "feature_extractor { type: 'mobilenet_v2_fpn' use_separable_conv: true "
+            "depth_multiplier: 0.5 upsampling_interpolation: 'bilinear' }",
+            [],
+        ),
+        (
+            'post_processing { batch_non_max_suppression { '
+            'soft_nms_sigma: 1 iou_threshold: 0.5 } }',
+            ['post_processing.batch_non_max_suppression.iou_threshold'],
+        ),
+    ],
+)
+def test_fields_without_an_effect(changes, paths):
+    assert unread(parse(changes)) == [f'model.center_net.{path}' for path in paths]
+
+
+@pytest.mark.parametrize(
+    ('fields', 'names'),
+    [
+        (
+            "candidate_ranking_mode: 'score_distance_ratio' score_distance_offset: 2 "
+            'score_distance_multiplier: 0.5 gaussian_denom_ratio: 0.5 std_dev_multiplier: 2',
+            ['score_distance_multiplier', 'std_dev_multiplier', 'gaussian_denom_ratio'],
+        ),
+        (
+            "candidate_ranking_mode: 'score_scaled_distance_ratio' score_distance_multiplier: 0.5 "
+            'score_distance_offset: 2 box_scale: 2',
+            ['score_distance_offset'],
+        ),
+        ("candidate_ranking_mode: 'gaussian_weighted' std_dev_multiplier: 2", []),
+        (
+            "candidate_ranking_mode: 'gaussian_weighted_const' gaussian_denom_ratio: 0.5 "
+            'argmax_postprocessing: true num_candidates_per_keypoint: 5 box_scale: 2',
+            ['num_candidates_per_keypoint', 'box_scale'],
+        ),
+        (
+            'rescoring_threshold: 0.5 per_keypoint_depth: true keypoint_depth_loss_weight: 2',
+            ['rescoring_threshold', 'per_keypoint_depth', 'keypoint_depth_loss_weight'],
+        ),
+        (
+            'rescoring_threshold: 0.5 rescore_instances: true predict_depth: true '
+            'per_keypoint_depth: true keypoint_depth_loss_weight: 2',
+            [],
+        ),
+    ],
+)
+def test_fields_of_keypoints_without_an_effect(fields, names):
+    model = parse(TASK.replace('FIELDS', fields))
+    expected = [f'model.center_net.keypoint_estimation_task[0].{name}' for name in names]
+    assert unread(model) == expected
+    model.center_net.ClearField('object_detection_task')
+    boxes = 'model.center_net.keypoint_estimation_task[0].box_scale'
+    assert (boxes in unread(model)) == ('box_scale' in fields)
+
+
+def unread(model):
+    found = list(center_net_cautions.find(TrainEvalPipelineConfig(model=model)))
+    assert all(part == 'model' and reason for part, _, reason in found)
+    return [path for _, path, _ in found]
+
+
+@pytest.mark.parametrize(
+    ('changes', 'found'),
+    [
+        ('', []),
+        ('image_resizer { pad_to_multiple_resizer { multiple: 32 } }', ['ignore_padding is false']),
+        (
+            'image_resizer { keep_aspect_ratio_resizer { pad_to_max_dimension: true } } '
+            'ignore_padding: true',
+            [],
+        ),
+        (
+            'object_center_params { classification_loss { penalty_reduced_logistic_focal_loss { '
+            'alpha: 0 } } }',
+            ['object_center_params.classification_loss.penalty_reduced_logistic_focal_loss.alpha'],
+        ),
+        (
+            TASK.replace(
+                'FIELDS',
+                'loss { classification_loss { penalty_reduced_logistic_focal_loss {} } }',
+            ),
+            ['[0].loss.classification_loss.penalty_reduced_logistic_focal_loss.alpha is 0'],
+        ),
+    ],
+)
+def test_advice(changes, found):
+    sentences = list(center_net_cautions.find_advice(parse(changes).center_net))
+    assert len(sentences) == len(found)
+    assert all(part in sentence for part, sentence in zip(found, sentences, strict=True))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'expected'),
+    [
+        ('', None),
+        (
+            'object_detection_task { localization_loss { weighted_giou {} } }',
+            'model.center_net.object_detection_task.localization_loss.weighted_giou compares boxes',
+        ),
+        (
+            'temporal_offset_task { localization_loss { weighted_smooth_l1 { delta: -1 } } }',
+            'model.center_net.temporal_offset_task.localization_loss',
+        ),
+        (
+            'image_resizer { fixed_shape_resizer { height: 0 } }',
+            'model.center_net.image_resizer',
+        ),
+    ],
+)
+def test_components_are_built(changes, expected):
+    problems = list(center_net_parts.check(parse(changes).center_net))
+    assert len(problems) == (expected is not None)
+    assert expected is None or problems[0].startswith(expected)
+
+
+def test_published_configs_have_no_problems(shared):
+    folder = os.path.join(shared, 'reference', 'configs', 'tf2')
+    paths = glob.glob(os.path.join(folder, 'center*net_*.config'))
+    assert len(paths) >= 8
+    for path in paths:
+        config = reader.read_pipeline(path)
+        rules = RULES['center_net']
+        assert not list(rules.check(config.model.center_net)), path
+        assert not list(rules.check_parts(config.model.center_net)), path
+        assert not list(rules.without_effect(config)), path
+        # The reference finds objects in the padding.
+        advice = list(rules.advice(config.model.center_net))
+        assert all('ignore_padding' in sentence for sentence in advice), path
