@@ -26,6 +26,7 @@ class BatchNormParams:
       train: False freezes the layer everywhere.
       synchronized: whether the statistics cover all replicas.
       freeze_affine: whether offset and scale of frozen layers are frozen too.
+      population_variance: see `BatchNorm`.
     """
 
     momentum: float = 0.999
@@ -35,6 +36,7 @@ class BatchNormParams:
     train: bool = True
     synchronized: bool = False
     freeze_affine: bool = False
+    population_variance: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,14 +56,21 @@ class BatchNorm(Roundable, keras.layers.BatchNormalization):
     """Batch normalisation of feature maps [B, H, W, C] by one kernel, or by none.
 
     Keras uses a dozen operations, each of which reads and writes the whole map. Results are the
-    same up to rounding, including the moving variance (of the batch, not of the population).
-    bfloat16 maps are read without conversion; the statistics are float32. Keras normalizes inputs
-    of other ranks, and with statistics over several replicas.
+    same up to rounding, but for the moving variance, see `population_variance`. bfloat16 maps are
+    read without conversion; the statistics are float32. Keras normalizes inputs of other ranks,
+    and with statistics over several replicas.
 
     In graphs, normalisation by the moving statistics is folded into the layer before it if
     `normalized` calls both: the kernel is scaled and an offset added. Training then need not
     keep the maps before the norm, not even for the gradient of its scale.
+
+    Attributes:
+      population_variance: whether maps move the variance towards n / (n - 1) times that of their n
+        pixels, an estimate of the population's, as where the reference implementation calls the
+        kernel. Its norms of other ranks, and over replicas, move it towards that of the pixels.
     """
+
+    population_variance = True
 
     def call(self, inputs, training=None, mask=None, layer: FoldableLayer | None = None):
         """Normalizes `inputs`, the outputs of `layer`, unless the norm is folded into `layer`."""
@@ -87,8 +96,8 @@ class BatchNorm(Roundable, keras.layers.BatchNormalization):
         if updates and not tracing.FrozenStatistics.is_on():
             share = 1.0 - self.momentum
             self.moving_mean.assign(mean * self.momentum + normalized.batch_mean * share)
-            # The kernel gives the variance of the population that the batch is a sample of.
-            share *= _biased_by_unbiased(inputs)
+            if not self.population_variance:
+                share *= _biased_by_unbiased(inputs)
             self.moving_variance.assign(
                 variance * self.momentum + normalized.batch_variance * share
             )

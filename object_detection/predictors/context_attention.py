@@ -44,6 +44,8 @@ class Projection(keras.layers.Layer):
         self._dense = Dense(depth, name='dense')
         kind = BatchNorm if norm_trainable else FrozenBatchNorm
         self._norm = kind(momentum=_MOMENTUM, epsilon=_EPSILON, name='dense_bn')
+        # There, rows are not maps, which have the other variance.
+        self._norm.population_variance = False
         self._activation = rounding.Activation('relu6', name='activation')
 
     def build(self, rows_shape):

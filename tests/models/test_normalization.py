@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core import tracing
+from object_detection.models.backbones import hourglass
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import (
     BatchNorm,
@@ -77,7 +78,7 @@ def _check_norm(case_name: str, *, frozen: bool) -> None:
 @pytest.mark.parametrize('options', [{}, {'scale': False}, {'center': False}, {'dtype': 'bf16'}])
 @pytest.mark.parametrize('side', [5, 1])
 def test_fused_norm_equals_keras(side, options, training):
-    """Outputs, gradients and moving statistics; one pixel has no variance."""
+    """Outputs, gradients and moving statistics, of the pixels; one pixel has no variance."""
     if 'dtype' in options:
         options = {'dtype': 'mixed_bfloat16'}
     rng = np.random.default_rng(0)
@@ -86,6 +87,7 @@ def test_fused_norm_equals_keras(side, options, training):
     found = []
     for kind in (keras.layers.BatchNormalization, BatchNorm):
         norm = kind(momentum=0.9, epsilon=1e-3, **options)
+        norm.population_variance = False
         norm.build(maps.shape)
         norm.set_weights([np.linspace(0.5, 1.5, 4, dtype=np.float32)] * len(norm.weights))
         inputs = tf.cast(maps, norm.compute_dtype)
@@ -100,6 +102,25 @@ def test_fused_norm_equals_keras(side, options, training):
     for wanted, ours in zip(*found, strict=True):
         wanted, ours = (np.asarray(tf.cast(value, tf.float32)) for value in (wanted, ours))
         np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ('hyperparams', 'shape', 'variance'),
+    [
+        # Of 1 and 5 the variance is 4, and the estimate of the population's is 8.
+        (LayerHyperparams(batch_norm=BatchNormParams(0.9)), (1, 1, 2, 1), 2.6),
+        (LayerHyperparams(batch_norm=BatchNormParams(0.9)), (2, 1), 2.2),
+        (LayerHyperparams(batch_norm=BatchNormParams(0.9, synchronized=True)), (1, 1, 2, 1), 2.2),
+        (hourglass.HYPERPARAMS, (1, 1, 2, 1), 3.8),
+    ],
+    ids=['maps', 'rows', 'over replicas', 'hourglass'],
+)
+def test_moving_variance_is_that_of_the_reference(hyperparams, shape, variance):
+    norm = hyperparams.norm(frozen=False, name='norm')
+    norm.build(shape)
+    norm.moving_variance.assign([2.0])
+    norm(tf.reshape([1.0, 5.0], shape), training=True)
+    np.testing.assert_allclose(norm.moving_variance, [variance], rtol=1e-6)
 
 
 @pytest.mark.parametrize('strides', [1, 2])

@@ -8,7 +8,10 @@ from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
-_HYPERPARAMS = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.1, epsilon=1e-5, scale=True))
+# Norms over replicas in the reference implementation, which have the variance of the pixels.
+HYPERPARAMS = LayerHyperparams(
+    batch_norm=BatchNormParams(momentum=0.1, epsilon=1e-5, scale=True, population_variance=False)
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,13 +145,13 @@ class _Layers:
         self._frozen = frozen
 
     def relu(self, x, path: str):
-        return _HYPERPARAMS.activation_layer(name=f'{path}--relu')(x)
+        return HYPERPARAMS.activation_layer(name=f'{path}--relu')(x)
 
     def conv_norm(self, x, filters: int, size: int, path: str, strides: int = 1):
         """Convolution, with zeros alike on all sides, and norm."""
         if size > 1:
             x = rounding.ZeroPadding2D(size // 2, name=f'{path}--pad')(x)
-        conv = _HYPERPARAMS.conv(
+        conv = HYPERPARAMS.conv(
             filters,
             size,
             name=f'{path}--conv',
@@ -156,7 +159,7 @@ class _Layers:
             padding='valid',
             use_bias=False,
         )
-        norm = _HYPERPARAMS.norm(frozen=self._frozen, name=f'{path}--norm')
+        norm = HYPERPARAMS.norm(frozen=self._frozen, name=f'{path}--norm')
         return normalized(conv, norm, x)
 
     def residual(self, x, filters: int, path: str, *, strides: int = 1, projects: bool = False):
