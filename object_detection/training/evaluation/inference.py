@@ -46,6 +46,7 @@ def evaluate(
     evaluators: Sequence[Evaluator],
     *,
     with_losses: bool = True,
+    losses_by_batch: bool = False,
     predict: PredictFunction | None = None,
     on_batch: Callable[[Batch, Batch], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
@@ -60,6 +61,7 @@ def evaluate(
       dataset: yields batches for evaluation; a tf.data dataset if `predict` is None.
       evaluators: empty ones; each sees every image once.
       with_losses: whether to add the means of the losses over the data set.
+      losses_by_batch: whether each batch counts alike in these means, whatever it holds.
       predict: what `make_predict` returned for this detector and data set; saves building the
         graph again.
       on_batch: called with each batch and its detections, NumPy arrays.
@@ -88,7 +90,8 @@ def evaluate(
         if on_batch is not None:
             on_batch(arrays, found)
         images += len(arrays[InputFields.IMAGE])
-        means.add(_to_numpy(losses), _to_numpy(weights))
+        weights = dict.fromkeys(losses, 1.0) if losses_by_batch else _to_numpy(weights)
+        means.add(_to_numpy(losses), weights)
         if on_images is not None:
             on_images(images)
         elif time.monotonic() - logged_at > _SECONDS_BETWEEN_MESSAGES:

@@ -161,6 +161,7 @@ class ReaderEvaluation:
                 self._detector,
                 self._times.batches(self._dataset),
                 [*evaluators, self._collector],
+                losses_by_batch=self._config.average_losses_by_batch,
                 predict=self._times.predict(self._predict),
                 max_images=self._max_images,
                 strategy=self._strategy,

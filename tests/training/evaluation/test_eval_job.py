@@ -410,6 +410,15 @@ def test_losses_are_means_over_what_the_detector_says():
         assert losses['Loss/total_loss'] == pytest.approx(2 + 3 + penalty)
 
 
+def test_losses_may_be_means_over_batches():
+    detector = _CountingDetector()
+    detector.build_variables()
+    for batch_size, expected in ((1, (0 + 1 + 2 + 3 + 4) / 5), (2, (1 / 1 + 13 / 5 + 4) / 3)):
+        data = fakes.dataset(5, batch_size).map(_with_weights)
+        losses = inference.evaluate(detector, data, [], losses_by_batch=True)
+        assert losses['Loss/by_thing'] == pytest.approx(expected)
+
+
 def _with_weights(batch):
     counts = tf.cast(batch[InputFields.HASH_FROM_SOURCE_ID], tf.float32)
     weights = tf.stack([counts, tf.zeros_like(counts)], axis=1)
