@@ -6,7 +6,7 @@ import secrets
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import preprocessor_builder, training_rules
+from object_detection.builders import families, preprocessor_builder, training_rules
 from object_detection.builders.augmentation import keypoint_flips
 from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.builders.input_readers import channels, rules, tf_records
@@ -19,7 +19,7 @@ from object_detection.data.pipeline import iterator_state, record_order, synthet
 from object_detection.data.pipeline.bad_records import BadRecords
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.errors import UserError, raise_if_any
-from object_detection.protos import input_reader_pb2, pipeline_pb2
+from object_detection.protos import input_reader_pb2, model_pb2, pipeline_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ def build_eval(
         left_out or examples_builder.left_out(reader, where),
         reader,
         examples_builder.transform(
-            pipeline_config.model,
+            _evaluated_model(pipeline_config),
             reader,
             for_evaluation=True,
             empty_image_classes_to_ones=(
@@ -221,6 +221,18 @@ def build_eval(
         drop_remainder=False,
         key=0,
     )
+
+
+def _evaluated_model(pipeline: pipeline_pb2.TrainEvalPipelineConfig) -> model_pb2.DetectionModel:
+    """Returns the model's message, with the resizer of evaluations."""
+    if not pipeline.eval_config.force_no_resize:
+        return pipeline.model
+    model = model_pb2.DetectionModel()
+    model.CopyFrom(pipeline.model)
+    config = families.options(model)
+    if config is not None:
+        config.image_resizer.identity_resizer.SetInParent()
+    return model
 
 
 def _check_reader(

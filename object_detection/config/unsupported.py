@@ -146,7 +146,6 @@ _EVALUATION = {
         'the original images are not kept, nor are their further channels'
     ),
     'EvalConfig.use_dummy_loss_in_eval': _warning('losses of the evaluation are real'),
-    'EvalConfig.force_no_resize': _error('evaluation uses the resizer of the model'),
 }
 
 FIELDS: dict[str, Unsupported] = {

@@ -7,7 +7,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import dataset_builder
-from object_detection.builders.input_readers import tf_records
+from object_detection.builders.input_readers import channels, tf_records
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.data.pipeline import iterator_state
@@ -136,6 +136,24 @@ def test_evaluation_sees_every_image_once_in_file_order(records, resizer):
 
 
 @pytest.mark.slow
+def test_evaluation_may_leave_images_at_their_own_size(records):
+    pipeline = config(records)
+    sizes = (F.TRUE_IMAGE_SHAPE, F.ORIGINAL_IMAGE_SPATIAL_SHAPE)
+    resized, _ = (next(iter(dataset_builder.build_eval(pipeline)))[name] for name in sizes)
+    np.testing.assert_array_equal(resized[:, :2], [[16, 24]] * 4)
+    pipeline.eval_config.force_no_resize = True
+    batch = next(iter(dataset_builder.build_eval(pipeline)))
+    true, original = (batch[name].numpy() for name in sizes)
+    np.testing.assert_array_equal(true[:, :2], original)
+    np.testing.assert_array_equal(batch[F.IMAGE].shape[1:3], original.max(axis=0))
+    # The training resizes all the same.
+    assert next(iter(dataset_builder.build_train(pipeline)))[F.IMAGE].shape[1:3] == (16, 24)
+    resizer = pipeline.model.faster_rcnn.image_resizer.fixed_shape_resizer
+    resizer.convert_to_grayscale = True
+    (problem,) = channels.check(pipeline, pipeline.eval_input_reader[0], 'eval_input_reader[0]')
+    assert problem.startswith('eval_config.force_no_resize: expected false')
+
+
 def test_workers_share_the_images_of_an_evaluation(records):
     pipeline = config(records, reader='read_block_length: 1')
     whole = ids(dataset_builder.build_eval(pipeline))

@@ -55,10 +55,10 @@ def test_values_without_a_request_pass_silently(text):
 
 
 def test_only_the_requested_parts_are_checked():
-    pipeline = parse('model { experimental_model {} } eval_config { force_no_resize: true }')
+    pipeline = parse('model { experimental_model {} } eval_config { ignore_groundtruth: true }')
     assert len(unsupported.find_unsupported(pipeline).errors) == 2
     (error,) = unsupported.find_unsupported(pipeline, {'eval_config'}).errors
-    assert error.startswith('eval_config.force_no_resize')
+    assert error.startswith('eval_config.ignore_groundtruth')
 
 
 def test_repeated_values_are_named_by_their_index():

@@ -55,6 +55,12 @@ def check(pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str) -> 
             f'{path}: expected images of as many channels as those of train_input_reader, '
             f'{trained}. Received: {channels}.'
         )
+    keeps_size = path != 'train_input_reader' and pipeline.eval_config.force_no_resize
+    if keeps_size and is_grey(pipeline.model):
+        yield (
+            'eval_config.force_no_resize: expected false for an image_resizer with '
+            'convert_to_grayscale, which it would leave out. Received: true.'
+        )
     if channels == _RGB:
         return
     kind = reader.WhichOneof('input_reader')
