@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.example_fields import OBJECT_FIELDS, Geometry, image_fields_of_batches
 from object_detection.core.fields import InputFields as F
+from object_detection.core.shapes import is_same
 from object_detection.errors import UserError
 
 # Attribute of `Groundtruth` -> name in a batch.
@@ -174,7 +175,7 @@ class Groundtruth(NamedTuple):
           size: height and width in pixels of the images that it is normalized to.
           padded: those of the images that the result is normalized to.
         """
-        if all(isinstance(side, int) for side in (*size, *padded)) and tuple(size) == tuple(padded):
+        if is_same(size, padded):
             return self
         scale = tf.cast(tf.stack(size), tf.float32) / tf.cast(tf.stack(padded), tf.float32)
         masks, keypoints = self.masks, self.keypoints

@@ -1,5 +1,6 @@
 """Sizes of tensors, static where they are known."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,14 @@ def dimensions(tensor: tf.Tensor, *axes: int) -> tuple[Any, ...]:
     dynamic = tf.shape(tensor)
     return tuple(
         dynamic[axis] if tensor.shape[axis] is None else tensor.shape[axis] for axis in axes
+    )
+
+
+def is_same(size: Iterable[int | tf.Tensor], other: Iterable[int | tf.Tensor]) -> bool:
+    """Returns whether two sizes are known to be the same: equal integers or the same tensors."""
+    return all(
+        a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+        for a, b in zip(size, other, strict=True)
     )
 
 

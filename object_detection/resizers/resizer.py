@@ -5,7 +5,7 @@ import abc
 import tensorflow as tf
 
 from object_detection.core import tracing
-from object_detection.core.shapes import dimensions
+from object_detection.core.shapes import dimensions, is_same
 from object_detection.errors import UserError
 
 BILINEAR = 'bilinear'
@@ -104,14 +104,14 @@ class Resizer(abc.ABC):
     def _resize(self, images: tf.Tensor, method: str) -> tf.Tensor:
         size = dimensions(images, 1, 2)
         resized = self.resized_size(*size)
-        if _is_same(size, resized):
+        if is_same(size, resized):
             return images
         return resample(images, tf.stack(resized), method, align_corners=self._align_corners)
 
     def _pad(self, images: tf.Tensor, pad_values: tuple[float, ...]) -> tf.Tensor:
         height, width = dimensions(images, 1, 2)
         padded_height, padded_width = self.padded_size(height, width)
-        if _is_same((height, width), (padded_height, padded_width)):
+        if is_same((height, width), (padded_height, padded_width)):
             return images
         channels = images.shape[-1]
         if pad_values and channels not in (None, len(pad_values)):
@@ -188,7 +188,7 @@ def _fill_up(images: tf.Tensor, axis: int, size: Size, values: tf.Tensor) -> tf.
     It copies the images once; `tf.pad` with a selection of pixel values takes eight times as long.
     """
     shape = list(dimensions(images, 0, 1, 2, 3))
-    if _is_same((shape[axis],), (size,)):
+    if is_same((shape[axis],), (size,)):
         return images
     missing = shape[axis] = size - shape[axis]
 
@@ -202,11 +202,3 @@ def _fill_up(images: tf.Tensor, axis: int, size: Size, values: tf.Tensor) -> tf.
     if isinstance(missing, int) or tracing.BasicOperations.is_on():
         return pad()
     return tf.cond(missing > 0, pad, lambda: images)
-
-
-def _is_same(size: tuple[Size, ...], other: tuple[Size, ...]) -> bool:
-    """Returns whether two sizes are known to be the same: equal integers or the same tensors."""
-    return all(
-        a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
-        for a, b in zip(size, other, strict=True)
-    )

@@ -10,7 +10,7 @@ from object_detection.core import replicas, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
-from object_detection.core.shapes import dimensions
+from object_detection.core.shapes import dimensions, is_same
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
@@ -169,7 +169,7 @@ class CenterNet(DetectionModel):
         if not self._post_processing.ignores_padding:
             images = predictions['preprocessed_inputs']
             size = dimensions(images, 1, 2)
-            if size == self.feature_extractor.padded_size(*size):
+            if is_same(size, self.feature_extractor.padded_size(*size)):
                 return {}
             true_shapes = tf.tile([[*size, 0]], [dimensions(images, 0)[0], 1])
         (stride,) = self.feature_extractor.strides

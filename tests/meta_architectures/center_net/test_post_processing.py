@@ -54,7 +54,15 @@ def test_peaks_in_the_padding(detector, monkeypatch, ignores):
         'box/offset': [tf.zeros([1, 16, 24, 2])],
         'preprocessed_inputs': tf.zeros([1, 50, 80, 3]),
     }
-    found = detector.postprocess(maps, tf.constant([[25, 60, 3]]))
+    shapes = tf.constant([[25, 60, 3]])
+    found = detector.postprocess(maps, shapes)
+    # Of a size that the graph does not know.
+    specs = tf.nest.map_structure(lambda x: tf.TensorSpec([None, None, None, x.shape[-1]]), maps)
+    dynamic = tf.function(
+        lambda maps: detector.postprocess(maps, shapes), input_signature=[specs], autograph=False
+    )(maps)
+    for name, value in found.items():
+        np.testing.assert_allclose(dynamic[name], value, rtol=1e-6, err_msg=name)
     scores = found[DetectionFields.SCORES][0].numpy()
     expected = [1.0] if ignores else [4.0, 3.0]
     expected = [1 / (1 + np.exp(-logit)) for logit in expected]
