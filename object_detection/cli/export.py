@@ -141,7 +141,7 @@ def command(
     # Found only once: a running training may save another checkpoint before the comparison.
     checkpoint = checkpoints.find(checkpoint_dir)
     click.echo(f'exporting {exporter.describe(checkpoint_dir, checkpoint)}')
-    shared = {'precision': precision, 'label_map_path': label_map or None}
+    shared = {'precision': precision, 'label_map_path': label_map or None, 'config_path': config}
     others = [name for name in names if name != SAVED_MODEL]
     if SAVED_MODEL in names:
         saved_model.refuse_training_folder(output)

@@ -10,19 +10,28 @@ from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.protos import eval_pb2, pipeline_pb2
 from object_detection.system import files
+from object_detection.validation import resumption
 
 _logger = logging.getLogger(__name__)
 
 
 def read_text(
-    pipeline: pipeline_pb2.TrainEvalPipelineConfig, label_map_path: str | None = None
+    pipeline: pipeline_pb2.TrainEvalPipelineConfig,
+    label_map_path: str | None = None,
+    *,
+    checkpoint: str = '',
+    config_path: str = '',
 ) -> str | None:
     """Reads the label map of a model as text.
 
     Args:
       pipeline: config whose input readers name a label map.
       label_map_path: a label map to use instead; None takes the first label map of the readers,
-        training before evaluation.
+        training before evaluation. If that cannot be read, since paths are relative to the folder
+        of a command, it takes what the training has stored next to its checkpoints, and then the
+        path relative to the config.
+      checkpoint: prefix of the checkpoint, in a `model_dir` or in a folder such as best/ of it.
+      config_path: path of the config.
 
     Returns:
       The label map as a text proto, with the lines of `eval_config.keypoint_edge`. None if the
@@ -38,11 +47,18 @@ def read_text(
     path = next((reader.label_map_path for reader in readers if reader.label_map_path), None)
     if path is None:
         return None
-    try:
-        return _with_edges(read_file(path), pipeline.eval_config)
-    except ValueError as error:
-        _logger.warning('no class names, because label_map_path cannot be used: %s', error)
-        return None
+    problems = []
+    for candidate in resumption.label_maps(path, checkpoint, config_path):
+        try:
+            text = _with_edges(read_file(candidate), pipeline.eval_config)
+        except ValueError as error:
+            problems.append(error)
+            continue
+        if problems:
+            _logger.info('class names are those of %s; there is no %s', candidate, path)
+        return text
+    _logger.warning('no class names, because label_map_path cannot be used: %s', problems[0])
+    return None
 
 
 def parse(text: str | None, path: str = 'label map') -> LabelMap:

@@ -83,6 +83,7 @@ def export(
     input_type: str = input_types.IMAGE_TENSOR,
     precision: str | None = None,
     label_map_path: str | None = None,
+    config_path: str = '',
     given_side_inputs: Sequence[GivenSideInput] | None = None,
     constant_weights: bool = False,
     images: Sequence[os.PathLike] = (),
@@ -101,7 +102,9 @@ def export(
       input_type: one of `input_types.INPUT_TYPES`.
       precision: a name that `precision.canonical` knows; None takes the config's.
       label_map_path: label map with the class names that the SavedModel holds; None takes the label
-        map of the config's input readers, and exports no names if it cannot be read.
+        map of the config's input readers, or what `class_names.read_text` finds in its place, and
+        exports no names if there is none.
+      config_path: where the config was read.
       given_side_inputs: side inputs of the signature; None takes those of the detector.
       constant_weights: see `saved_model.ServedDetector`.
       images: image files on which the export is compared with the model in process; none compares
@@ -118,8 +121,10 @@ def export(
     resolved = pipeline_pb2.TrainEvalPipelineConfig()
     resolved.CopyFrom(pipeline)
     chosen = precisions.write(resolved.train_config, precision)
-    label_map_text = class_names.read_text(resolved, label_map_path)
     prefix = checkpoints.find(checkpoint)
+    label_map_text = class_names.read_text(
+        resolved, label_map_path, checkpoint=prefix, config_path=config_path
+    )
     _logger.info('exporting %s; it computes in %s', describe(checkpoint, prefix), chosen)
     detector = load_detector(resolved, prefix, chosen)
     comparison = None
@@ -181,6 +186,7 @@ def export_files(
     options: FormatOptions,
     precision: str | None = None,
     label_map_path: str | None = None,
+    config_path: str = '',
     images: Sequence[os.PathLike] = (),
 ) -> Iterator[WrittenFile]:
     """Exports a checkpoint as files of other formats than SavedModel, one after the other.
@@ -189,7 +195,7 @@ def export_files(
     process on the images, and moved into place when its detections agree.
 
     Args:
-      pipeline, checkpoint, precision, label_map_path: as for `export`.
+      pipeline, checkpoint, precision, label_map_path, config_path: as for `export`.
       output_directory: created; earlier files of the formats there are replaced.
       names: keys of `formats.FORMATS`.
       options: options of the formats.
@@ -209,8 +215,11 @@ def export_files(
     resolved = pipeline_pb2.TrainEvalPipelineConfig()
     resolved.CopyFrom(pipeline)
     chosen = precisions.write(resolved.train_config, precision)
-    label_map_text = class_names.read_text(resolved, label_map_path)
-    detector = load_detector(resolved, checkpoint, chosen)
+    prefix = checkpoints.find(checkpoint)
+    label_map_text = class_names.read_text(
+        resolved, label_map_path, checkpoint=prefix, config_path=config_path
+    )
+    detector = load_detector(resolved, prefix, chosen)
     source = ExportSource(detector, resolved, chosen, label_map_text)
     for row in rows.values():
         row.module().check(source, options)

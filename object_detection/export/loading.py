@@ -235,7 +235,7 @@ def load(
       config: the pipeline config; None takes `resolved_pipeline.config` or `pipeline.config` of
         `path`, or of its parent folder. If given, the checkpoint is loaded, not a SavedModel.
       label_map: label map with the names of the classes; None takes the names of the SavedModel, or
-        the label map that the config names.
+        the label map that the config names, or that the training has stored with the checkpoint.
       precision: the precision in which a checkpoint computes, a name such as 'bfloat16'; None takes
         the config's. That of an export is fixed, and another one is refused.
 
@@ -266,7 +266,9 @@ def load(
     model = exporter.load_detector(pipeline, prefix, precision)
     _logger.info('loaded %s (step %d) by %s', prefix, restore.read_step(prefix), config_path)
     if labels is None:
-        labels = class_names.parse(class_names.read_text(pipeline))
+        labels = class_names.parse(
+            class_names.read_text(pipeline, checkpoint=prefix, config_path=config_path)
+        )
     return Detector(
         saved_model.InProcessDetector(model),
         source=prefix,

@@ -109,7 +109,9 @@ def run_evaluation(
 
         devices.set_up(options)
 
-    pipeline = resolve_config.read(config_path, options, for_what='eval', prepare=prepare)
+    pipeline = resolve_config.read(
+        config_path, options, for_what='eval', prepare=prepare, checkpoint=checkpoint_dir
+    )
     from object_detection.training.distribution import strategies
     from object_detection.training.evaluation.eval_job import evaluate_directory
 

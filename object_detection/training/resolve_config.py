@@ -46,6 +46,7 @@ def read(
     for_what: str,
     prepare: Callable[[], None] = lambda: None,
     resumed: str | None = None,
+    checkpoint: str = '',
 ) -> TrainEvalPipelineConfig:
     """Reads a pipeline config, applies what the command line says and checks the result.
 
@@ -55,6 +56,7 @@ def read(
       for_what: 'train', 'eval' or 'train and eval'.
       prepare: see `validate.validate`.
       resumed: folder of a training that is resumed, or None.
+      checkpoint: what is evaluated: its folder has the label map that readers lack.
 
     Raises:
       ConfigError: naming what is wrong.
@@ -91,12 +93,25 @@ def read(
     purposes = for_what.split(' and ')
     if 'eval' in purposes:
         pipeline = _set_evaluation(pipeline, options)
+        if checkpoint:
+            _find_label_maps(pipeline, checkpoint, path)
         if options.val_json_file:
             eval_config_rules.check_val_json_file(pipeline, options.val_json_file)
     else:
         _check_evaluation_flags(options)
     _validate(pipeline, purposes, resumed=resumed, prepare=prepare)
     return pipeline
+
+
+def _find_label_maps(pipeline: TrainEvalPipelineConfig, checkpoint: str, path: str) -> None:
+    """Sets the label maps of evaluation that are not where the config says."""
+    for data in pipeline.eval_input_reader:
+        given = data.label_map_path
+        candidates = resumption.label_maps(given, checkpoint, path)
+        found = next((each for each in candidates if files.exists(each)), given)
+        if given and found != given:
+            _logger.info('class names are those of %s; there is no %s', found, given)
+            data.label_map_path = found
 
 
 def log_files(options: JobOptions) -> LogFiles:

@@ -126,3 +126,24 @@ def _values(message: Message) -> dict[str, Any]:
             value = each.field.enum_type.values_by_number[value].name
         found[each.path] = f'{value:g}' if isinstance(value, float) else str(value)
     return found
+
+
+def label_maps(path: str, checkpoint: str, config_path: str = '') -> Iterator[str]:
+    """Yields where the label map of a trained model may be, first the path that its config names.
+
+    Paths of configs are relative to the folder of a command; the training stores its label map in
+    its `model_dir`.
+
+    Args:
+      path: `label_map_path` of the config.
+      checkpoint: a `model_dir`, a folder such as best/ of it, or a prefix in one of these; '' for
+        none.
+      config_path: path of the config; '' if it is not known.
+    """
+    yield path
+    if checkpoint:
+        folder = checkpoint if os.path.isdir(checkpoint) else os.path.dirname(checkpoint)
+        for stored in (folder, os.path.dirname(os.path.abspath(folder))):
+            yield os.path.join(stored, LABEL_MAP_FILE_NAME)
+    if config_path:
+        yield os.path.join(os.path.dirname(config_path), path)

@@ -94,6 +94,31 @@ def test_a_model_dir_gives_its_last_checkpoint_or_the_best_one(model_dir, last):
     assert_weights(object_detection.load(model_dir / 'best', checkpoint='..').model, 1)
 
 
+def test_class_names_do_not_depend_on_the_folder_of_the_command(
+    model_dir, last, tmp_path, monkeypatch
+):
+    config = read_pipeline(str(model_dir / 'resolved_pipeline.config'))
+    config.train_input_reader.label_map_path = 'data/my_label_map.pbtxt'
+    writer.write_pipeline(config, str(tmp_path / 'moved.config'))
+    stored = model_dir / 'resolved_label_map.pbtxt'
+    stored.write_text("item { id: 1 name: 'stored' }")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(exporter, 'load_detector', lambda *_: last.model)
+    texts = []
+    monkeypatch.setattr(
+        exporter.saved_model,
+        'export',
+        lambda *_, label_map_text, **__: texts.append(label_map_text),
+    )
+    try:
+        loaded = object_detection.load(model_dir, config=tmp_path / 'moved.config')
+        exporter.export(config, str(model_dir / 'best'), tmp_path / 'out')
+    finally:
+        stored.unlink()
+    assert loaded.class_names == {1: 'stored'}
+    assert 'stored' in texts[0]
+
+
 def test_the_calls_of_the_notebooks_that_draw_the_results_of_a_saved_model(
     exported, model_dir, monkeypatch
 ):
