@@ -107,28 +107,35 @@ def check_box(
     return CheckedBox(box, overhang > 0)
 
 
-def doubt(
-    notes: Mapping[str, int], num_objects: int, num_outside: int = 0, num_without_area: int = 0
-) -> str:
+def doubt_of_order(num_objects: int, num_without_area: int) -> str:
+    """Returns why boxes without area may be no corners; '' if they are few.
+
+    Args:
+      num_objects: number of usable objects of a set.
+      num_without_area: number of boxes of which a maximum is not above its minimum.
+    """
+    total = num_objects + num_without_area
+    if num_without_area < _LEAST or num_without_area <= _MANY * total:
+        return ''
+    return (
+        f'{num_without_area} of {total} boxes have a maximum that is not above its minimum; are '
+        'they [x, y, width, height] where corners are expected, or in another order?'
+    )
+
+
+def doubt(notes: Mapping[str, int], num_objects: int, num_outside: int = 0) -> str:
     """Returns why the coordinates of a set may mean something else than in its format; '' if none.
 
     Args:
       notes: sums of `annotated_image.notes_of_boxes`.
       num_objects: number of usable objects.
       num_outside: number of boxes that lie outside of their images.
-      num_without_area: number of boxes of which a maximum is not above its minimum.
     """
     tiny = notes.get(annotated_image.FIRST_PIXEL, 0)
     if tiny > _MANY_TINY * num_objects:
         return (
             f'{tiny} of {num_objects} boxes lie within the first pixel of their image; are they '
             'relative (0..1) where pixels are expected?'
-        )
-    total = num_objects + num_without_area
-    if num_without_area >= _LEAST and num_without_area > _MANY * total:
-        return (
-            f'{num_without_area} of {total} boxes have a maximum that is not above its minimum; '
-            'are they [x, y, width, height] where corners are expected, or in another order?'
         )
     start, short, other = (
         notes.get(name, 0)

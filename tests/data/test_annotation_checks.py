@@ -38,9 +38,9 @@ def test_doubt_needs_many_boxes_of_one_kind(notes, num_outside, match):
 
 @pytest.mark.parametrize(('number', 'is_doubtful'), [(26, True), (24, False)])
 def test_many_boxes_without_area_may_be_no_corners(number, is_doubtful):
-    found = annotation_checks.doubt({}, 100, 0, number)
+    found = annotation_checks.doubt_of_order(100, number)
     assert found.startswith(f'{number} of {100 + number} boxes have a max') == is_doubtful
-    assert annotation_checks.doubt({}, 1, 0, 2) == ''
+    assert annotation_checks.doubt_of_order(1, 2) == ''
 
 
 def test_few_boxes_at_an_edge_are_no_reason_for_doubt():

@@ -97,8 +97,8 @@ class Tally:
 
     def add_doubt(self) -> None:
         """Counts it as a problem if the coordinates of all seem to mean something else."""
-        bad = [self.num_problems[kind] for kind in ('box_outside_image', 'box_without_area')]
-        if text := annotation_checks.doubt(self.notes, self.counts['objects'], *bad):
+        outside = self.num_problems['box_outside_image']
+        if text := annotation_checks.doubt(self.notes, self.counts['objects'], outside):
             self.add_problem(UnusableError(_DOUBT, text), None)
 
     def merge(self, other: 'Tally') -> None:
@@ -194,6 +194,9 @@ def warning(report: dict[str, Any]) -> str:
     ]
     shares = [f'{"; ".join(sentences)}.'] if sentences else []
     doubts = [item['detail'] for item in report['problems'] if item['reason'] == _DOUBT]
+    without_area = problems.get('box_without_area', 0)
+    if text := annotation_checks.doubt_of_order(report['objects'], without_area):
+        doubts.append(text)
     if report['objects'] and not report['ordinary_objects']:
         doubts += report['remarks']
     return ' '.join(shares + doubts)

@@ -90,8 +90,11 @@ def harmful(checked: CheckedSet) -> list[str]:
         problems.append('No record has an object that can be trained on.')
     elif text := _ignored(checked)[0]:
         problems.append(text)
-    bad = [summary.problems[kind] for kind in ('box_outside_image', 'inverted_box')]
-    if text := annotation_checks.doubt(summary.notes, summary.num_usable, *bad):
+    outside = summary.problems['box_outside_image']
+    if text := annotation_checks.doubt(summary.notes, summary.num_usable, outside):
+        problems.append(text)
+    inverted = summary.problems['inverted_box']
+    if text := annotation_checks.doubt_of_order(summary.num_usable, inverted):
         problems.append(text)
     without = [
         name

@@ -242,7 +242,11 @@ def test_problems_of_a_kind_are_listed_up_to_a_number(tmp_path):
     assert report['num_problems'] == {'unknown_image': 250, 'box_without_area': 250}
     assert len(report['problems']) == 2 * conversion_report.MAX_LISTED
     assert report['problems'][0]['annotation_id'] == 600
-    assert conversion_report.warning(report).startswith('500 of 501 annotations could not be used')
+    warning = conversion_report.warning(report)
+    assert warning.startswith(
+        '500 of 501 annotations could not be used and are left out. 250 of 251'
+    )
+    assert 'are they [x, y, width, height] where corners are expected' in warning
     assert conversion_report.warning(report | {'num_problems': {}}) == ''
     # Such problems are those of an image.
     assert conversion_report.warning(report | {'num_problems': {'bad_annotations': 500}}) == ''
