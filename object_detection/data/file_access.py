@@ -246,6 +246,23 @@ def are_alone(names: Iterable[str]) -> bool:
     return all(count == 1 for count in counts.values())
 
 
+def num_unlisted(folder: str, names: Iterable[str], files: Files) -> int:
+    """Returns the number of images below a local folder whose names, without folders, are unlisted.
+
+    Object stores are not asked, as each thousand files are a request.
+
+    Args:
+      folder: folder of images.
+      names: names of images in annotations.
+      files: access to files.
+    """
+    if is_url(folder):
+        return 0
+    listed = {without_suffix(_base(name)).lower() for name in names}
+    found = filter(is_image, files.list(folder, recursive=True))
+    return sum(without_suffix(_base(name)).lower() not in listed for name in found)
+
+
 def spellings(name: str) -> Iterator[str]:
     """Yields a name as it is, with slashes, and without codes of URLs, as far as they differ."""
     slashed = name.replace('\\', '/')

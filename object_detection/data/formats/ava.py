@@ -130,7 +130,9 @@ class AvaSource(Source):
             parent = file_access.join(folder, below) if below else folder
             for name in files.list(parent):
                 path = file_access.join(parent, name)
-                fields = csv_files.header_of(path, files) if name.endswith('.csv') else []
+                fields = (
+                    csv_files.header_of(path, files) if file_access.has_suffix(name, '.csv') else []
+                )
                 if len(fields) not in _COLUMNS or not fields[1].isdecimal():
                     continue
                 second = int(fields[1][:9])

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from object_detection.data import file_access
@@ -108,6 +108,7 @@ class CocoSource(Source):
             tuple(problems(file)),
             layout,
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
+            unlisted=num_unlisted(self.image_dir, file.images, files),
             categories={category['id']: category for category in file.categories},
         )
 
@@ -138,10 +139,10 @@ class CocoSource(Source):
                 before = _PREFIXES[: _PREFIXES.index(prefix)] if prefix else ()
                 if {each + name.removeprefix(prefix) for each in before} & {*listed}:
                     continue
-                document = _document(path, files) if name.endswith('.json') else None
+                document = _document(path, files) if file_access.has_suffix(name, '.json') else None
                 if document is None:
                     continue
-                split = name.removesuffix('.json').removeprefix(prefix)
+                split = file_access.without_suffix(name).removeprefix(prefix)
                 split = below if below in _SPLITS else split
                 try:
                     source = cls(
@@ -184,7 +185,7 @@ class CocoReader:
         del files
         name = entry.image['file_name']
         found = file_access.image_paths(self.image_dir, name, is_alone=self.names_are_alone)
-        said = coco_examples.image_annotations(*entry, self.contents)
+        said = coco_examples.image_annotations(entry.image, entry.annotations, self.contents)
         return said._replace(paths=found.paths, path_note=found.note)
 
     def read_object(
@@ -214,6 +215,11 @@ def read_annotation_file(path: str, files: Files, *, segmentations: bool = True)
 def names_are_alone(file: CocoFile) -> bool:
     """Returns `file_access.are_alone` of the images of a file."""
     return file_access.are_alone(image['file_name'] for image in file.images)
+
+
+def num_unlisted(image_dir: str, images: Iterable[Mapping[str, Any]], files: Files) -> int:
+    """Returns `file_access.num_unlisted` of the images of a file."""
+    return file_access.num_unlisted(image_dir, (image['file_name'] for image in images), files)
 
 
 def labels_of(categories: list[dict[str, Any]], label_map: LabelMap) -> dict[Any, ClassLabel]:

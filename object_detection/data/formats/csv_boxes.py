@@ -67,8 +67,11 @@ class CsvSource(Source):
             raise UserError(f'{self.annotations_file}: expected boxes. Received: none.')
         names = {row['class'] for entry in entries for row in entry.annotations}
         labels = formats_source.number_classes(names, label_map, sort=True)
-        alone = file_access.are_alone(entry.image['id'] for entry in entries)
-        return DataSet(CsvReader(self, labels, alone), len(entries), labels)
+        images = [entry.image['file_name'] for entry in entries]
+        reader = CsvReader(self, labels, file_access.are_alone(images))
+        folder = self.image_dir or os.path.dirname(self.annotations_file)
+        unlisted = file_access.num_unlisted(folder, images, files)
+        return DataSet(reader, len(entries), labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         images: dict[str, ImageEntry] = {}
@@ -88,9 +91,11 @@ class CsvSource(Source):
             parent = file_access.join(folder, below) if below else folder
             for name in files.list(parent):
                 path = file_access.join(parent, name)
-                header = csv_files.header_of(path, files) if name.endswith('.csv') else []
+                header = (
+                    csv_files.header_of(path, files) if file_access.has_suffix(name, '.csv') else []
+                )
                 if header and (_columns(header) or _is_retinanet(header)):
-                    split = name.removesuffix('.csv').removesuffix('_labels')
+                    split = file_access.without_suffix(name).removesuffix('_labels')
                     made = cls(annotations_file=path)
                     if image_dir := made._find_images(folder, split, files):
                         source = dataclasses.replace(made, image_dir=image_dir)

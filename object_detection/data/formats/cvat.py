@@ -76,7 +76,10 @@ class CvatSource(Source):
         names += sorted({item.get('label', '') for item in root.iterfind('image/*')} - {*names})
         labels = formats_source.number_classes(names, label_map)
         alone = file_access.are_alone(image.get('name', '') for image in self._images(root))
-        return DataSet(CvatReader(self, labels, alone), num_images, labels)
+        folder = self.image_dir or os.path.dirname(self.annotations_file)
+        images = (image.get('name', '') for image in root.iterfind('image'))
+        unlisted = file_access.num_unlisted(folder, images, files)
+        return DataSet(CvatReader(self, labels, alone), num_images, labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         for image in self._images(self._root(files)):
@@ -97,7 +100,9 @@ class CvatSource(Source):
         for name in files.list(folder):
             path = file_access.join(folder, name)
             with contextlib.suppress(OSError):
-                if not name.endswith('.xml') or b'<annotations>' not in files.head(path, _HEAD):
+                if not file_access.has_suffix(name, '.xml') or b'<annotations>' not in files.head(
+                    path, _HEAD
+                ):
                     continue
                 made = cls(annotations_file=path)
                 try:

@@ -5,7 +5,6 @@ Types are written in small letters here, as the reference system does.
 """
 
 import dataclasses
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -108,14 +107,21 @@ class KittiSource(Source):
         images = self._folder(_IMAGE_FOLDERS, files)
         labels = self._folder(_LABEL_FOLDERS, files)
         names = [name for name in files.list(images) if file_access.is_image(name)]
+        texts = {
+            file_access.without_suffix(name): name
+            for name in files.list(labels)
+            if file_access.has_suffix(name, '.txt')
+        }
+        # The image of a label file may be missing, which is counted.
+        names += [f'{stem}.png' for stem in sorted({*texts} - {*map(_stem, names)})]
         for position, name in enumerate(names):
-            stem = os.path.splitext(name)[0]
+            stem = _stem(name)
             number = int(stem) if stem.isdecimal() else position
             is_val = number < self.validation_set_size
             if self.split in ('', 'val' if is_val else 'train'):
                 paths = {
                     'path': file_access.join(images, name),
-                    'labels': file_access.join(labels, f'{stem}.txt'),
+                    'labels': file_access.join(labels, texts.get(stem, f'{stem}.txt')),
                 }
                 yield ImageEntry({'id': stem, 'file_name': name, **paths}, [])
 
@@ -204,6 +210,10 @@ class KittiReader:
             is_clipped=checked.is_clipped,
             details={keys.DIFFICULT: 0} | {key: numbers[i] for key, i in _DETAILS.items()},
         )
+
+
+def _stem(name: str) -> str:
+    return file_access.without_suffix(name)
 
 
 def _box(words: list[str]) -> np.ndarray:

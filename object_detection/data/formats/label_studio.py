@@ -1,5 +1,6 @@
 """Data sets of Label Studio: its exports "JSON" and "JSON-MIN", one file with all tasks."""
 
+import collections
 import dataclasses
 import os
 import re
@@ -43,12 +44,13 @@ class LabelStudioSource(Source):
     """A data set of Label Studio.
 
     A task with several annotations is read with the one that is marked as ground truth, or the
-    first that was not cancelled.
+    first that was not cancelled and has regions.
 
     Attributes:
       annotations_file: JSON file.
       image_dir: folder of the images; '' is the folder of the JSON file.
       masks: whether shapes are written as masks.
+      keep_not_annotated: whether tasks that nobody has finished are images without objects.
     """
 
     annotations_file: str = option('', 'JSON file.', flag='annotations', required=True)
@@ -56,6 +58,7 @@ class LabelStudioSource(Source):
         '', 'Folder of the images; by default that of the JSON file.', flag='images'
     )
     masks: bool = option(False, 'Write the shapes as masks.')
+    keep_not_annotated: bool = option(False, 'Keep tasks without annotations, as empty images.')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         entries = list(self.entries(files))
@@ -65,15 +68,30 @@ class LabelStudioSource(Source):
             name for entry in entries for item in entry.annotations if (name := _class_of(item)[1])
         }
         labels = formats_source.number_classes(names, label_map, sort=True)
-        return DataSet(LabelStudioReader(self, labels), len(entries), labels)
+        images = [_UPLOAD.sub('', os.path.basename(e.image['file_name']), count=1) for e in entries]
+        images += [entry.image['file_name'] for entry in entries]
+        reader = LabelStudioReader(
+            self, labels, file_access.are_alone(entry.image['file_name'] for entry in entries)
+        )
+        folder = self.image_dir or os.path.dirname(self.annotations_file)
+        unlisted = file_access.num_unlisted(folder, images, files)
+        return DataSet(reader, len(entries), labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        for index, task in enumerate(self._tasks(files)):
+        tasks = self._tasks(files)
+        numbers = [str(task.get('id', index)) for index, task in enumerate(tasks)]
+        counts = collections.Counter(numbers)
+        for number, task in zip(numbers, tasks, strict=True):
             data = task.get('data', task)
             name = _image_name(data) if isinstance(data, dict) else ''
-            number = task.get('id', index)
-            number = str(number) if isinstance(number, int | str) else str(index)
-            yield ImageEntry({'id': number, 'file_name': name}, _results(task))
+            # Exports of several projects in one file may number their tasks alike.
+            image_id = f'{number}/{name}' if counts[number] > 1 else number
+            results = _results(task)
+            problem = ()
+            if results is None and not self.keep_not_annotated:
+                text = 'its task has no annotation, or was skipped'
+                problem = (formats_source.NOT_ANNOTATED, text)
+            yield ImageEntry({'id': image_id, 'file_name': name}, results or [], problem)
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -81,7 +99,7 @@ class LabelStudioSource(Source):
         for name in files.list(folder):
             path = file_access.join(folder, name)
             # A list of tasks; other JSON files take long to parse.
-            if not name.endswith('.json') or files.head(path, 1) == b'{':
+            if not file_access.has_suffix(name, '.json') or files.head(path, 1) == b'{':
                 continue
             made = cls(annotations_file=path)
             try:
@@ -149,6 +167,8 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
         self, annotation: list[Any], file: ImageFile, *, rasterize: bool = True
     ) -> AnnotatedObject:
         kind, name = _class_of(annotation[0])
+        if not kind and isinstance(annotation[0], dict):
+            raise UnusableError('unknown_category', 'the region has no label')
         if kind not in (_RECTANGLE, _POLYGON, _ELLIPSE):
             raise UnusableError(
                 'unknown_shape',
@@ -204,22 +224,41 @@ def _image_name(data: Mapping[str, Any]) -> str:
     return ''
 
 
-def _results(task: Mapping[str, Any]) -> list[Any]:
-    """Returns the regions of a task; other results, such as choices, are of the whole image."""
+def _results(task: Mapping[str, Any]) -> list[Any] | None:
+    """Returns the regions of a task; None if nobody has finished it.
+
+    Other results, such as choices, are of the whole image.
+    """
     annotations = task.get('annotations', task.get('completions'))
     if isinstance(annotations, list):
         usable = [item for item in annotations if isinstance(item, dict)]
         usable = [item for item in usable if not item.get('was_cancelled')]
-        usable.sort(key=lambda item: not item.get('ground_truth'))
-        results = usable[0].get('result') if usable else []
+        if not usable:
+            return None
+        usable.sort(key=lambda item: (not item.get('ground_truth'), not _regions(item)))
+        return _regions(usable[0])
     else:
         # JSON-MIN has a list for each tag of the labelling interface.
         lists = [value for value in task.values() if isinstance(value, list)]
         results = [
             item for value in lists if any(_class_of(item)[0] for item in value) for item in value
         ]
+    return _regions({'result': results})
+
+
+def _regions(annotation: Mapping[str, Any]) -> list[Any]:
+    """Returns the regions of an annotation, once for each label, also those without one."""
+    results = annotation.get('result')
     results = results if isinstance(results, list) else [results]
-    regions = [item for item in results if not isinstance(item, dict) or _class_of(item)[0]]
+    # The shape and the label of a region may be results of their own with the same id.
+    labelled = {str(item.get('id')) for item in results if _class_of(item)[0]} - {'None'}
+    regions = [
+        item
+        for item in results
+        if not isinstance(item, dict)
+        or _class_of(item)[0]
+        or ({'x', 'points', 'rle'} & {*_value(item)} and str(item.get('id')) not in labelled)
+    ]
     return [each for item in regions for each in _of_one_class(item)]
 
 

@@ -65,17 +65,24 @@ class LabelMeSource(Source):
         for entry in [] if label_map else entries:
             names |= _class_names(entry.image['path'], files)
         labels = formats_source.number_classes(names, label_map, sort=True)
-        return DataSet(LabelMeReader(self, labels), len(entries), labels)
+        # LabelMe names a file as its image.
+        images = (entry.image['file_name'] for entry in entries)
+        unlisted = file_access.num_unlisted(self.image_dir or self.data_dir, images, files)
+        return DataSet(LabelMeReader(self, labels), len(entries), labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         for name in files.list(self.data_dir, recursive=True):
-            if name.endswith('.json'):
+            if file_access.has_suffix(name, '.json'):
                 path = file_access.join(self.data_dir, name)
                 yield ImageEntry({'id': name, 'file_name': name, 'path': path}, [])
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        names = [name for name in files.list(folder, recursive=True) if name.endswith('.json')]
+        names = [
+            name
+            for name in files.list(folder, recursive=True)
+            if file_access.has_suffix(name, '.json')
+        ]
         # Other files, such as one of the classes, may come before.
         for name in names[:_MAX_TRIED]:
             path = file_access.join(folder, name)

@@ -51,28 +51,35 @@ class MaskFilesSource(Source):
       class_name: name of the class of all objects.
       images_dir: name of the folders of images.
       masks_dir: name of the folders of masks.
+      keep_not_annotated: whether images without a mask are images without objects.
     """
 
     data_dir: str = option('', 'Folder of the data set.', required=True)
     class_name: str = option('object', 'Name of the class of all objects.')
     images_dir: str = option('images', 'Name of the folders of images.')
     masks_dir: str = option('masks', 'Name of the folders of masks.')
+    keep_not_annotated: bool = option(False, 'Keep images without masks, as empty ones.')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if not files.exists(self.data_dir):
             raise missing(self.data_dir, 'folder')
-        num_images = sum(1 for _ in self.entries(files))
-        if not num_images:
+        entries = list(self.entries(files))
+        if not entries:
             raise UserError(
                 f'{self.data_dir}: expected folders of images named {self.images_dir!r}. '
                 'Received: none.'
             )
         labels = formats_source.number_classes([self.class_name], label_map)
         [label] = labels.values()
-        return DataSet(MaskFilesReader(self.data_dir, label, self.max_pixels), num_images, labels)
+        used = {name for entry in entries for name in entry.annotations}
+        masks = self._below(filter(file_access.is_image, self._names(files)), self.masks_dir)
+        others = [name for _, _, name in masks if name not in used]
+        why = f'expected {", ".join(_MASK_SUFFIXES)} files named as an image, or as its folder'
+        reader = MaskFilesReader(self.data_dir, label, self.max_pixels)
+        return DataSet(reader, len(entries), labels, formats_source.unread(others, why))
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        names = files.list(self.data_dir, recursive=True)
+        names = self._names(files)
         images = self._below(filter(file_access.is_image, names), self.images_dir)
         num_images = collections.Counter(folder for folder, _, _ in images)
         num_folders = collections.Counter(map(os.path.basename, num_images))
@@ -95,7 +102,14 @@ class MaskFilesSource(Source):
             is_id = os.path.basename(folder) == stem and num_folders[stem] == 1
             is_id = is_id and num_images[folder] == 1
             image_id = stem if is_id else f'{folder}/{stem}'.strip('/')
-            yield ImageEntry({'id': image_id, 'file_name': name, 'instances': instances}, found)
+            problem = ()
+            if not found and not self.keep_not_annotated:
+                problem = (
+                    formats_source.NOT_ANNOTATED,
+                    f'there is no mask of it in {self.masks_dir}',
+                )
+            image = {'id': image_id, 'file_name': name, 'instances': instances}
+            yield ImageEntry(image, found, problem)
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -108,6 +122,9 @@ class MaskFilesSource(Source):
         made = cls(data_dir=folder, images_dir=images, masks_dir=masks)
         has_masks = any(entry.annotations for entry in made.entries(files))
         return [Found('', made, f'folders {images} and {masks}')] if has_masks else []
+
+    def _names(self, files: Files) -> list[str]:
+        return files.list(self.data_dir, recursive=True)
 
     def _below(self, names: Iterable[str], part: str) -> list[tuple[str, str, str]]:
         """Returns (folder above, path below, name) of the files that are below folders `part`."""

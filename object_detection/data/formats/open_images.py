@@ -75,7 +75,7 @@ class OpenImagesSource(Source):
             raise UserError('Open Images: expected --boxes or --image_labels. Received: neither.')
         if not files.exists(self.image_dir):
             raise missing(self.image_dir, 'image folder')
-        images = self._images(files)
+        images, alike = self._images(files)
         tables = [self._read(path, images, files) for path in self._paths()]
         if not images:
             raise UserError(f'{self.image_dir}: expected images below it. Received: none.')
@@ -84,10 +84,12 @@ class OpenImagesSource(Source):
         flags = tables[0].flags if self.boxes_file else ()
         reader = OpenImagesReader(self.image_dir, labels, flags, self.max_pixels)
         problems = tuple(problem for table in tables for problem in table.problems)
+        error = UnusableError(formats_source.DUPLICATE, 'another image has the same id')
+        problems += tuple(EntryProblem(error, name, _stem(name), None) for name in alike)
         return DataSet(reader, len(images), labels, problems)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        images = self._images(files)
+        images, _ = self._images(files)
         tables = [self._read(path, images, files) for path in self._paths()]
         boxes = tables[0].rows if self.boxes_file else {}
         labels = tables[-1].rows if self.image_labels_file else {}
@@ -99,7 +101,7 @@ class OpenImagesSource(Source):
     def detect(cls, folder: str, files: Files) -> list[Found]:
         tables: dict[str, tuple[str, ...]] = {}
         for name in files.list(folder, recursive=True):
-            if name.endswith('.csv'):
+            if file_access.has_suffix(name, '.csv'):
                 path = file_access.join(folder, name)
                 tables[name] = tuple(csv_files.header_of(path, files))
         boxes = [name for name, header in tables.items() if {*_BOX_COLUMNS} <= {*header}]
@@ -108,10 +110,12 @@ class OpenImagesSource(Source):
     def _paths(self) -> list[str]:
         return [path for path in (self.boxes_file, self.image_labels_file) if path]
 
-    def _images(self, files: Files) -> dict[str, str]:
-        """Returns id -> path below the folder of the images."""
-        names = files.list(self.image_dir, recursive=True)
-        return {_stem(name): name for name in names if file_access.is_image(name)}
+    def _images(self, files: Files) -> tuple[dict[str, str], list[str]]:
+        """Returns id -> path below the folder of the images; and paths of ids that are used."""
+        images: dict[str, str] = {}
+        names = filter(file_access.is_image, files.list(self.image_dir, recursive=True))
+        alike = [name for name in names if images.setdefault(_stem(name), name) != name]
+        return images, alike
 
     def _read(self, path: str, images: Mapping[str, str], files: Files) -> '_Annotations':
         is_boxes = path == self.boxes_file

@@ -26,6 +26,7 @@ from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.file_access import Files
 from object_detection.data.formats import coco as coco_format
 from object_detection.data.formats import shapes
+from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.data.label_map import LabelMap
@@ -48,6 +49,7 @@ class PanopticSource(Source):
       annotations_file: JSON file.
       masks_dir: folder of the PNG files; '' is the path of the JSON file without suffix.
       stuff: whether segments of stuff, such as sky, are objects too.
+      keep_not_annotated: whether images without an annotation are images without objects.
     """
 
     image_dir: str = option('', 'Folder of the images.', flag='images', required=True)
@@ -56,6 +58,7 @@ class PanopticSource(Source):
         '', 'Folder of the PNG files; by default the path of the JSON file without suffix.'
     )
     stuff: bool = option(False, 'Also convert segments of stuff, such as sky.')
+    keep_not_annotated: bool = option(False, 'Keep images without segments, as empty ones.')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if not files.exists(self.image_dir):
@@ -88,14 +91,15 @@ class PanopticSource(Source):
         )
         return DataSet(
             reader,
-            sum(1 for _ in _entries(document)),
+            sum(1 for _ in self._entries(document)),
             labels,
             tuple(_problems(document)),
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
+            unlisted=coco_format.num_unlisted(self.image_dir, document['images'], files),
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        yield from _entries(self._document(files))
+        yield from self._entries(self._document(files))
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -104,10 +108,10 @@ class PanopticSource(Source):
             parent = file_access.join(folder, below) if below else folder
             for name in files.list(parent):
                 path = file_access.join(parent, name)
-                document = _document(path, files) if name.endswith('.json') else None
+                document = _document(path, files) if file_access.has_suffix(name, '.json') else None
                 if document is None:
                     continue
-                split = name.removesuffix('.json').removeprefix('panoptic_')
+                split = file_access.without_suffix(name).removeprefix('panoptic_')
                 try:
                     image_dir = coco_format.image_folder(
                         document, path, split, files, title='COCO panoptic'
@@ -124,6 +128,20 @@ class PanopticSource(Source):
         with contextlib.suppress(UserError):
             return [] if found and coco_format.CocoSource.detect(folder, files) else found
         return found
+
+    def _entries(self, document: dict[str, Any]) -> Iterator[ImageEntry]:
+        images = {image['id']: image for image in reversed(document['images'])}
+        for annotation in document['annotations']:
+            image = images.pop(annotation['image_id'], None)
+            if image is not None:
+                entries = annotation['segments_info']
+                yield ImageEntry(
+                    {**image, 'masks': annotation['file_name']},
+                    entries if isinstance(entries, list) else [entries],
+                )
+        problem = (formats_source.NOT_ANNOTATED, 'the file has no annotation of it')
+        for image in reversed(images.values()):
+            yield ImageEntry({**image, 'masks': ''}, [], () if self.keep_not_annotated else problem)
 
     def _document(self, files: Files) -> dict[str, Any]:
         path = self.annotations_file
@@ -166,13 +184,15 @@ class PanopticReader:
     provided = Provided(masks=True)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
-        masks = file_access.image_paths(self.masks_dir, entry.image['masks'], is_alone=False)
+        name = entry.image['masks']
+        masks = file_access.image_paths(self.masks_dir, name, is_alone=False)
         path = file_access.first_that_exists(masks.paths, files)
-        path = path or file_access.path_within(self.masks_dir, entry.image['masks'])
+        path = path or file_access.path_within(self.masks_dir, name or 'no name')
         found = file_access.image_paths(
             self.image_dir, entry.image['file_name'], is_alone=self.names_are_alone
         )
-        pixels = self._pixels(files.read(path, shapes.MAX_MASK_FILE), path)
+        # An image without an annotation has no file.
+        pixels = self._pixels(files.read(path, shapes.MAX_MASK_FILE), path) if name else None
         return ImageAnnotations(
             file_name=entry.image['file_name'],
             source_id=source_ids.to_text(entry.image['id']),
@@ -219,19 +239,6 @@ def _value(segment: Any, key: str) -> Any:
     """Returns an id of a segment; None if it has none."""
     value = segment.get(key) if isinstance(segment, dict) else None
     return value if coco_annotations.is_id(value) else None
-
-
-def _entries(document: dict[str, Any]) -> Iterator[ImageEntry]:
-    """Yields the images that have segments; others have not been annotated."""
-    images = {image['id']: image for image in reversed(document['images'])}
-    for annotation in document['annotations']:
-        image = images.pop(annotation['image_id'], None)
-        if image is not None:
-            entries = annotation['segments_info']
-            yield ImageEntry(
-                {**image, 'masks': annotation['file_name']},
-                entries if isinstance(entries, list) else [entries],
-            )
 
 
 def _problems(document: dict[str, Any]) -> Iterator[EntryProblem]:

@@ -31,7 +31,7 @@ from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import DataSet, ImageEntry, Source
 from object_detection.data.image_files import ImageFile
-from object_detection.errors import DataError, UnusableError
+from object_detection.errors import DataError, UnusableError, format_list
 
 _log = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ class Entries:
 
     def __init__(self, entries: Iterable[ImageEntry]):
         self._images, self._annotations = _Packed(), _Packed()
-        for image, annotations in entries:
-            self._images.append(image)
-            self._annotations.append(annotations)
+        for entry in entries:
+            self._images.append(entry.image)
+            self._annotations.append(entry.annotations)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -267,7 +267,15 @@ def _load(source: Source, path: str, label_map_path: str, versions: tuple) -> Im
     del versions  # Part of the key.
     labels = label_map.load(label_map_path) if label_map_path else None
     data = source.open(_FILES, labels)
-    return ImageRecords(path, Entries(source.entries(_FILES)), data)
+    entries = [*formats_source.entries_of(source, _FILES)]
+    texts = [f'{item.file_name}: {item.error}' for item in data.problems]
+    texts += [f'{each.image["file_name"]}: {each.problem[1]}' for each in entries if each.problem]
+    if texts:
+        _log.warning(
+            '%s: %d images or files are left out: %s.', path, len(texts), format_list(texts)
+        )
+    usable = Entries(entry for entry in entries if not entry.problem)
+    return ImageRecords(path, usable, data)
 
 
 def version(path: str) -> tuple:

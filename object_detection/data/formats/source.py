@@ -6,7 +6,7 @@ readers are pickled and sent to workers. Nothing here imports TensorFlow or Beam
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from object_detection.data import annotated_image, annotation_checks
@@ -31,6 +31,11 @@ from object_detection.errors import UnusableError, UserError, format_list
 SPLITS = ('train', 'training', 'val', 'valid', 'validation', 'test', 'testing')
 
 
+# Reasons of images that are left out: another one has the same id; nobody has annotated it, so that
+# nothing is known of its objects. A file of the set's folders that is not read is a problem, too.
+DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE = 'duplicate_image', 'not_annotated', 'unknown_file'
+
+
 class ImageEntry(NamedTuple):
     """An image of a data set: little data, which JSON can hold, to send it to a worker.
 
@@ -39,10 +44,12 @@ class ImageEntry(NamedTuple):
         its entries under 'frames', see `clip_of`.
       annotations: the annotations, if the file of the whole data set holds them; [] if each image
         has a file of its own, which the worker reads.
+      problem: (reason, detail) of an `UnusableError` that is known already; () if there is none.
     """
 
     image: dict[str, Any]
     annotations: list[Any]
+    problem: Sequence[str] = ()
 
 
 class Reader(Protocol):
@@ -88,6 +95,7 @@ class DataSet:
       num_images: number of entries.
       labels: key of each class in the annotations -> its label.
       problems: what cannot be used and belongs to no entry.
+      unlisted: number of image files in the folder that the annotations do not name.
       keypoints: the keypoints of the classes, by their keys.
       is_renumbered: whether labels differ from the numbers of classes in the annotations.
       categories: key of a class -> what else its entry in the annotations says of it.
@@ -100,6 +108,7 @@ class DataSet:
     keypoints: KeypointLayout | None = None
     is_renumbered: bool = False
     categories: Mapping[Any, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    unlisted: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -269,6 +278,29 @@ def read_image_file(said: ImageAnnotations, files: Files) -> bytes:
     raise UnusableError('bad_image', text) from first
 
 
+def entries_of(source: Source, files: Files) -> Iterator[ImageEntry]:
+    """Yields the images of a data set; one whose id another has cannot be used."""
+    seen: set[Any] = set()
+    for entry in source.entries(files):
+        image_id = entry.image['id']
+        if image_id in seen and not entry.problem:
+            text = f'another image has its id, {image_id}'
+            entry = ImageEntry(entry.image, [], (DUPLICATE, text))
+        seen.add(image_id)
+        yield entry
+
+
+def unread(names: Iterable[str], why: str) -> tuple[EntryProblem, ...]:
+    """Returns the problems of files of a data set that are not read.
+
+    Args:
+      names: the files.
+      why: what a reader expects.
+    """
+    error = UnusableError(UNKNOWN_FILE, f'it is not read; {why}')
+    return tuple(EntryProblem(error, name, None, None) for name in names)
+
+
 def clip_of(entry: ImageEntry, frames: Iterable[ImageEntry]) -> Clip:
     """Returns what is known of a clip.
 
@@ -290,6 +322,8 @@ def annotations_of(reader: Reader, entry: ImageEntry, files: Files) -> ImageAnno
     Raises:
       UnusableError: if they cannot be read, for whatever reason.
     """
+    if entry.problem:
+        raise UnusableError(*entry.problem)
     try:
         return reader.annotations(entry, files)
     except UnusableError:

@@ -1,7 +1,8 @@
 """Data sets in PASCAL VOC format: one XML file an image, and lists of the images of each set."""
 
 import dataclasses
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 
 from lxml import etree
 
@@ -66,16 +67,21 @@ class VocSource(Source):
     ignore_difficult: bool = option(False, 'Leave out objects that are marked as difficult.')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
-        num_images = sum(1 for _ in self.entries(files))
+        images = [entry.image['file_name'] for entry in self.entries(files)]
         # All files, so that the label maps of all sets agree.
         names = label_map.text_to_id if label_map else self._class_names(files)
         labels = formats_source.number_classes(names, label_map, sort=True)
-        return DataSet(VocReader(self, labels), num_images, labels)
+        unlisted = 0
+        # A list leaves images to other sets.
+        for root in [] if self.split else self._roots():
+            folder = file_access.join(root, self.images_dir)
+            unlisted += file_access.num_unlisted(folder, images, files)
+        return DataSet(VocReader(self, labels), len(images), labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         for root in self._roots():
-            for stem in self._stems(root, files):
-                name = f'{stem}.xml'
+            for name in self._names(root, files):
+                stem = file_access.without_suffix(name)
                 path = file_access.path_within(
                     file_access.join(root, self.annotations_dir), name, 'the list of images'
                 )
@@ -106,8 +112,8 @@ class VocSource(Source):
             return [file_access.join(self.data_dir, year) for year in _YEARS]
         return [file_access.join(self.data_dir, self.year) if self.year else self.data_dir]
 
-    def _stems(self, root: str, files: Files) -> list[str]:
-        """Returns the names, without suffix, of the XML files of the set."""
+    def _names(self, root: str, files: Files) -> list[str]:
+        """Returns the names of the XML files of the set, which may be in folders."""
         folder = file_access.join(root, self.annotations_dir)
         if not files.exists(folder):
             raise FileNotFoundError(
@@ -115,11 +121,11 @@ class VocSource(Source):
                 '`annotations_dir` below `year` below `data_dir`.'
             )
         if self.split:
-            return self._listed(root, files)
-        stems = [name[: -len('.xml')] for name in files.list(folder) if name.endswith('.xml')]
-        if not stems:
+            return [f'{stem}.xml' for stem in self._listed(root, files)]
+        names = _xml_files(folder, files)
+        if not names:
             raise UserError(f'{folder}: expected XML files. Received: none.')
-        return stems
+        return names
 
     def _listed(self, root: str, files: Files) -> list[str]:
         # The lists of each class name all images; the original data set has no others.
@@ -141,9 +147,7 @@ class VocSource(Source):
         names = set()
         for root in self._roots():
             folder = file_access.join(root, self.annotations_dir)
-            for name in files.list(folder):
-                if not name.endswith('.xml'):
-                    continue
+            for name in _xml_files(folder, files):
                 try:
                     annotation = xml_files.read(file_access.join(folder, name), files)
                 # The conversion counts it.
@@ -160,19 +164,46 @@ class VocReader(SourceReader[VocSource]):
     provided = Provided(details=DETAILS)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
-        annotation = xml_files.read(entry.image['path'], files)
+        annotation = _read(entry.image['path'], files)
         folder = file_access.join(entry.image['root'], self.source.images_dir)
-        stem = entry.image['id']
+        below, stem = os.path.split(entry.image['id'])
         name = xml_files.text(annotation, 'filename', f'{stem}.jpg')
         found = file_access.image_paths(folder, name, stem, key='filename')
+        self._check_name(entry, folder, name, found.paths, files)
+        # Images may have the folders of their XML files.
+        inner = file_access.image_paths(folder, name, stem, below=below) if below else None
+        is_inner = inner and file_access.first_that_exists(inner.paths, files)
         return ImageAnnotations(
             file_name=name,
-            source_id=name,
+            source_id=f'{below}/{name}' if is_inner else name,
             annotations=list(enumerate(annotation.iterfind('object'))),
-            paths=found.paths,
+            paths=inner.paths if is_inner else found.paths,
             path_note=found.note,
             stated_size=stated_size(annotation),
         )
+
+    def _check_name(
+        self, entry: ImageEntry, folder: str, name: str, paths: Sequence[str], files: Files
+    ) -> None:
+        """Raises an UnusableError if an XML file names the image of another one.
+
+        Its objects may be those of either, as after files were renamed and their contents were not.
+        """
+        stem = entry.image['id']
+        named = file_access.without_suffix(name.replace('\\', '/'))
+        if os.path.basename(named).lower() == os.path.basename(stem).lower():
+            return
+        own = file_access.image_paths(folder, '', stem).paths
+        named_file = file_access.first_that_exists(
+            [path for path in paths if path not in own], files
+        )
+        if not named_file:
+            return
+        other = file_access.join(os.path.dirname(entry.image['path']), f'{named}.xml')
+        for path in (file_access.first_that_exists(own, files), other):
+            if path and files.exists(path):
+                text = f'<filename> is {name}, but there is {path} too; correct it'
+                raise UnusableError(formats_source.DUPLICATE, text)
 
     def read_object(
         self, annotation: etree._Element, file: ImageFile, *, rasterize: bool = True
@@ -190,6 +221,22 @@ class VocReader(SourceReader[VocSource]):
             is_clipped=checked.is_clipped,
             details=details_of(annotation),
         )
+
+
+def _xml_files(folder: str, files: Files) -> list[str]:
+    names = files.list(folder, recursive=True)
+    return [name for name in names if file_access.has_suffix(name, '.xml')]
+
+
+def _read(path: str, files: Files) -> etree._Element:
+    try:
+        return xml_files.read(path, files)
+    except OSError:
+        # A list does not say the letters of the suffix.
+        upper = file_access.without_suffix(path) + '.XML'
+        if not files.exists(upper):
+            raise
+        return xml_files.read(upper, files)
 
 
 def corners_of(item: etree._Element) -> tuple[float, float, float, float]:
@@ -262,7 +309,8 @@ def _folder_of_xml(root: str, files: Files) -> str:
     """Returns the folder below `root` of XML files that are annotations; '' if there is none."""
     for name in _ANNOTATION_FOLDERS:
         folder = file_access.join(root, name)
-        first = next((item for item in files.list(folder) if item.endswith('.xml')), None)
+        listed = files.list(folder)
+        first = next((item for item in listed if file_access.has_suffix(item, '.xml')), None)
         if first is None:
             continue
         try:

@@ -8,6 +8,7 @@ of a name in data.yaml (Ultralytics), or in the file of names, such as obj.names
 import collections
 import dataclasses
 import os
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ _MAX_LABELS = 8 << 20  # bytes of the file of one image
 # Numbers have six digits, so that the sum of a center and half a width may exceed 1 by as much.
 _ROUNDING = 2e-6
 _MAX_NUMBER = 1e6
+_HEAD = 100  # bytes, enough for the first word
 _MAX_CLASS = 2**31 - 2
 
 
@@ -131,6 +133,7 @@ class YoloSource(Source):
         places = description.sets or {'': (os.path.dirname(self.data_file),)}
         read = [paths for name, paths in places.items() if self.split in ('', name)]
         entries = [entry for paths in read for path in paths for entry in _images(path, files)]
+        entries += [each for paths in read for path in paths for each in _missing(path, files)]
         paths_of = collections.defaultdict(set)  # id -> paths of images
         for entry in entries:
             paths_of[entry.image['id']].add(entry.image['path'])
@@ -377,6 +380,27 @@ def _images(path: str, files: Files) -> Iterator[ImageEntry]:
         if file_access.is_image(name):
             image = file_access.join(path, name)
             yield ImageEntry({'id': name, 'file_name': name, 'path': image}, [])
+
+
+def _missing(path: str, files: Files) -> Iterator[ImageEntry]:
+    """Yields the images that are missing in a folder, of whose objects there are text files."""
+    if file_access.has_suffix(path, '.txt'):
+        return
+    before, separator, after = f'/{path}/'.rpartition('/images/')
+    labels = f'{before}/labels/{after}'.strip('/') if separator else path
+    labels = f'/{labels}' if path.startswith('/') else labels
+    listed = files.list(labels, recursive=True)
+    images = listed if labels == path else files.list(path, recursive=True)
+    known = {file_access.without_suffix(name) for name in images if file_access.is_image(name)}
+    for name in listed:
+        stem = file_access.without_suffix(name)
+        if not file_access.has_suffix(name, '.txt') or stem in known:
+            continue
+        # Lists of names and images are such files too.
+        head = files.head(file_access.join(labels, name), _HEAD).decode(errors='replace').split()
+        if not head or re.fullmatch(r'[\d.]+', head[0].lstrip('\ufeff')):
+            image = file_access.join(path, f'{stem}.jpg')
+            yield ImageEntry({'id': f'{stem}.jpg', 'file_name': name, 'path': image}, [])
 
 
 def _label_file(image: str, files: Files) -> str:

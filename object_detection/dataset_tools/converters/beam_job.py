@@ -16,9 +16,9 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
 
-from object_detection.data import tf_examples
+from object_detection.data import file_access, tf_examples
 from object_detection.data.annotated_image import NOT_IN_LABEL_MAP, NOT_WANTED, AnnotatedImage
-from object_detection.data.formats import source
+from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import ImageEntry, Reader, Source
 from object_detection.dataset_tools.converters import (
     beam_runners,
@@ -134,7 +134,7 @@ def _pipeline(
 
 def entries(source: Source, num_shards: int) -> Iterator[Entry]:
     """Yields the images of a data set; they are assigned to shards in turn."""
-    for index, item in enumerate(source.entries(BeamFiles())):
+    for index, item in enumerate(formats_source.entries_of(source, BeamFiles())):
         yield index % num_shards, (index, json.dumps(item).encode())
 
 
@@ -213,14 +213,14 @@ class WriteShard(beam.DoFn):
         if not is_clip:
             return tf_examples.to_example(usable[0])
         read = [frame for frame, image in zip(frames, images, strict=True) if image is not None]
-        return tf_examples.to_sequence_example(usable, source.clip_of(entry, read))
+        return tf_examples.to_sequence_example(usable, formats_source.clip_of(entry, read))
 
     def _read(self, entry: ImageEntry, tally: Tally) -> AnnotatedImage | None:
         """Returns an image, or None if it cannot be used; counts in `tally`."""
         image = entry.image
         tally.counts['images'] += 1
         try:
-            result = source.read(self._reader, entry, self._files)
+            result = formats_source.read(self._reader, entry, self._files)
         except UnusableError as error:
             tally.counts['bad_images'] += 1
             tally.counts['annotations'] += len(entry.annotations)
@@ -236,6 +236,8 @@ class WriteShard(beam.DoFn):
                 tally.unwanted_objects[str(error)] += 1
             else:
                 tally.add_problem(error, image, annotation_id)
+        if file_access.without_suffix(result.image.source_id) != str(image['id']):
+            tally.source_ids.append(result.image.source_id)
         tally.counts['images_without_objects'] += len(result.image) == 0
         tally.counts['clipped_boxes'] += result.num_clipped
         return result.image
@@ -306,6 +308,7 @@ class Publish(beam.DoFn):
     def _report(self, shards: list[WrittenShard]) -> dict[str, Any]:
         tally = conversion_report.total([self._tally, *(shard.tally for shard in shards)])
         tally.add_doubt()
+        tally.add_duplicates()
         counts = tally.counts
         has_something = counts['examples'] > 0 and (counts['objects'] or not counts['annotations'])
         error = next((shard.error for shard in shards if shard.error), '')

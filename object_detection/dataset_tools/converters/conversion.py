@@ -86,6 +86,7 @@ def _job(source: Source, strict: bool) -> Job:
     tally = Tally()
     for item in data.problems:
         tally.add_entry_problem(item)
+    tally.counts['unlisted_images'] = data.unlisted
     return Job(
         source=source,
         reader=data.reader,

@@ -10,10 +10,11 @@ from object_detection.data import annotation_checks
 from object_detection.data.annotated_image import AnnotatedImage
 from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.formats import shapes
+from object_detection.data.formats.source import DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE
 from object_detection.errors import UnusableError, format_list
 
 COUNTS = (
-    *('images', 'bad_images', 'images_without_objects', 'examples'),
+    *('images', 'bad_images', 'images_without_objects', 'examples', 'unlisted_images'),
     *('annotations', 'objects', 'crowds', 'clipped_boxes'),
 )
 # Maximum number of problems of one reason that a report lists; all are counted.
@@ -27,6 +28,10 @@ _SUMS = (
 _DOUBT = 'doubtful_coordinates'
 # If a larger share of images or annotations cannot be used, a warning is shown.
 _MANY = 0.05
+# The same for images without objects, which some formats do not tell from images that nobody has
+# annotated.
+_MANY_EMPTY = 1 / 3
+_OF_IMAGES = ('bad_image', 'bad_annotations', DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE)
 
 
 @dataclasses.dataclass
@@ -41,6 +46,7 @@ class Tally:
       notes: what is worth saying of the annotations -> number, see `ImageAnnotations.notes`.
       classes: name of a class -> number of its objects.
       ignored: sums of `annotation_checks.ignored`.
+      source_ids: the ids of images that their annotations name otherwise than the list of images.
       num_problems: reason -> number of problems.
       problems: the first `MAX_LISTED` of each reason, as `problem` makes them.
     """
@@ -60,6 +66,7 @@ class Tally:
     ignored: collections.Counter[tuple[str, str]] = dataclasses.field(
         default_factory=collections.Counter
     )
+    source_ids: list[str] = dataclasses.field(default_factory=list)
     num_problems: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     problems: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -110,6 +117,14 @@ class Tally:
             if listed < MAX_LISTED:
                 self.problems.append(item)
         self.num_problems.update(other.num_problems)
+        self.source_ids += other.source_ids
+
+    def add_duplicates(self) -> None:
+        """Counts the images that were written although others have the same `source_ids`."""
+        for source_id, count in collections.Counter(self.source_ids).items():
+            for _ in range(count - 1):
+                error = UnusableError(DUPLICATE, 'it was written, and another image has its id')
+                self.add_problem(error, {'file_name': source_id, 'id': source_id})
 
     def report(self) -> dict[str, Any]:
         """Returns these counts as entries of the report."""
@@ -157,6 +172,8 @@ def summary(report: dict[str, Any]) -> str:
         '{annotations} annotations, {crowds} of them crowds; {images_without_objects} images '
         'without objects; {clipped_boxes} boxes clipped at the edge'.format(**report)
     ]
+    if unlisted := report['unlisted_images']:
+        lines.append(f'{unlisted} image files have names that the annotations do not list')
     if report['label_map_is_renumbered']:
         lines.append('category ids are numbered from 1 in the label map')
     if changed := report['changed_images']:
@@ -182,16 +199,22 @@ def summary(report: dict[str, Any]) -> str:
 def warning(report: dict[str, Any]) -> str:
     """Returns sentences if an unusually large share is left out or seems to be wrong, or ''."""
     problems = report['num_problems']
-    of_others = ('bad_image', 'duplicate_image', 'bad_annotations', _DOUBT)
-    annotations = sum(count for reason, count in problems.items() if reason not in of_others)
+    annotations = sum(n for reason, n in problems.items() if reason not in (*_OF_IMAGES, _DOUBT))
+    # Files that no image of the set belongs to, and images that are left out of a list.
+    others = max(0, sum(problems.get(reason, 0) for reason in _OF_IMAGES) - report['bad_images'])
     sentences = [
         f'{count} of {total} {what} could not be used and are left out'
         for count, total, what in (
-            (report['bad_images'], report['images'], 'images'),
+            (report['bad_images'] + others, report['images'] + others, 'images'),
             (annotations, report['annotations'], 'annotations'),
         )
         if count > _MANY * total
     ]
+    if report['images_without_objects'] > _MANY_EMPTY * report['images']:
+        sentences.append(
+            '{images_without_objects} of {images} images have no objects; leave them out by '
+            '--drop_empty if they have not been annotated'.format(**report)
+        )
     shares = [f'{"; ".join(sentences)}.'] if sentences else []
     doubts = [item['detail'] for item in report['problems'] if item['reason'] == _DOUBT]
     without_area = problems.get('box_without_area', 0)

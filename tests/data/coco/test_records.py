@@ -37,7 +37,7 @@ def test_entries_keep_what_examples_are_made_of(tmp_path):
     of_image = [annotation(1, 7, area=2), annotation(3, 7, iscrowd=1)]
     for entry in of_image:
         del entry['image_id']
-    assert entries[1] == (image(7), of_image)
+    assert entries[1] == (image(7), of_image, ())
 
 
 def test_memory_is_that_of_the_text():

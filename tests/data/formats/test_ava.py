@@ -149,9 +149,9 @@ def test_real_files(shared):
     ):
         data = AvaSource(annotations_file=str(folder / name), frames='{video}/{second}.jpg')
         entries = [*data.entries(FILES)]
-        frames = {tuple(image['id'] for image, _ in entry.image['frames']) for entry in entries}
+        frames = {tuple(frame[0]['id'] for frame in entry.image['frames']) for entry in entries}
         assert len(frames) == len(entries)
-        rows = [row for entry in entries for _, rows in entry.image['frames'] for row in rows]
+        rows = [row for entry in entries for frame in entry.image['frames'] for row in frame[1]]
         assert len(rows) == len((folder / name).read_text().splitlines())
         assert {len(row) for row in rows} == {columns}
     fixture = shared / 'data/datumaro_format_fixtures/ava_dataset'

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 
@@ -73,6 +74,7 @@ def test_images_of_one_folder_keep_their_masks(tmp_path, png):
         **{'train/images/a.png': png(40, 20), 'train/images/b.png': png(40, 20)},
         **{'train/masks/a.png': _png(_FIRST // 255)},
     )
+    data = dataclasses.replace(data, keep_not_annotated=True)
     assert [len(result.image) for result in _read(data)] == [1, 0]
 
 

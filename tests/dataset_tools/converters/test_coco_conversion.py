@@ -19,6 +19,8 @@ from google.protobuf import text_format
 from PIL import Image
 
 from object_detection.data.formats.coco import CocoSource
+from object_detection.data.formats.mask_files import MaskFilesSource
+from object_detection.data.formats.voc import VocSource
 from object_detection.dataset_tools import shapes
 from object_detection.dataset_tools.converters import (
     beam_job,
@@ -112,6 +114,7 @@ def test_faults_are_counted_and_listed(faulty, tmp_path):
         'images': 4,
         'bad_images': 1,
         'images_without_objects': 2,
+        'unlisted_images': 0,
         'examples': 3,
         'annotations': 7,
         'objects': 2,
@@ -248,8 +251,9 @@ def test_problems_of_a_kind_are_listed_up_to_a_number(tmp_path):
     )
     assert 'are they [x, y, width, height] where corners are expected' in warning
     assert conversion_report.warning(report | {'num_problems': {}}) == ''
-    # Such problems are those of an image.
-    assert conversion_report.warning(report | {'num_problems': {'bad_annotations': 500}}) == ''
+    # Such problems are those of files.
+    warning = conversion_report.warning(report | {'num_problems': {'unknown_file': 3}})
+    assert warning == '3 of 4 images could not be used and are left out.'
 
 
 def test_text_and_numbers_that_nothing_can_hold_cost_their_entry_alone(tmp_path):
@@ -429,6 +433,8 @@ _KILLED = """
 import sys
 from object_detection.dataset_tools.converters.conversion import convert
 from object_detection.data.formats.coco import CocoSource
+from object_detection.data.formats.mask_files import MaskFilesSource
+from object_detection.data.formats.voc import VocSource
 convert(CocoSource(sys.argv[1], sys.argv[2], masks=True), sys.argv[3], 20)
 """
 
@@ -675,3 +681,36 @@ def test_folder_of_an_object_store_is_one_that_holds_something(tmp_path, monkeyp
     monkeypatch.setattr(FileSystems, 'join', posixpath.join)
     assert source.open(BeamFiles(), None).num_images == 1
     assert asked == [(['gs://bucket/dir/*'], [1])]
+
+
+def test_images_that_are_not_annotated_are_problems_and_no_background(tmp_path):
+    for folder in ('images', 'masks'):
+        (tmp_path / folder).mkdir()
+    for number in range(3):
+        Image.new('RGB', (10, 10)).save(tmp_path / f'images/{number}.png')
+    Image.new('L', (10, 10), 255).save(tmp_path / 'masks/0.png')
+    source = MaskFilesSource(str(tmp_path))
+    report = convert(source, str(tmp_path / 'out'), 1)
+    assert (report['examples'], report['num_problems']) == (1, {'not_annotated': 2})
+    assert '2 of 3 images could not be used' in conversion_report.warning(report)
+    with pytest.raises(ConversionError, match='2 x not_annotated'):
+        convert(source, str(tmp_path / 'out'), 1, strict=True)
+    source = dataclasses.replace(source, keep_not_annotated=True)
+    report = convert(source, str(tmp_path / 'out'), 1, strict=True)
+    assert (report['examples'], report['images_without_objects']) == (3, 2)
+    assert conversion_report.warning(report) == (
+        '2 of 3 images have no objects; leave them out by --drop_empty if they have not been '
+        'annotated.'
+    )
+
+
+def test_images_that_two_files_name_are_counted(tmp_path):
+    """Both are written, as each file is read by itself."""
+    (tmp_path / 'Annotations').mkdir()
+    for stem in ('b', 'c'):
+        path = tmp_path / 'Annotations' / f'{stem}.xml'
+        path.write_text('<annotation><filename>a.jpg</filename></annotation>')
+    Image.new('RGB', (10, 10)).save(tmp_path / 'a.jpg')
+    report = convert(VocSource(str(tmp_path), images_dir='.'), str(tmp_path / 'out'), 2)
+    assert report['num_problems'] == {'duplicate_image': 1}
+    assert report['problems'][0]['file_name'] == 'a.jpg'
