@@ -93,6 +93,10 @@ def test_problems(changes, found):
             'box_predictor.convolutional_box_predictor.class_prediction_bias_init',
         ),
         (
+            'feature_extractor { conv_hyperparams { regularize_depthwise: true } }',
+            'feature_extractor.conv_hyperparams.regularize_depthwise',
+        ),
+        (
             'matcher { argmax_matcher { ignore_thresholds: true matched_threshold: 0.7 } }',
             'matcher.argmax_matcher.matched_threshold',
         ),

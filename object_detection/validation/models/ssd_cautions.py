@@ -21,6 +21,7 @@ _NO_DROPOUT = 'use_dropout is false'
 _NO_DEPTH = 'min_depth and max_depth are 0, which leaves these layers out'
 _NO_LAYERS = 'num_layers_before_predictor is 0'
 _DEPTHWISE = 'with use_depthwise the classes begin without a bias'
+_DEPTHWISE_PENALTY = 'as in the reference, no layer of a single-shot detector reads it'
 _NO_THRESHOLDS = 'ignore_thresholds is true'
 _OWN_SCALES = 'scales says the scale of each layer'
 
@@ -38,6 +39,8 @@ def _unread(config: Ssd) -> Iterator[tuple[str, str]]:
     if config.loss.expected_loss_weights == Loss.NONE:
         yield from among(config, _EXPECTED, _NO_EXPECTATION)
     yield from common_cautions.miner(config, 'loss.hard_example_miner')
+    path = 'feature_extractor.conv_hyperparams.regularize_depthwise'
+    yield from among(config, [path], _DEPTHWISE_PENALTY)
     yield from _predictor(config)
     if config.matcher.argmax_matcher.ignore_thresholds:
         thresholds = ('matched_threshold', 'unmatched_threshold')
@@ -56,6 +59,7 @@ def _predictor(config: Ssd) -> Iterator[tuple[str, str]]:
     predictor, path = getattr(config.box_predictor, kind), f'box_predictor.{kind}'
     if not predictor.use_dropout and is_set(config, f'{path}.dropout_keep_probability', 1.0):
         yield f'{path}.dropout_keep_probability', _NO_DROPOUT
+    yield from among(config, [f'{path}.conv_hyperparams.regularize_depthwise'], _DEPTHWISE_PENALTY)
     if kind != 'convolutional_box_predictor':
         return
     if not predictor.max_depth and not predictor.min_depth:
