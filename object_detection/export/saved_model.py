@@ -13,11 +13,11 @@ from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
-from object_detection.export import drafts, input_types, side_inputs
+from object_detection.export import input_types, side_inputs
 from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
-from object_detection.system import private_names
+from object_detection.system import drafts, private_names
 
 # The items of an export in the order in which they are renamed: `saved_model` marks completion.
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
@@ -251,7 +251,7 @@ def export(
     """Writes `checkpoint/`, `saved_model/` and `pipeline.config` below `output_directory`.
 
     Everything is written to a scratch folder and moved when complete: if `saved_model/` exists, all
-    three items belong to one export, and an export that fails changes nothing; see `drafts`.
+    three items belong to one export, and an export that fails changes nothing; see `system.drafts`.
 
     Args:
       detector: built and restored detector; it stays as it is.

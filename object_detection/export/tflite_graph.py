@@ -7,10 +7,11 @@ import tensorflow as tf
 
 from object_detection.builders import families
 from object_detection.errors import UserError
-from object_detection.export import drafts, exporter
+from object_detection.export import exporter
 from object_detection.export.formats import tflite_graph
 from object_detection.export.formats.source import ExportSource
 from object_detection.protos import pipeline_pb2
+from object_detection.system import drafts
 from object_detection.weights import checkpoints
 
 _logger = logging.getLogger(__name__)

@@ -1,13 +1,10 @@
 """Converts any supported file of weights to a checkpoint of this toolkit."""
 
-import contextlib
 import os
-import shutil
-import tempfile
 from typing import NamedTuple
 
 from object_detection.errors import CheckpointError
-from object_detection.system import disk, files
+from object_detection.system import disk, drafts, files
 from object_detection.weights import checkpoint_files, checkpoints, restore
 from object_detection.weights import sources as weight_sources
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Detector
@@ -21,7 +18,6 @@ _FILES = (
     CONFIG_FILE,
     checkpoint_files.STATE_FILE,
 )
-_SCRATCH = '.convert-'
 
 
 class Conversion(NamedTuple):
@@ -90,7 +86,7 @@ def check_output(output: str) -> None:
     if not os.path.isdir(output):
         raise CheckpointError(f'{output}: expected a folder to write. Received: a file.')
     names = os.listdir(output)
-    held = sorted(name for name in names if not name.startswith(_SCRATCH))
+    held = sorted(name for name in names if not name.startswith(drafts.PREFIX))
     was_killed = len(held) < len(names) and checkpoint_files.STATE_FILE not in held
     if held and set(held) != set(_FILES) and not (was_killed and set(held) < set(_FILES)):
         raise CheckpointError(
@@ -100,37 +96,7 @@ def check_output(output: str) -> None:
 
 
 def _write(detector: Detector, output: str, pipeline_text: str) -> None:
-    """Writes into a scratch folder in `output` and then moves the files, the state file last."""
-    state_file = os.path.join(output, checkpoint_files.STATE_FILE)
-    with disk.writing(output, 'The conversion'):
-        os.makedirs(output, exist_ok=True)
-        # Until the last move this folder marks the conversion as unfinished.
-        scratch = tempfile.mkdtemp(prefix=_SCRATCH, dir=output)
-        with contextlib.ExitStack() as after_failure:
-            after_failure.callback(_remove_scratch, output)
-            if not os.path.exists(state_file):
-                _remove_files(output)
-            _remove_scratch(output, but=os.path.basename(scratch))
-            draft = os.path.join(scratch, 'new')
-            checkpoints.save_model(draft, detector.named_variables(), 0)
-            files.write_text(os.path.join(draft, CONFIG_FILE), pipeline_text)
-            after_failure.pop_all()
-        # Without the state file no checkpoint of the folder is valid, so it is removed first.
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(state_file)
-        for name in _FILES:
-            os.replace(os.path.join(draft, name), os.path.join(output, name))
-        _remove_scratch(output)
-
-
-def _remove_files(output: str) -> None:
-    """Removes the files that an interrupted conversion has moved."""
-    for name in _FILES:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(os.path.join(output, name))
-
-
-def _remove_scratch(output: str, but: str = '') -> None:
-    for name in os.listdir(output):
-        if name.startswith(_SCRATCH) and name != but:
-            shutil.rmtree(os.path.join(output, name), ignore_errors=True)
+    with disk.writing(output, 'The conversion'), drafts.open_draft(output) as draft:
+        checkpoints.save_model(os.fspath(draft.folder), detector.named_variables(), 0)
+        files.write_text(draft.folder / CONFIG_FILE, pipeline_text)
+        draft.publish(_FILES)

@@ -1,4 +1,7 @@
-"""Scratch folders in which exports are written, checked, and then moved into place."""
+"""Scratch folders in which exports are written, checked, and then moved into place.
+
+Imports no TensorFlow.
+"""
 
 import contextlib
 import os
@@ -7,14 +10,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from object_detection.system import files
+from object_detection.system import disk, files
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
 
-_PREFIX = '.export-'
+# Of the names of scratch folders.
+PREFIX = '.export-'
 
 
 class Draft:
@@ -34,48 +38,68 @@ class Draft:
 
         Earlier items of these names are first moved aside, in reverse order: if the last item is in
         place, all of them belong to one export. If a move fails, everything is as it was. A killed
-        process leaves earlier items aside; the next draft moves them back.
+        process leaves earlier items aside; the next draft, or the next that is published, moves
+        them back. Drafts of one folder are published one after another.
 
         Args:
           names: the items, files or folders, relative to `folder`.
         """
-        for parent in {pathlib.PurePath(name).parent for name in names}:
-            (self._output / parent).mkdir(exist_ok=True)
-            (self._aside / parent).mkdir(parents=True, exist_ok=True)
-        old = [(self._output / name, self._aside / name) for name in reversed(names)]
-        new = [(self.folder / name, self._output / name) for name in names]
-        files.move_all([each for each in old if each[0].exists()] + new)
+        with _locked(self._output):
+            _settle(self._output)
+            for parent in {pathlib.PurePath(name).parent for name in names}:
+                (self._output / parent).mkdir(exist_ok=True)
+                (self._aside / parent).mkdir(parents=True, exist_ok=True)
+            old = [(self._output / name, self._aside / name) for name in reversed(names)]
+            new = [(self.folder / name, self._output / name) for name in names]
+            files.move_all([each for each in old if each[0].exists()] + new)
 
 
 @contextlib.contextmanager
 def open_draft(output: str | os.PathLike) -> Iterator[Draft]:
     """Yields an empty draft in a folder, which is created; removes it at the end of the block.
 
-    Drafts that killed processes left behind are removed before, unless another process is writing
-    one now. If such a process was moving its draft into place, the earlier export comes back.
+    Drafts that killed processes left behind are removed before. If such a process was moving its
+    draft into place, the earlier export comes back.
+
+    Raises:
+      CheckpointError: if the disk is full or read-only.
     """
     output = pathlib.Path(output)
-    output.mkdir(parents=True, exist_ok=True)
-    with _in_use(output), tempfile.TemporaryDirectory(prefix=_PREFIX, dir=output) as scratch:
-        draft = Draft(output, pathlib.Path(scratch))
+    with disk.full_disk_named(os.fspath(output)), contextlib.ExitStack() as stack:
+        output.mkdir(parents=True, exist_ok=True)
+        with _locked(output):  # No other process begins, publishes or removes a draft.
+            _settle(output)
+            scratch = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=output))
+            # Until the process ends, or the folder is removed.
+            stack.enter_context(_locked(scratch))
+            stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        draft = Draft(output, scratch)
         draft.folder.mkdir()
         yield draft
 
 
-@contextlib.contextmanager
-def _in_use(output: pathlib.Path) -> Iterator[None]:
-    """Locks a folder against the removal of drafts; removes old ones if no process uses it."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(output, os.O_RDONLY)
-    try:
-        if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            for leftover in sorted(output.glob(f'{_PREFIX}*/')):
+def _settle(output: pathlib.Path) -> None:
+    """Removes drafts of killed processes, after what they have moved aside is back."""
+    for leftover in sorted(output.glob(f'{PREFIX}*/')):
+        with _locked(leftover, wait=False) as is_unused:
+            if is_unused:
                 _undo(output, leftover)
                 shutil.rmtree(leftover, ignore_errors=True)
-        _lock(descriptor, fcntl.LOCK_SH)
-        yield
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path, *, wait: bool = True) -> Iterator[bool]:
+    """Locks a folder; False if another one has it, it is gone, or the file system has no locks."""
+    if fcntl is None:
+        yield False
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:  # Another one has removed it.
+        yield False
+        return
+    try:
+        yield _lock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     finally:
         os.close(descriptor)
 

@@ -1,15 +1,21 @@
 """Drafts of exports, above all those of processes that were killed."""
 
+import concurrent.futures
+import errno
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 
-from object_detection.export import drafts
+from object_detection.errors import CheckpointError
+from object_detection.system import drafts
 
 # A folder, a plain file, a file in a folder that keeps other files, and the last one.
 ITEMS = ('checkpoint/ckpt', 'model.bin', 'sub/weights', 'sub/last')
@@ -37,7 +43,7 @@ def kill_at(move: int, output: pathlib.Path) -> None:
     """Exports 'second' in a process that is killed before its move of this number."""
     code = f"""
         import os, pathlib, signal
-        from tests.export import test_drafts
+        from tests.system import test_drafts
         real, count = os.replace, [0]
         def replace(*paths):
             if count[0] == {move}:
@@ -74,6 +80,49 @@ def test_a_draft_whose_moves_are_all_done_is_only_removed(tmp_path):
     with drafts.open_draft(tmp_path):
         assert texts(tmp_path) == ['second'] * 4
         assert not leftover.exists()
+
+
+def test_what_a_killed_process_moved_is_settled_before_another_draft_is_published(tmp_path):
+    export(tmp_path, 'first')
+    with drafts.open_draft(tmp_path) as draft:
+        write(draft.folder, 'third')
+        kill_at(5, tmp_path)
+        draft.publish(NAMES)
+    with drafts.open_draft(tmp_path):
+        assert texts(tmp_path) == ['third'] * 4
+
+
+def test_drafts_that_are_published_at_the_same_time_are_whole(tmp_path, monkeypatch):
+    real, threads = os.replace, 4
+    barrier = threading.Barrier(threads)
+
+    def replace(*paths):
+        time.sleep(0.0005)  # Lets another thread move.
+        real(*paths)
+
+    def publish(text: str) -> None:
+        with drafts.open_draft(tmp_path) as draft:
+            write(draft.folder, text)
+            barrier.wait(20)
+            draft.publish(NAMES)
+
+    monkeypatch.setattr(os, 'replace', replace)
+    for _ in range(5):
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            list(pool.map(publish, 'abcd'))
+        assert len(set(texts(tmp_path))) == 1
+        assert set(texts(tmp_path)) < set('abcd')
+        assert not list(tmp_path.glob('.export-*'))
+
+
+def test_a_full_disk_is_named_without_the_scratch_folder(tmp_path):
+    def fill() -> None:
+        with drafts.open_draft(tmp_path) as draft:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(draft.folder / 'checkpoint'))
+
+    message = f'could not be written to {re.escape(str(tmp_path))}: No space left on device'
+    with pytest.raises(CheckpointError, match=message):
+        fill()
 
 
 def test_a_draft_of_a_living_process_stays(tmp_path):
