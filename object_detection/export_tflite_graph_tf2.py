@@ -16,7 +16,7 @@ from object_detection.builders import families
 from object_detection.cli.main import check_text, describe_user_error, is_users_error
 from object_detection.errors import UserError
 from object_detection.protos.model_pb2 import DetectionModel
-from object_detection.system import tensorflow_setup
+from object_detection.system import signals, tensorflow_setup
 
 _CENTER_NET = 'center_net'
 
@@ -111,7 +111,8 @@ def run() -> None:
     define_flags()
     try:
         check_text(sys.argv[1:])
-        app.run(main)
+        with signals.unwinding():
+            app.run(main)
     except (UserError, OSError) as error:
         if not is_users_error(error):
             raise

@@ -17,7 +17,7 @@ from object_detection.config.job_options import PRECISIONS
 from object_detection.errors import UserError
 from object_detection.export import side_inputs
 from object_detection.export.input_types import INPUT_TYPES
-from object_detection.system import tensorflow_setup
+from object_detection.system import signals, tensorflow_setup
 
 
 def define_flags() -> None:
@@ -106,7 +106,8 @@ def run() -> None:
     define_flags()
     try:
         check_text(sys.argv[1:])
-        app.run(main)
+        with signals.unwinding():
+            app.run(main)
     except (UserError, OSError) as error:
         if not is_users_error(error):
             raise

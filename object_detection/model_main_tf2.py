@@ -24,6 +24,7 @@ from object_detection.cli.main import (
 )
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import UserError
+from object_detection.system import signals
 from object_detection.training import jobs
 
 
@@ -88,7 +89,8 @@ def run() -> None:
     app.call_after_init(_hide_libraries_log)
     try:
         check_text(sys.argv[1:])
-        app.run(main)
+        with signals.unwinding():
+            app.run(main)
     except (UserError, OSError) as error:
         if not is_users_error(error):
             raise

@@ -14,11 +14,12 @@ _START = time.perf_counter()
 
 from object_detection.benchmarking import jobs  # noqa: E402
 from object_detection.errors import UserError  # noqa: E402
-from object_detection.system import tensorflow_setup  # noqa: E402
+from object_detection.system import signals, tensorflow_setup  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
     """Does the job; returns the exit status."""
+    signals.end_with_parent()
     job, path = jobs.read(arguments[0]), pathlib.Path(arguments[1])
     try:
         result = _run(job)

@@ -17,7 +17,7 @@ from object_detection.errors import (
     UserError,
     WorkerError,
 )
-from object_detection.system import file_errors
+from object_detection.system import file_errors, signals
 
 # Errors of writing: the disk or its quota is full, or the file system is read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -92,7 +92,8 @@ class LazyGroup(click.Group):
 
     def invoke(self, context: click.Context) -> object:
         try:
-            return super().invoke(context)
+            with signals.unwinding():
+                return super().invoke(context)
         # click ends quietly if nobody reads the output any more, as in `tfod ... | head`.
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise

@@ -1,20 +1,25 @@
-"""Turns SIGTERM and SIGINT into a stop request, which the program polls at a safe point.
+"""What signals do: a stop request that the program polls at a safe point, or an orderly end.
 
 Imports no TensorFlow.
 """
 
+import contextlib
+import ctypes
 import logging
 import os
 import select
 import signal
 import stat
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 
 _logger = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 # Environment variable of a worker: descriptor and inode of a pipe that is closed when its launcher
 # ends. The inode distinguishes the pipe from another file with the same descriptor number.
 LAUNCHER_PIPE = 'TFOD_LAUNCHER_PIPE'
@@ -24,6 +29,36 @@ _SECONDS_TO_END = 5.0
 # process.
 _SECONDS_WITHOUT_LAUNCHER = 120.0
 _CLOSE = b'\0'
+
+
+@contextlib.contextmanager
+def unwinding() -> Iterator[None]:
+    """A context that SIGTERM and SIGHUP leave by SystemExit, with the status 128 + their number.
+
+    Temporary folders are then removed, and child processes ended, as after ctrl-C. A second signal
+    ends the process at once. Signals that something else handles, and contexts outside the main
+    thread, are left as they are.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        sys.exit(128 + number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    signals = [n for n in _ENDINGS if is_main and signal.getsignal(n) is signal.SIG_DFL]
+    for number in signals:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def end_with_parent() -> None:
+    """Has the system kill this process at once when its parent ends, however it ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 class Interrupts:

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
+from object_detection.system import signals
 from object_detection.system.signals import LAUNCHER_PIPE, Interrupts
 
 # Its main thread waits inside a call, as TensorFlow does for a record, so that Python runs no
@@ -124,3 +126,63 @@ def test_other_threads_have_no_handlers():
     thread.start()
     thread.join()
     assert seen == [None]
+
+
+# A process with a temporary folder and a child, as `tfod benchmark` and `tfod export` have them.
+_PARENT = """
+import os, subprocess, sys, tempfile
+from object_detection.system import signals
+child = 'from object_detection.system import signals; signals.end_with_parent(); input()'
+with signals.unwinding(), tempfile.TemporaryDirectory(dir=sys.argv[1]):
+    with subprocess.Popen([sys.executable, '-c', child], stdin=subprocess.PIPE) as process:
+        print(process.pid, flush=True)
+        try:
+            process.wait()
+        except BaseException:
+            process.kill()
+            raise
+"""
+
+
+@pytest.mark.parametrize(
+    ('number', 'status'),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_a_process_that_ends_by_a_signal_leaves_no_child_and_no_folder(number, status, tmp_path):
+    command = [sys.executable, '-c', _PARENT, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        # The child is ready when it waits for its input.
+        wait_for(lambda: _state(child) == 'S')
+        process.send_signal(number)
+        assert process.wait(60) == status
+    wait_for(lambda: _state(child) in ('', 'Z'))
+    assert (os.listdir(tmp_path) == []) == (number != signal.SIGKILL)
+
+
+def test_signals_that_are_handled_or_ignored_stay_so():
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.unwinding():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before[signal.SIGHUP])
+    assert {n: signal.getsignal(n) for n in before} == before
+
+
+def _state(process: int) -> str:
+    """The letter of a process's state in /proc; '' without the process."""
+    try:
+        with open(f'/proc/{process}/stat') as file:
+            return file.read().rpartition(')')[2].split()[0]
+    except OSError:
+        return ''
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -13,7 +13,7 @@ from typing import Any
 from absl import app, flags
 
 from object_detection.dataset_tools.context_rcnn import options as job_options
-from object_detection.system import file_errors
+from object_detection.system import file_errors, signals
 
 # Runs a job, and says in a few lines what its report holds.
 Loaded = tuple[Callable[..., dict[str, Any]], Callable[[dict[str, Any]], str]]
@@ -41,7 +41,8 @@ def run(kind: type, load: Callable[[], Loaded]) -> None:
         print(_run(load, kind(**given), values.beam_option))
 
     try:
-        app.run(main, [sys.argv[0], *job_options.join_booleans(sys.argv[1:], kind)])
+        with signals.unwinding():
+            app.run(main, [sys.argv[0], *job_options.join_booleans(sys.argv[1:], kind)])
     except ValueError as error:
         sys.exit(f'Error: {error}')
 

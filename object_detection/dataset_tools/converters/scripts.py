@@ -7,7 +7,7 @@ from absl import app, flags
 
 from object_detection.data.formats.source import Source
 from object_detection.dataset_tools.converters import beam_job, conversion, conversion_report
-from object_detection.system import file_errors
+from object_detection.system import file_errors, signals
 
 # The reference system does not have these.
 flags.DEFINE_bool('strict', False, 'Writes nothing if there is any problem.')
@@ -61,6 +61,7 @@ def convert_to_file(source: Source, path: str, name: str = '') -> None:
 def run(main: Callable[[list[str]], None]) -> None:
     """Parses the command line and runs; users' errors become one line."""
     try:
-        app.run(main)
+        with signals.unwinding():
+            app.run(main)
     except (beam_job.ConversionError, OSError, ValueError) as error:
         sys.exit(f'Error: {file_errors.describe(error, sys.argv[1:])}')

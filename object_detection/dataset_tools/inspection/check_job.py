@@ -11,6 +11,7 @@ from object_detection.dataset_tools.inspection import record_checks
 from object_detection.dataset_tools.inspection.record_checks import Expectations
 from object_detection.dataset_tools.inspection.summary import Place, Summary
 from object_detection.errors import UserError
+from object_detection.system import signals
 
 # Records that a process checks at a time.
 _CHUNK = 128
@@ -96,7 +97,9 @@ def _in_processes(chunks: Iterator[_Chunk], workers: int) -> Iterator[Summary]:
     """Yields the results in the order of the chunks."""
     # A forked process would inherit the threads of TensorFlow, if this one has loaded it.
     context = multiprocessing.get_context('spawn')
-    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers, mp_context=context, initializer=signals.end_with_parent
+    )
     waiting: list[concurrent.futures.Future] = []
     try:
         for chunk in chunks:

@@ -137,10 +137,7 @@ class Workers:
         inode = os.fstat(lifeline).st_ino
         # In a separate session, ctrl-C reaches workers only through the launcher, once.
         process = subprocess.Popen(
-            [
-                *(sys.executable, '-I', '-S', '-c', _TIED_TO_LAUNCHER, str(os.getpid())),
-                *map(str, self._command),
-            ],
+            _tied(self._command),
             env={**environment, LAUNCHER_PIPE: f'{lifeline}:{inode}'},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -268,7 +265,7 @@ def run_and_wait(command: Sequence[str], output: IO[str] | None = None) -> tuple
     num_forwarded = 0
     with Signals() as signals:
         # In a separate session, like workers, it receives each signal once.
-        process = subprocess.Popen(command, start_new_session=True, stdout=output)
+        process = subprocess.Popen(_tied(command), start_new_session=True, stdout=output)
         try:
             while process.poll() is None:
                 for number in signals.received[num_forwarded:]:
@@ -279,6 +276,12 @@ def run_and_wait(command: Sequence[str], output: IO[str] | None = None) -> tuple
             process.kill()
             process.wait()
     return process.returncode, bool(signals.received)
+
+
+def _tied(command: Sequence[str]) -> list[str]:
+    """Returns a command that ends with this process."""
+    tie = (sys.executable, '-I', '-S', '-c', _TIED_TO_LAUNCHER, str(os.getpid()))
+    return [*tie, *map(str, command)]
 
 
 def _send(groups: Sequence[int], number: signal.Signals) -> None:

@@ -9,7 +9,6 @@ it knows on which cores and devices it may run.
 """
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -20,11 +19,10 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
 from object_detection.config.job_options import EvalOptions
-from object_detection.system import tensorflow_setup
+from object_detection.system import signals, tensorflow_setup
 from object_detection.training.monitoring.log_files import LogFiles
 
 LOG, DONE, FAILED = 'log', 'done', 'failed'
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 
 
 class Job(NamedTuple):
@@ -52,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     # training ends this one.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    _end_with_parent()
+    signals.end_with_parent()
     with Connection(int(descriptor)) as connection:
         answers = _Answers(connection)
         try:
@@ -128,15 +126,6 @@ class _Answers(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):
             self.send(LOG, record.levelno, record.getMessage())
-
-
-def _end_with_parent() -> None:
-    """Has the system kill this process at once when the training is killed.
-
-    The end of the connection would be seen after the batch that is at work, or never.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 if __name__ == '__main__':
