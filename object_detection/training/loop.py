@@ -113,17 +113,13 @@ def train(
         if training.is_chief:
             opened.enter_context(resume.locked_directory(directory))
             opened.enter_context(status.Announcer(directory).running())
-        start = resume.prepare(
-            config,
-            directory,
-            strategy,
-            intervals,
-            keeps_snapshots=training.evaluations.are_asynchronous,
-        )
+        start = resume.prepare(config, directory, strategy, intervals)
         result = resume.finished_result(config, directory, training.evaluations, start)
-        result = result or training.run(seed, start)
+        if result is None:
+            resume.clear(training.evaluations, start.step)
+            result = training.run(seed, start)
         if training.is_chief:
-            resume.mark_finished(directory, result)
+            resume.mark_finished(directory, result, config.train_config.num_steps)
     return result
 
 

@@ -56,17 +56,14 @@ def prepare(
     directory: str,
     strategy: tf.distribute.Strategy,
     intervals: Intervals,
-    *,
-    keeps_snapshots: bool,
 ) -> StartPoint:
-    """Cleans a model_dir after earlier runs, and returns where the run begins. Collective.
+    """Repairs a model_dir after a kill, and returns where the run begins. Collective.
 
     Args:
       config: the resolved config.
       directory: the model_dir.
       strategy: the strategy of the devices.
       intervals: whether the training evaluates.
-      keeps_snapshots: whether checkpoints that are queued for evaluation are kept.
 
     Raises:
       CheckpointError: if the checkpoints there cannot be used.
@@ -74,18 +71,28 @@ def prepare(
     """
     worker_agreement.check(strategy, config, intervals)
 
-    def clean() -> None:
-        newest = recovery.prepare(directory)
-        following.clear_finished(directory)
-        if not keeps_snapshots:
-            Snapshots(directory).clear()
-        if intervals.evaluation:
-            step = checkpoint_contents.read_step(newest) if newest else 0
-            results.drop_later(config, directory, step)
-
-    collectives.on_chief(strategy, clean)
+    collectives.on_chief(strategy, lambda: recovery.prepare(directory))
     step = collectives.check_agreement(strategy, lambda: _newest_step(directory))
     return StartPoint(tf.train.latest_checkpoint(directory), step)
+
+
+def clear(evaluations: RunEvaluations, step: int) -> None:
+    """Removes what earlier runs left and does not hold for steps that follow. Collective.
+
+    Args:
+      evaluations: the evaluations of the training; asynchronous ones keep what is queued.
+      step: where the run begins.
+    """
+    config, directory = evaluations.config, evaluations.directory
+
+    def clean() -> None:
+        following.clear_finished(directory)
+        if not evaluations.are_asynchronous:
+            Snapshots(directory).clear()
+        if evaluations.interval:
+            results.drop_later(config, directory, step)
+
+    collectives.on_chief(evaluations.strategy, clean)
 
 
 def _newest_step(directory: str) -> int:
@@ -101,7 +108,7 @@ def finished_result(
 ) -> TrainResult | None:
     """Returns the result of a training that has no step left to do; None if it has. Collective.
 
-    The evaluation of the last step is done if it is missing.
+    The evaluation of the last step is done if it is missing. Otherwise nothing is changed.
 
     Args:
       config: the resolved config.
@@ -118,9 +125,8 @@ def finished_result(
     reason = None
     # A training that stopped early lacks no evaluation after the result that stopped it.
     if evaluations.interval and (is_missing or not nothing_left):
-        reason = collectives.reason_of_chief(strategy, evaluations.reason_to_stop)
+        reason = collectives.reason_of_chief(strategy, lambda: evaluations.reason_to_stop(step))
     if reason:
-        collectives.on_chief(strategy, Snapshots(directory).clear)
         _logger.info(
             '%s is at step %d and stopped early: %s; change eval_config.early_stopping to go '
             'on, or choose another model_dir to start anew',
@@ -138,13 +144,17 @@ def finished_result(
     return TrainResult(step=step, checkpoint=checkpoint, losses={}, reason=reason)
 
 
-def mark_finished(directory: str, result: TrainResult) -> None:
-    """Writes the completion marker, unless a signal stopped the training and it can be resumed."""
-    if result.stopped_by is None:
-        following.mark_finished(directory, result.step, result.reason or 'all steps are done')
-    else:
+def mark_finished(directory: str, result: TrainResult, num_steps: int) -> None:
+    """Writes the completion marker, unless the training can be resumed."""
+    announce = status.Announcer(directory)
+    if result.stopped_by is not None:
         name = signal.Signals(result.stopped_by).name
-        status.Announcer(directory)(status.STOPPED, f'by {name} at step {result.step}')
+        announce(status.STOPPED, f'by {name} at step {result.step}')
+    elif result.step > num_steps and not result.reason:
+        # An earlier run, of more steps, went further; whether it had finished, it has said.
+        announce(status.STOPPED, f'at step {result.step}, beyond the {num_steps} asked for')
+    else:
+        following.mark_finished(directory, result.step, result.reason or 'all steps are done')
 
 
 def restore_weights(

@@ -16,8 +16,9 @@ from object_detection.data.pipeline import iterator_state
 from object_detection.errors import CheckpointError, ConfigError, DivergenceError
 from object_detection.training import measurements
 from object_detection.training.checkpoints import manager
+from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.loop import train
-from object_detection.training.monitoring import history
+from object_detection.training.monitoring import history, status
 from object_detection.training.run_types import Intervals
 from object_detection.training.step import TrainStep
 from object_detection.validation.resumption import CONFIG_FILE_NAME
@@ -144,6 +145,28 @@ def test_nothing_left_to_do_is_logged(tmp_path, caplog):
     assert result.step == 3
     assert 'is at step 3 of 3: nothing left to do' in caplog.text
     assert _saved(tmp_path) == {1: 3}
+
+
+def test_a_run_without_a_step_changes_nothing(tmp_path):
+    def contents():
+        paths = (path for path in tmp_path.rglob('*') if path.is_file())
+        return {path: path.read_bytes() for path in paths if path.name != 'state.json'}
+
+    _run(tmp_path, 3)
+    snapshots = Snapshots(tmp_path)
+    snapshots.add(str(tmp_path / 'ckpt-1'), 3)
+    finished = contents()
+    assert _run(tmp_path, 2).step == 3
+    assert contents() == finished
+    assert status.read(tmp_path).waits_for == 'all steps are done'
+    # As a kill before the end leaves it.
+    (tmp_path / status.FINISHED_FILE).unlink()
+    assert _run(tmp_path, 2).exit_status == 0
+    assert contents() == {k: v for k, v in finished.items() if k.name != 'ended.json'}
+    found = status.read(tmp_path)
+    assert (found.state, found.waits_for) == ('stopped', 'at step 3, beyond the 2 asked for')
+    assert _run(tmp_path, 4).step == 4
+    assert snapshots.recover(9) == []
 
 
 def test_a_model_dir_of_another_model_is_reported_and_kept(tmp_path, monkeypatch):
