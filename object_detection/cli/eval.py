@@ -113,22 +113,25 @@ def command(
     _check(own, tuple(own), list(of_files), 'checkpoints')
     # Imported here: files of detections need nothing of it.
     from object_detection.cli.common import progress
+    from object_detection.reporting import page
     from object_detection.training import jobs
+
+    folder = model_dir or _folder_of(checkpoint_dir)
+
+    def show(result: Any) -> None:
+        """Prints the metrics with --json; the log has them for a person. The page has them, too."""
+        page.update(folder)
+        option_flags.show_result({'step': result.step, 'metrics': result.metrics}, [])
 
     status = jobs.run_evaluation(
         config,
         checkpoint_dir,
-        model_dir or _folder_of(checkpoint_dir),
+        folder,
         options,
         show_progress=lambda: progress.show('evaluating'),
-        on_result=_show,
+        on_result=show,
     )
     sys.exit(status)
-
-
-def _show(result: Any) -> None:
-    """Prints the metrics of a checkpoint with --json; the log has them for a person."""
-    option_flags.show_result({'step': result.step, 'metrics': result.metrics}, [])
 
 
 def _check(values: dict[str, Any], needed: tuple[str, ...], others: list[str], what: str) -> None:

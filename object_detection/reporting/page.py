@@ -75,9 +75,13 @@ def write(model_dir: str | os.PathLike, path: str | os.PathLike, extras: Extras 
 
 def write_at_end(model_dir: str | os.PathLike) -> None:
     """Writes the report of a training that has finished; an error is only logged."""
+    if (pathlib.Path(model_dir) / status.FINISHED_FILE).exists():
+        update(model_dir)
+
+
+def update(model_dir: str | os.PathLike) -> None:
+    """Writes the report into a model_dir; an error is only logged."""
     folder = pathlib.Path(model_dir)
-    if not (folder / status.FINISHED_FILE).exists():
-        return
     try:
         write(folder, folder / FILE_NAME)
     except (UserError, OSError) as error:

@@ -8,6 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.main import main
+from object_detection.training import jobs
+from object_detection.training.evaluation.eval_job import EvaluationResult
+from tests.reporting import model_dirs
 
 DOCUMENT = {
     'images': [{'id': 7, 'file_name': 'seven.jpg', 'height': 40, 'width': 60}],
@@ -118,3 +121,22 @@ def test_tensorflow_is_not_loaded(files):
         [sys.executable, '-c', program], capture_output=True, text=True, check=True
     )
     assert ran.stdout.splitlines()[-1] == '[]'
+
+
+def test_the_report_of_the_model_dir_has_each_evaluation(tmp_path, monkeypatch, caplog):
+    model_dirs.write_history(tmp_path)
+
+    def evaluate(config, checkpoint_dir, output_dir, options, *, on_result, **_):
+        assert output_dir == str(tmp_path)
+        model_dirs.write_evaluation(tmp_path)
+        on_result(EvaluationResult(8, {'AP': 0.5}))
+        return 0
+
+    monkeypatch.setattr(jobs, 'run_evaluation', evaluate)
+    with caplog.at_level('INFO'):
+        result = _run('--config', 'a.config', '--checkpoint_dir', tmp_path, '--run_once')
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / 'report.html').read_text()
+    assert 'No evaluation has been finished yet' not in text
+    assert 'AP, mean over IoU .50 to .95' in text
+    assert f'{tmp_path}/report.html shows the results' in caplog.text
