@@ -243,9 +243,10 @@ class TrainOptions(JobOptions):
         aliases=('checkpoint_every_n_steps',),
     )
     max_to_keep: int = option(7, 'How many checkpoints to keep; 0 keeps all.', section=RUN)
-    log_every_n: int = option(
-        100,
-        'Steps between two records in the log and in train/history.jsonl.',
+    log_every_n: int | None = option(
+        None,
+        'Steps between two records in the log and in train/history.jsonl; 100 if not given, or a '
+        'fiftieth of all steps if that is less.',
         section=RECORDS,
         aliases=('log_every_n_steps',),
     )

@@ -56,7 +56,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         pipeline,
         model_dir,
         intervals=Intervals(
-            log=options.log_every_n,
+            log=options.log_every_n or Intervals.log_of(pipeline.train_config.num_steps),
             summary=options.summary_every_n,
             checkpoint=options.checkpoint_every_n,
             evaluation=options.eval_every_n_steps if options.evaluates else 0,

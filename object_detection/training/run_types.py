@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from object_detection.errors import UserError
 from object_detection.training.monitoring.profiling import ProfiledSteps
 
+# Records that a short training has at least.
+_RECORDS = 50
+
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
@@ -37,6 +40,11 @@ class Intervals:
                 'Intervals: log must be positive, summary, checkpoint, evaluation, call and warmup '
                 f'at least 0. Received: {self}.'
             )
+
+    @staticmethod
+    def log_of(num_steps: int) -> int:
+        """Returns how often a training of so many steps logs, 0 if their number is not known."""
+        return min(Intervals.log, max(1, num_steps // _RECORDS)) if num_steps else Intervals.log
 
     @property
     def summary_or_log(self) -> int:

@@ -5,6 +5,7 @@ import pytest
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import ConfigError
 from object_detection.training import resolve_config
+from object_detection.training.run_types import Intervals
 
 CONFIG = """
 train_config { batch_size: 4 num_steps: 10 }
@@ -176,3 +177,10 @@ def test_flags_of_log_files(path, tmp_path):
         _read(path, 'train', log_file=f'{path}/log.json')
     with pytest.raises(ConfigError, match='--steps_per_epoch: expected 1 to'):
         _read(path, 'train', steps_per_epoch=0)
+
+
+@pytest.mark.parametrize(
+    ('num_steps', 'log'), [(1, 1), (49, 1), (300, 6), (5000, 100), (90_000, 100), (0, 100)]
+)
+def test_short_trainings_log_more_often(num_steps, log):
+    assert Intervals.log_of(num_steps) == log

@@ -20,7 +20,7 @@ from object_detection.training.monitoring.history import short_name
 _logger = logging.getLogger(__name__)
 
 # Slow steps are also logged by the clock, so that a log shows that the run is alive.
-_SECONDS_BETWEEN_LINES = 30.0
+SECONDS_BETWEEN_LINES = 30.0
 _BAR_WIDTH = 10
 _GAP = '  '
 
@@ -110,7 +110,7 @@ class LogLines:
 
     def update(self, record: Record) -> None:
         self._first_step.close()
-        if self._clock() - self._logged_at >= _SECONDS_BETWEEN_LINES:
+        if self._clock() - self._logged_at >= SECONDS_BETWEEN_LINES:
             self.log(record)
 
     def log(self, record: Record) -> None:

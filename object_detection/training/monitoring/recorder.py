@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,11 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.monitoring import hyperparameters
 from object_detection.training.monitoring.history import FILE_NAME, History
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
-from object_detection.training.monitoring.progress import Progress, Record
+from object_detection.training.monitoring.progress import (
+    SECONDS_BETWEEN_LINES,
+    Progress,
+    Record,
+)
 from object_detection.training.monitoring.speed import Speed
 from object_detection.visualization import tensorboard
 
@@ -89,6 +94,7 @@ class Recorder:
             self._events.hyperparameters(*hyperparameters.of_training(config, directory))
         self._dll_log = None if folder is None else log_files.open()
         self._names, self._keypoint_edges = names, keypoint_edges
+        self._stored_at, self._stored_step = time.monotonic(), step
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._batch_size = batch_size
@@ -105,16 +111,24 @@ class Recorder:
             self._events.pictures('train_input_images', pictures, step)
 
     def update(self, record: Record) -> None:
-        """Shows a record on a live display."""
+        """Shows a record on a live display, and after half a minute without one in the history."""
         self._progress.update(record)
+        if time.monotonic() - self._stored_at >= SECONDS_BETWEEN_LINES:
+            self._store(record)
 
     def log(self, record: Record) -> None:
         """Logs a record, and writes it into the history."""
         self._progress.log(record)
-        if self._history is not None:
-            self._history.add(record)
+        self._store(record)
         if self._dll_log is not None:
             self._dll_log.record(record)
+
+    def _store(self, record: Record) -> None:
+        """Writes a record into the history, once for each step."""
+        self._stored_at = time.monotonic()
+        if self._history is not None and record.step != self._stored_step:
+            self._stored_step = record.step
+            self._history.add(record)
 
     def averages(self, speed: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
         """Writes the summary of the run; see `DllLog.averages`."""

@@ -16,7 +16,13 @@ from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from object_detection.core.fields import InputFields
-from object_detection.training.monitoring import history, hyperparameters, progress, recorder
+from object_detection.training.monitoring import (
+    history,
+    hyperparameters,
+    progress,
+    recorder,
+    status,
+)
 from object_detection.visualization import drawing, tensorboard
 from tests.training import fakes
 
@@ -333,3 +339,22 @@ def test_the_history_survives_a_kill_while_it_is_rewritten(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         history.History(path, 5)
     assert history.read(path) == [{'step': 1}]
+
+
+def test_the_history_has_slow_steps_before_the_first_line_of_the_log(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(recorder.time, 'monotonic', lambda: now[0])
+    (tmp_path / 'train').mkdir()
+    records = recorder.Recorder(
+        str(tmp_path), 0, progress=progress.LogLines(), record_summaries=False
+    )
+    records.start(0, 300, 4)
+    for step, seconds in ((1, 29), (2, 1), (3, 10), (4, 20), (5, 0)):
+        now[0] += seconds
+        records.update(dataclasses.replace(RECORD, step=step))
+    # The step of a line of the log is in the history already.
+    records.log(dataclasses.replace(RECORD, step=4))
+    records.log(dataclasses.replace(RECORD, step=6))
+    steps = [entry['step'] for entry in history.read(tmp_path / 'train' / history.FILE_NAME)]
+    assert steps == [2, 4, 6]
+    assert status.read(tmp_path).step == 6
