@@ -9,6 +9,7 @@ URLs (%20), no suffix or one in other letters, or begin with folders that are no
 
 import collections
 import errno
+import io
 import os
 import posixpath
 import re
@@ -128,6 +129,20 @@ def _size(file: BinaryIO) -> int:
         return 0
 
 
+def open_to_read(path: str, files: Files, limit: int) -> BinaryIO:
+    """Opens a file to be read piece by piece; one that is not on this machine is read whole.
+
+    Raises:
+      OSError: if it cannot be read, or has more than `limit` bytes.
+    """
+    # Others than regular files, such as pipes, have no size that can be checked.
+    if is_url(path) or not os.path.isfile(path):
+        return io.BytesIO(files.read(path, limit))
+    if os.path.getsize(path) > limit:
+        raise _too_long(path, limit)
+    return open(path, 'rb')
+
+
 def checked_length(content: bytes, path: str, limit: int | None) -> bytes:
     """Returns content that was read up to one byte beyond a limit.
 
@@ -135,8 +150,12 @@ def checked_length(content: bytes, path: str, limit: int | None) -> bytes:
       OSError: if it is longer than the limit.
     """
     if limit is not None and len(content) > limit:
-        raise OSError(errno.EFBIG, f'The file has more than {limit} bytes', path)
+        raise _too_long(path, limit)
     return content
+
+
+def _too_long(path: str, limit: int) -> OSError:
+    return OSError(errno.EFBIG, f'The file has more than {limit} bytes', path)
 
 
 def list_local(folder: str, *, recursive: bool) -> list[str]:

@@ -5,7 +5,9 @@ import pytest
 from apache_beam.io.filesystem import FileMetadata, MatchResult
 from apache_beam.io.filesystems import FileSystems
 
+from object_detection.data import file_access
 from object_detection.data.file_access import LocalFiles, path_within
+from object_detection.data.formats import csv_files
 from object_detection.dataset_tools.converters.beam_files import BeamFiles
 
 
@@ -52,6 +54,18 @@ def test_a_file_is_held_once(tmp_path):
         assert peak < 12 << 20
     # Files without a size are read to their end.
     assert LocalFiles().head('/dev/zero', 3 << 20) == bytes(3 << 20)
+
+
+def test_tables_are_read_piece_by_piece(tmp_path):
+    path = tmp_path / 'a.csv'
+    path.write_bytes((b'a' * 999 + b'\n') * 4000)
+    tracemalloc.start()
+    assert sum(1 for _ in csv_files.rows(str(path), LocalFiles())) == 4000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    with pytest.raises(OSError, match='more than 9 bytes'):
+        file_access.open_to_read(str(path), LocalFiles(), 9)
 
 
 @pytest.mark.parametrize('name', ['exists', 'read'])

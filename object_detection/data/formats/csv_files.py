@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from object_detection.data import file_access
 from object_detection.data.file_access import Files
 from object_detection.errors import UserError, format_list, missing
 from object_detection.system import texts
@@ -36,22 +37,23 @@ def rows(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
       OSError: if the file cannot be read, or is too long.
       UserError: if it is not CSV in UTF-8.
     """
-    content = files.read(path, MAX_BYTES)
-    encoding = texts.encoding_of(content[:4])
-    lines = io.TextIOWrapper(io.BytesIO(content), encoding=encoding, newline='')
-    try:
-        first = lines.readline(_HEAD)
-        lines.seek(0)
-        reader = csv.reader(lines, delimiter=_delimiter(first))
-        for fields in reader:
-            if fields:
-                yield reader.line_num, [field.strip() for field in fields]
-    except UnicodeDecodeError as error:
-        raise UserError(f'{path}: expected text in UTF-8. Received: {error}.') from error
-    except csv.Error as error:
-        raise UserError(f'{path}, line {reader.line_num}: expected CSV. Received: {error}.') from (
-            error
-        )
+    with file_access.open_to_read(path, files, MAX_BYTES) as file:
+        encoding = texts.encoding_of(file.read(4))
+        file.seek(0)
+        lines = io.TextIOWrapper(file, encoding=encoding, newline='')
+        try:
+            first = lines.readline(_HEAD)
+            lines.seek(0)
+            reader = csv.reader(lines, delimiter=_delimiter(first))
+            for fields in reader:
+                if fields:
+                    yield reader.line_num, [field.strip() for field in fields]
+        except UnicodeDecodeError as error:
+            raise UserError(f'{path}: expected text in UTF-8. Received: {error}.') from error
+        except csv.Error as error:
+            raise UserError(
+                f'{path}, line {reader.line_num}: expected CSV. Received: {error}.'
+            ) from error
 
 
 def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
