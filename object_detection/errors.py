@@ -81,7 +81,14 @@ class DownloadError(UserError):
 
 def missing(path: str | os.PathLike, what: str = 'file or folder') -> FileNotFoundError:
     """Returns the error of a path that is not there; the `tfod` command adds the option of it."""
-    return FileNotFoundError(errno.ENOENT, f'There is no {what}', os.fspath(path))
+    text = f'There is no {what}{backslash_hint(path)}'
+    return FileNotFoundError(errno.ENOENT, text, os.fspath(path))
+
+
+def backslash_hint(path: str | os.PathLike) -> str:
+    """Returns what an error adds if a path that is not there was written for Windows; else ''."""
+    is_of_windows = os.sep == '/' and '\\' in os.fspath(path)
+    return ' (this system has / between folders)' if is_of_windows else ''
 
 
 # Exit status (EX_TEMPFAIL) of a program that ended by a WorkerError or UnreadableCheckpointError,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from google.protobuf import message, text_format
 
-from object_detection.errors import DataError, UserError
+from object_detection.errors import DataError, UserError, backslash_hint
 from object_detection.protos import string_int_label_map_pb2
 from object_detection.system import texts
 
@@ -94,7 +94,8 @@ def _read(path: str) -> bytes:
         with open(path, 'rb') as file:
             return file.read()
     except OSError as error:
-        raise UserError(f'Label map {path} cannot be read: {error.strerror}.') from error
+        hint = backslash_hint(path)
+        raise UserError(f'Label map {path} cannot be read: {error.strerror}{hint}.') from error
 
 
 def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> LabelMap:

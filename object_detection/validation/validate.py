@@ -13,7 +13,7 @@ from object_detection.builders.input_readers import channels
 from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map, shard_names
-from object_detection.errors import ConfigError, UserError
+from object_detection.errors import ConfigError, UserError, backslash_hint
 from object_detection.protos.input_reader_pb2 import (
     CocoInputReader,
     InputReader,
@@ -264,7 +264,7 @@ def _record_files(reader: TFRecordInputReader, path: str) -> Iterator[str]:
         folders = [name for name in found if os.path.isdir(name)]
         problem = shard_names.problem(found, pattern, glob=files.matches, exists=files.exists)
         if not found:
-            problem = f'no file matches {pattern!r}.'
+            problem = f'no file matches {pattern!r}{backslash_hint(pattern)}.'
         elif folders:
             problem = f'expected files of records. Received: {folders[0]!r}, a folder.'
         if problem:

@@ -222,3 +222,8 @@ def test_a_byte_order_mark_is_no_part_of_a_label_map(tmp_path):
     path.write_text("item {\u200b id: 1 name: 'cat' }")
     with pytest.raises(ValueError, match=r'<U\+200B ZERO WIDTH SPACE>'):
         label_map.load(str(path))
+
+
+def test_a_path_of_windows_is_explained():
+    with pytest.raises(ValueError, match=r'data\\l\.pbtxt .*this system has / between folders'):
+        label_map.load('data\\l.pbtxt')

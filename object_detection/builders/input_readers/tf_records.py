@@ -13,7 +13,7 @@ from object_detection.builders.input_readers import annotation_files, rules
 from object_detection.data import shard_names
 from object_detection.data.pipeline import record_cache, record_files, record_order
 from object_detection.data.pipeline.left_out import EmptyImageFilter
-from object_detection.errors import UserError
+from object_detection.errors import UserError, backslash_hint
 from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)
@@ -222,7 +222,8 @@ def matching_files(pattern: str, where: str) -> list[str]:
     files = sorted(tf.io.gfile.glob(pattern))
     if not files:
         raise UserError(
-            f'{where}.tf_record_input_reader.input_path matches no file. Received: {pattern!r}.'
+            f'{where}.tf_record_input_reader.input_path matches no file{backslash_hint(pattern)}. '
+            f'Received: {pattern!r}.'
         )
     problem = shard_names.problem(files, pattern, glob=tf.io.gfile.glob, exists=tf.io.gfile.exists)
     if problem:

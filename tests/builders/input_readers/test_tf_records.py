@@ -57,3 +57,8 @@ def test_a_set_that_is_being_replaced_is_refused(tmp_path):
     (tmp_path / 'a.publishing').touch()
     with pytest.raises(ValueError, match=r'a\.publishing exists: a conversion is replacing them'):
         tf_records.matching_files(str(tmp_path / 'a-*'), 'train_input_reader')
+
+
+def test_a_pattern_of_windows_is_explained():
+    with pytest.raises(ValueError, match='this system has / between folders'):
+        tf_records.matching_files('records\\train-?????-of-00010', 'train_input_reader')
