@@ -1,5 +1,6 @@
 """Builds the evaluators that an EvalConfig names, and lists the metrics that they compute."""
 
+import difflib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -140,12 +141,15 @@ def metrics_sets(eval_config: eval_pb2.EvalConfig) -> list[str]:
       ValueError: for a metrics set that is not supported, or two with metrics of the same names.
     """
     path = eval_config.DESCRIPTOR.full_name
-    names = list(dict.fromkeys(eval_config.metrics_set or DEFAULT_METRICS_SET))
+    asked = eval_config.metrics_set or DEFAULT_METRICS_SET
+    names = list(dict.fromkeys(pascal_options.ALIASES.get(name, name) for name in asked))
     unknown = [name for name in names if name not in METRIC_SETS]
     if unknown:
         hint = ''
         if KEYPOINT_METRICS in unknown:
             hint = f' {KEYPOINT_METRICS} needs a class: write parameterized_metric.'
+        elif nearest := difflib.get_close_matches(unknown[0], METRIC_SETS, n=1):
+            hint = f' Did you mean {nearest[0]}?'
         raise UserError(
             f'{path}.metrics_set: expected some of {", ".join(METRIC_SETS)}. '
             f'Received: {", ".join(unknown)}.{hint}'

@@ -1,6 +1,7 @@
 """Computes the metrics of a file of detections against a file of ground truth, without a model."""
 
 import dataclasses
+import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from object_detection.data.coco.keypoints import PERSON_KEYPOINTS
 from object_detection.data.file_access import Files, LocalFiles
 from object_detection.errors import UserError
 from object_detection.metrics.evaluator import Evaluator
+from object_detection.metrics.pascal.options import ALIASES
 from object_detection.protos import eval_pb2
 from object_detection.scoring import formats, image_lists
 from object_detection.scoring.csv_tables import OpenImagesOptions
@@ -97,7 +99,8 @@ def evaluate(
         what the files lack. The message names the file, the record and the field.
     """
     files = files or LocalFiles()
-    _check_names(options.metrics)
+    asked = tuple(dict.fromkeys(ALIASES.get(name, name) for name in options.metrics))
+    _check_names(asked)
     truth_form, truth = formats.open_truth(
         options.groundtruth,
         files,
@@ -111,7 +114,7 @@ def evaluate(
     form, detections = formats.open_detections(
         options.detections, files, truth, form=options.detections_format
     )
-    names = options.metrics or _default_sets(truth_form, truth, detections)
+    names = asked or _default_sets(truth_form, truth, detections)
     for name in names:
         _check_needs(name, truth, detections)
     evaluators, notes = _build(names, truth, eval_config, are_given=bool(options.metrics))
@@ -219,8 +222,12 @@ def _default_sets(form: str, truth: GroundTruth, detections: Detections) -> list
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in (*METRIC_SETS, KEYPOINTS):
-            known = ', '.join((*METRIC_SETS, KEYPOINTS))
-            raise UserError(f'--metrics: expected some of {known}. Received: {name!r}.')
+            known = (*METRIC_SETS, KEYPOINTS)
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f' Did you mean {nearest[0]}?' if nearest else ''
+            raise UserError(
+                f'--metrics: expected some of {", ".join(known)}. Received: {name!r}.{hint}'
+            )
 
 
 def _check_needs(name: str, truth: GroundTruth, detections: Detections) -> None:

@@ -81,10 +81,6 @@ def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     from object_detection.builders import evaluator_builder  # loads the COCO engine
 
     config = pipeline.eval_config
-    problems = list(builder_problems(evaluator_builder.metrics_sets, config, 'eval_config'))
-    yield from problems
-    if problems:
-        return
     for index, reader in enumerate(pipeline.eval_input_reader):
         path = f'eval_config, with the names of eval_input_reader[{index}].label_map_path'
         categories = evaluator_builder.categories(reader, pipeline.model)

@@ -11,10 +11,11 @@ from PIL import ImageColor
 
 from object_detection.errors import ConfigError, format_list
 from object_detection.metrics.coco import limits
-from object_detection.metrics.pascal.options import METRIC_SETS, PRECISION_AT_RECALL
+from object_detection.metrics.pascal.options import ALIASES, METRIC_SETS, PRECISION_AT_RECALL
 from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu, files
+from object_detection.validation import building
 
 BOX_METRICS = 'coco_detection_metrics'
 MASK_METRICS = 'coco_mask_metrics'
@@ -115,9 +116,10 @@ def _main_metric(config: eval_pb2.EvalConfig) -> str:
         return _limited(MASK_METRICS, config)
     if names and BOX_METRICS not in names and names[0] in _MASK_SETS:
         return _limited(names[0], config)
-    if not names or BOX_METRICS in names or names[0] not in METRIC_SETS:
+    name = ALIASES.get(names[0], names[0]) if names else BOX_METRICS
+    if BOX_METRICS in names or name not in METRIC_SETS:
         return _limited(BOX_METRICS, config)
-    options = METRIC_SETS[names[0]]
+    options = METRIC_SETS[name]
     if options is PRECISION_AT_RECALL:
         bounds = config.recall_lower_bound, config.recall_upper_bound
         options = dataclasses.replace(options, recall_bounds=bounds)
@@ -179,6 +181,9 @@ def is_defined(metric: str, value: float) -> bool:
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields problems of the names of the readers, and of the choices that metrics make."""
+    # Loads the COCO engine, which readers of statuses do not need.
+    from object_detection.builders import evaluator_builder
+
     config = pipeline.eval_config
     for index, reader in enumerate(pipeline.eval_input_reader):
         if {'..', '.'} & set(reader.name.split('/')) or reader.name.startswith('/'):
@@ -187,6 +192,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
                 f' Received: {reader.name!r}.'
             )
     yield from _keypoint_edges(pipeline)
+    yield from building.problems(evaluator_builder.metrics_sets, config, 'eval_config')
     names = reader_names(pipeline)
     for field in ('best_checkpoint', 'early_stopping'):
         reader = getattr(config, field).reader

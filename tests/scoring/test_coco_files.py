@@ -221,7 +221,7 @@ def test_missing_fields_of_detections(tmp_path, key):
         ({'size': [40, 60], 'counts': [2300]}, 'do not add up'),
         ({'size': [40, 60], 'counts': '0' * 90}, 'do not add up'),
         ([[1e9, 1, 2, 3, 4, 5]], 'reaches farther'),
-        (None, 'no polygon'),
+        (None, 'received None'),
     ],
 )
 def test_wrong_masks(tmp_path, segmentation, message):
@@ -289,6 +289,10 @@ def test_classes_that_images_were_searched_for(tmp_path):
 def test_unknown_sets_and_sets_without_their_parts(tmp_path):
     with pytest.raises(UserError, match=r"--metrics: .*coco_mask_metrics.* Received: 'coco'"):
         _evaluate(tmp_path, _tiny(), [HIT], 'coco')
+    with pytest.raises(UserError, match=r'Did you mean coco_mask_metrics\?'):
+        _evaluate(tmp_path, _tiny(), [HIT], 'coco_mask_metric')
+    renamed = _evaluate(tmp_path, _tiny(), [HIT], 'open_images_metrics')
+    assert renamed.metric_sets == ('oid_V2_detection_metrics',)
     with pytest.raises(UserError, match=r'compares masks. Received: .*truth.json'):
         _evaluate(tmp_path, _tiny(), [HIT], 'coco_mask_metrics')
     with pytest.raises(UserError, match='image-level labels'):

@@ -128,6 +128,8 @@ def test_an_annotation_file_needs_one_reader(tmp_path):
 @pytest.mark.parametrize(
     ('text', 'metric'),
     [
+        ('metrics_set: "open_images_metrics"', 'OpenImagesV2_Precision/mAP@0.5IOU'),
+        ('metrics_set: "open_images_V2_detection_metrics"', 'OpenImagesV2_Precision/mAP@0.5IOU'),
         ('metrics_set: ["pascal_voc_detection_metrics", "coco_detection_metrics"]', BOXES),
         ('max_detections: 500', f'{BOXES}@500'),
         ('max_detections: 100', BOXES),
@@ -206,3 +208,13 @@ def test_verified_classes_need_the_labels_of_images(tmp_path):
         validate(pipeline, for_what='eval')
     pipeline.eval_input_reader[0].load_image_labels = True
     validate(pipeline, for_what='eval')
+
+
+def test_an_unknown_set_is_reported_with_paths_that_are_missing(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.eval_config.metrics_set.append('coco_detection_metric')
+    pipeline.eval_input_reader[0].label_map_path = 'nowhere.pbtxt'
+    with pytest.raises(
+        ConfigError, match=r'Did you mean coco_detection_metrics(.|\n)*nowhere.pbtxt'
+    ):
+        validate(pipeline, for_what='eval')

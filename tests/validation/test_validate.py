@@ -383,6 +383,12 @@ def test_a_sound_config_passes(tmp_path):
         ),
         (f'{MODEL}.num_classes=1', 'train', f'{MODEL}.num_classes', 'ids up to 2'),
         ('eval_config.metrics_set=coco', 'eval', 'eval_config.metrics_set', 'Received: coco'),
+        (
+            'eval_config.metrics_set=coco_detection_metric',
+            'eval',
+            'eval_config.metrics_set',
+            'Did you mean coco_detection_metrics?',
+        ),
         ('eval_config.batch_size=0', 'eval', 'eval_config.batch_size', 'at least 1'),
         (
             'eval_input_reader[0].load_instance_masks=false',

@@ -50,6 +50,11 @@ class PascalOptions:
 
 # Its bounds of recall, and whether only labelled classes count, are fields of a config.
 PRECISION_AT_RECALL = PascalOptions('PrecisionAtRecallBoxes', ignores_difficult=True)
+# Earlier names of sets.
+ALIASES = {
+    'open_images_metrics': 'oid_V2_detection_metrics',
+    'open_images_V2_detection_metrics': 'oid_V2_detection_metrics',
+}
 
 METRIC_SETS = {
     'pascal_voc_detection_metrics': PascalOptions('PascalBoxes', ignores_difficult=True),
