@@ -8,6 +8,7 @@ publishes the shards together with a label map and a report. The report is writt
 import contextlib
 import dataclasses
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -31,7 +32,8 @@ from object_detection.dataset_tools.converters.conversion_report import Tally
 from object_detection.dataset_tools.converters.sharded_writer import Draft, Output
 from object_detection.errors import UnusableError
 
-# Shard, and one of its images: the index in the data set, and JSON of its `ImageEntry`.
+# Shard, and one of its images: the index in the data set, and JSON of its `ImageEntry`, compressed,
+# as the grouping step of the local runner holds all of them.
 Entry = tuple[int, tuple[int, bytes]]
 
 
@@ -135,7 +137,7 @@ def _pipeline(
 def entries(source: Source, num_shards: int) -> Iterator[Entry]:
     """Yields the images of a data set; they are assigned to shards in turn."""
     for index, item in enumerate(formats_source.entries_of(source, BeamFiles())):
-        yield index % num_shards, (index, json.dumps(item).encode())
+        yield index % num_shards, (index, zlib.compress(json.dumps(item).encode(), 1))
 
 
 def empty_shard(number: int) -> Entry:
@@ -187,7 +189,7 @@ class WriteShard(beam.DoFn):
                 for index, record in sorted(records):
                     if index < 0:
                         continue
-                    example = self._convert(ImageEntry(*json.loads(record)), tally)
+                    example = self._convert(ImageEntry(*json.loads(zlib.decompress(record))), tally)
                     if example:
                         sharded_writer.write_record(file, example)
             draft = file.draft()
