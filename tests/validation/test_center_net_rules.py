@@ -10,6 +10,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import center_net_cautions, center_net_parts
 from object_detection.validation.models.families import RULES
 from tests.meta_architectures.center_net.test_center_net import parse
+from tests.meta_architectures.center_net.test_zoo_keys import pose_label_map
 
 TASK = """keypoint_estimation_task { task_name: 'pose' FIELDS }"""
 
@@ -140,20 +141,40 @@ def test_advice(changes, found):
             'image_resizer { fixed_shape_resizer { height: 0 } }',
             'model.center_net.image_resizer',
         ),
+        (
+            "keypoint_label_map_path: 'FOLDER/none' keypoint_estimation_task {}",
+            'model.center_net: ',
+        ),
+        (
+            "keypoint_label_map_path: 'FOLDER/map' keypoint_estimation_task { "
+            "keypoint_class_name: 'b' }",
+            'model.center_net.keypoint_estimation_task[0].keypoint_class_name: expected an item',
+        ),
+        (
+            "keypoint_label_map_path: 'FOLDER/map' keypoint_estimation_task { "
+            "keypoint_class_name: 'a' keypoint_label_to_std { key: 'tail' value: 1 } }",
+            'model.center_net.keypoint_estimation_task[0].keypoint_label_to_std: expected keypoint',
+        ),
     ],
 )
-def test_components_are_built(changes, expected):
+def test_components_are_built(changes, expected, tmp_path):
+    (tmp_path / 'map').write_text("item { id: 1 name: 'a' keypoints { id: 0 label: 'head' } }")
+    changes = changes.replace('FOLDER', str(tmp_path))
     problems = list(center_net_parts.check(parse(changes).center_net))
     assert len(problems) == (expected is not None)
     assert expected is None or problems[0].startswith(expected)
 
 
-def test_published_configs_have_no_problems(shared):
+def test_published_configs_have_no_problems(shared, tmp_path):
     folder = os.path.join(shared, 'reference', 'configs', 'tf2')
     paths = glob.glob(os.path.join(folder, 'center*net_*.config'))
     assert len(paths) >= 8
     for path in paths:
         config = reader.read_pipeline(path)
+        for task in config.model.center_net.keypoint_estimation_task:
+            labels = tmp_path / 'labels'
+            labels.write_text(pose_label_map(task))
+            config.model.center_net.keypoint_label_map_path = str(labels)
         rules = RULES['center_net']
         assert not list(rules.check(config.model.center_net)), path
         assert not list(rules.check_parts(config.model.center_net)), path

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from object_detection.builders import losses_builder
 from object_detection.builders.center_net.heads_builder import build_head
+from object_detection.builders.center_net.rules import ROOT
 from object_detection.data import label_map
 from object_detection.errors import UserError, format_list
 from object_detection.meta_architectures.center_net.tasks.keypoints import (
@@ -37,17 +38,18 @@ def build_layouts(config: center_net_pb2.CenterNet) -> list[Layout]:
     labels = label_map.load(path)
     by_id = {category['id']: category for category in labels.categories}
     layouts = []
-    for task in config.keypoint_estimation_task:
+    for index, task in enumerate(config.keypoint_estimation_task):
+        field = f'{ROOT}.keypoint_estimation_task[{index}]'
         category = by_id.get(labels.text_to_id.get(task.keypoint_class_name))
         if category is None or not category.get('keypoints'):
             raise UserError(
-                f'{task.DESCRIPTOR.full_name}.keypoint_class_name: expected an item of {path} with '
-                f'keypoints. Received: {task.keypoint_class_name!r}.'
+                f'{field}.keypoint_class_name: expected an item of {path} with keypoints. '
+                f'Received: {task.keypoint_class_name!r}.'
             )
         keypoints = category['keypoints']
         if unknown := sorted(set(task.keypoint_label_to_std) - set(keypoints)):
             raise UserError(
-                f'{task.DESCRIPTOR.full_name}.keypoint_label_to_std: expected keypoints of '
+                f'{field}.keypoint_label_to_std: expected keypoints of '
                 f'{task.keypoint_class_name!r} in {path}: {format_list(keypoints)}. '
                 f'Received: {format_list(unknown)}.'
             )
@@ -75,7 +77,7 @@ def _center_weights(
     weights = tuple(config.object_center_params.keypoint_weights_for_center)
     if len(weights) not in (0, len(keypoints)):
         raise UserError(
-            f'{config.DESCRIPTOR.full_name}.object_center_params.keypoint_weights_for_center: '
+            f'{ROOT}.object_center_params.keypoint_weights_for_center: '
             f'expected one weight for each keypoint of {path}: {format_list(keypoints)}. '
             f'Received: {len(weights)} weights.'
         )

@@ -16,12 +16,15 @@ def check(config: CenterNet) -> Iterator[str]:
         losses_builder,
         post_processing_builder,
     )
+    from object_detection.builders.center_net import keypoints_builder
 
     parts = {'image_resizer': image_resizer_builder.build}
     if config.HasField('post_processing'):
         parts['post_processing'] = post_processing_builder.build
     for name, build in parts.items():
         yield from problems(build, getattr(config, name), f'{ROOT}.{name}')
+    if config.keypoint_estimation_task:
+        yield from problems(keypoints_builder.build_layouts, config, ROOT)
     builders = {
         ClassificationLoss: losses_builder.build_classification,
         LocalizationLoss: losses_builder.build_localization_of_codes,
