@@ -4,6 +4,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from object_detection.system import numbers
+
 # Part of `node_times` -> its name in the picture, in the order of the model. Several may share one.
 _PARTS = {
     'preprocess': 'preprocessing',
@@ -115,7 +117,9 @@ def _draw_throughput(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         )
         axes.legend(fontsize=8, frameon=False, loc='lower left', bbox_to_anchor=(0, 1), ncols=2)
     # Beside the bars, the numbers would lie on the roofs.
-    labels = [f'{label(row)}: {rate:.3g}' for row, rate in zip(rows, rates, strict=True)]
+    labels = [
+        f'{label(row)}: {numbers.significant(rate)}' for row, rate in zip(rows, rates, strict=True)
+    ]
     _finish(axes, labels, 'images per second')
     axes.set_xlim(0, 1.12 * max([*rates, *roofs.values()]))
 

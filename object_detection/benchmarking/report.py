@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from object_detection.benchmarking import picture
-from object_detection.system import files
+from object_detection.system import files, numbers
 from object_detection.visualization import report
 
 PAGE, PICTURE = 'benchmark.html', 'benchmark.png'
 _PARTS_SHOWN = 6
 
-# Key of a row, heading, factor, format. Columns whose key no row has are left out.
+# Key of a row, heading, factor, format or function. Columns whose key no row has are left out.
 _COLUMNS = (
     ('precision', 'precision', None, '{}'),
     ('batch_size', 'batch', None, '{}'),
@@ -20,7 +20,7 @@ _COLUMNS = (
     ('p50', 'p50 ms', 1e3, '{:.1f}'),
     ('p90', 'p90 ms', 1e3, '{:.1f}'),
     ('p99', 'p99 ms', 1e3, '{:.1f}'),
-    ('images_per_second', 'images/s', 1, '{:.3g}'),
+    ('images_per_second', 'images/s', 1, numbers.significant),
     ('gigaflop', 'GFLOP', 1, '{:.1f}'),
     ('rate', 'GFLOP/s', 1, '{:.1f}'),
     ('matmul_rate', 'matmul GFLOP/s', 1, '{:.1f}'),
@@ -44,7 +44,8 @@ def _cell(row: dict[str, Any], key: str, _: str, factor: float | None, shown: st
     value = row.get(key)
     if value is None:
         return ''
-    return shown.format(value if factor is None else factor * value)
+    write = shown if callable(shown) else shown.format
+    return write(value if factor is None else factor * value)
 
 
 def lines(document: dict[str, Any]) -> list[str]:

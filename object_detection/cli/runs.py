@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from object_detection.cli.common import option_flags
+from object_detection.system import numbers
 from object_detection.training.monitoring import run_record
 
 
@@ -59,11 +60,15 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
 def _number(value: float | None, factor: float = 1.0) -> str:
     if value is None:
         return ''
-    return str(value) if isinstance(value, int) else f'{value * factor:.3g}'
+    return str(value) if isinstance(value, int) else numbers.significant(value * factor)
 
 
 def _times(times: Mapping[str, float] | None) -> str:
-    return '/'.join(f'{times[f"p{p}"] * 1000:.3g}' for p in (50, 90, 95, 99)) if times else ''
+    return (
+        '/'.join(numbers.significant(times[f'p{p}'] * 1000) for p in (50, 90, 95, 99))
+        if times
+        else ''
+    )
 
 
 def _shares(seconds: Mapping[str, float]) -> str:

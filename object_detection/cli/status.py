@@ -12,7 +12,7 @@ import rich.text
 
 from object_detection.cli.common import option_flags
 from object_detection.errors import UserError
-from object_detection.system import disk
+from object_detection.system import disk, numbers
 from object_detection.training.evaluation import results
 from object_detection.training.monitoring import history, status
 from object_detection.training.monitoring.status import Status
@@ -127,9 +127,10 @@ def _steps(found: Status) -> str:
 def _speed(found: Status) -> str:
     parts = []
     if found.steps_per_second is not None:
-        parts.append(f'{found.steps_per_second:.3g} steps/s with evaluations and checkpoints')
+        rate = numbers.significant(found.steps_per_second)
+        parts.append(f'{rate} steps/s with evaluations and checkpoints')
     if found.images_per_second is not None:
-        parts.append(f'{found.images_per_second:.3g} images/s in steps')
+        parts.append(f'{numbers.significant(found.images_per_second)} images/s in steps')
     if found.waiting_share is not None:
         parts.append(f'{found.waiting_share:.0%} waiting for input')
     return ', '.join(parts)

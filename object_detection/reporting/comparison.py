@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from object_detection.reporting import config_difference, evaluation_sections, page, run_files
 from object_detection.reporting.run_files import RunFiles
-from object_detection.system import disk, files
+from object_detection.system import disk, files, numbers
 from object_detection.visualization import report
 from object_detection.visualization.line_chart import line_chart
 from object_detection.visualization.report import Cell, grid_table, note, section
@@ -95,12 +95,12 @@ def _heads(names: Sequence[str]) -> list[str]:
 def _with_differences(values: Sequence[float | None]) -> list[Cell]:
     # COCO's metrics are -1 where there is nothing to measure.
     values = [None if value is None or value == -1 else value for value in values]
-    cells = [Cell(v, '\u2013' if v is None else f'{v:.4g}') for v in values]
+    cells = [Cell(v, '\u2013' if v is None else numbers.significant(v, 4)) for v in values]
     for value in values[1:]:
         if value is None or values[0] is None:
             cells.append(Cell(None, '\u2013'))
         else:
-            cells.append(Cell(value - values[0], f'{value - values[0]:+.4g}'))
+            cells.append(Cell(value - values[0], numbers.significant(value - values[0], 4, '+')))
     return cells
 
 

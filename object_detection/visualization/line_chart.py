@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from object_detection.system.numbers import significant
 from object_detection.visualization import svg_figure
 
 _SIZE = (9.5, 4.0)  # inches, of 72 points; the page scales it
@@ -124,7 +125,7 @@ def _draw(
             axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_formatter(StrMethodFormatter('{x:,.10g}'))
-        axes.yaxis.set_major_formatter(StrMethodFormatter('{x:.4g}'))
+        axes.yaxis.set_major_formatter(lambda y, position: significant(y, 4))
         axes.tick_params(length=0)
         axes.set_xlabel(x_label, parse_math=False)
         return to_svg()

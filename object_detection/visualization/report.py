@@ -9,6 +9,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from object_detection.system import numbers
 from object_detection.visualization.line_chart import line_chart
 
 _TOTAL_LOSS = 'total_loss'
@@ -326,7 +327,7 @@ def _part_cell(value: float) -> str:
 
 
 def _plain_cell(value: float) -> str:
-    return f'<td>{value:.4g}</td>'
+    return f'<td>{numbers.significant(value, 4)}</td>'
 
 
 def picture_grid(pictures: Iterable[tuple[str, str | bytes]], *, is_wide: bool = False) -> str:

@@ -15,6 +15,7 @@ import rich.text
 
 from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system.console import drawing, is_quiet, phase, redirects
+from object_detection.system.numbers import significant
 from object_detection.training.monitoring.history import short_name
 
 _logger = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ def _numbers(record: Record, num_steps: int, batch_size: int) -> list[str]:
     numbers = [f'loss {record.losses[TOTAL_LOSS]:.3f}']
     rate = record.images_per_second
     if rate:
-        numbers += [_time_to_go(record, num_steps, batch_size), f'{rate:.3g} images/s']
+        numbers += [_time_to_go(record, num_steps, batch_size), f'{significant(rate)} images/s']
     numbers.append(f'lr {record.learning_rate:.4g}')
     numbers += filter(None, [_left_out(record)])
     if rate and record.waiting_share is not None:
@@ -225,7 +226,7 @@ def describe(record: Record, num_steps: int, batch_size: int) -> str:
     text = f'loss {total:.3f} ({_losses(record)})  lr {record.learning_rate:.4g}'
     rate = record.images_per_second
     if rate:
-        text += f'  {rate:.3g} images/s'
+        text += f'  {significant(rate)} images/s'
         if record.waiting_share is not None:
             text += f', {record.waiting_share:.0%} of the time waiting for input'
         text += f'  {_time_to_go(record, num_steps, batch_size)}'

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from object_detection.system import memory
+from object_detection.system import memory, numbers
 from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.flops import FlopCount
 from object_detection.training.monitoring.speed import PERCENTILES
@@ -72,18 +72,18 @@ def format_averages(facts: Mapping[str, Any]) -> str:
     steps, 5% saves, 2% evaluation'.
     """
     parts = [
-        f'{facts["steps_per_second"]:.3g} steps/s',
-        f'{facts["images_per_second"]:.3g} images/s',
+        f'{numbers.significant(facts["steps_per_second"])} steps/s',
+        f'{numbers.significant(facts["images_per_second"])} images/s',
     ]
     if facts['waiting_share'] is not None:
         parts.append(f'{facts["waiting_share"]:.0%} of the time waiting for input')
     step = facts['latencies'].get('step')
     if step:
-        times = '/'.join(f'{step[f"p{percent}"] * 1000:.3g}' for percent in PERCENTILES)
+        times = '/'.join(numbers.significant(step[f'p{percent}'] * 1000) for percent in PERCENTILES)
         parts.append(f'{"/".join(map(str, PERCENTILES))} % of the steps within {times} ms')
     parts += [f'{peak / 2**30:.3g} GiB on {name}' for name, peak in facts['memory'].items()]
     if 'flops_per_second' in facts:
-        parts.append(f'{facts["flops_per_second"] / 1e12:.3g} TFLOP/s')
+        parts.append(f'{numbers.significant(facts["flops_per_second"] / 1e12)} TFLOP/s')
     parts += _format_times(facts['seconds'])
     return ', '.join(parts)
 
