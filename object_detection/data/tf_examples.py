@@ -69,16 +69,14 @@ def to_sequence_example(frames: Sequence[AnnotatedImage], clip: Clip) -> bytes:
     }
     lists = boxes | {
         keys.ENCODED: [bytes_feature([frame.encoded]) for frame in frames],
-        keys.SOURCE_ID: [bytes_feature([frame.source_id.encode()]) for frame in frames],
+        keys.SOURCE_ID: [text_feature([frame.source_id]) for frame in frames],
         keys.TIMESTAMP: [int64_feature([second]) for second in clip.seconds],
         keys.IS_ANNOTATED: [int64_feature([value]) for value in clip.is_annotated],
-        keys.SEQUENCE_LABEL: [
-            bytes_feature(text.encode() for text in frame.class_texts) for frame in frames
-        ],
+        keys.SEQUENCE_LABEL: [text_feature(frame.class_texts) for frame in frames],
     }
     context = {
-        keys.DATASET_NAME: bytes_feature([clip.dataset.encode()]),
-        keys.MEDIA_ID: bytes_feature([clip.media_id.encode()]),
+        keys.DATASET_NAME: text_feature([clip.dataset]),
+        keys.MEDIA_ID: text_feature([clip.media_id]),
         keys.CLIP_START: int64_feature([clip.start]),
         keys.CLIP_END: int64_feature([clip.end]),
         keys.CLIP_FRAMES: int64_feature([len(frames)]),
@@ -93,8 +91,8 @@ def _image_features(image: AnnotatedImage) -> dict[str, bytes]:
     return {
         keys.HEIGHT: int64_feature([image.height]),
         keys.WIDTH: int64_feature([image.width]),
-        keys.FILENAME: bytes_feature([image.file_name.encode()]),
-        keys.SOURCE_ID: bytes_feature([image.source_id.encode()]),
+        keys.FILENAME: text_feature([image.file_name]),
+        keys.SOURCE_ID: text_feature([image.source_id]),
         keys.SHA256: bytes_feature([hashlib.sha256(image.encoded).hexdigest().encode()]),
         keys.ENCODED: bytes_feature([image.encoded]),
         keys.FORMAT: bytes_feature([image.format.encode()]),
@@ -104,7 +102,7 @@ def _image_features(image: AnnotatedImage) -> dict[str, bytes]:
 def _object_features(image: AnnotatedImage) -> dict[str, bytes]:
     features = {key: float_feature(image.boxes[:, i]) for i, key in enumerate(keys.BOX_SIDES)}
     features |= {
-        keys.CLASS_TEXT: bytes_feature(text.encode() for text in image.class_texts),
+        keys.CLASS_TEXT: text_feature(image.class_texts),
         keys.CLASS_LABEL: int64_feature(image.class_labels),
         keys.IS_CROWD: int64_feature(image.is_crowd),
         keys.AREA: float_feature(image.areas),
@@ -117,13 +115,13 @@ def _object_features(image: AnnotatedImage) -> dict[str, bytes]:
 def _keypoint_features(image: AnnotatedImage) -> dict[str, bytes]:
     if image.keypoints is None:
         return {}
-    texts = [name.encode() for name in image.keypoint_names] * len(image)
+    texts = [*image.keypoint_names] * len(image)
     return {
         keys.KEYPOINT_X: float_feature(image.keypoints[..., 1].ravel()),
         keys.KEYPOINT_Y: float_feature(image.keypoints[..., 0].ravel()),
         keys.KEYPOINT_VISIBILITY: int64_feature(image.keypoint_visibilities.ravel()),
         keys.NUM_KEYPOINTS: int64_feature(image.num_keypoints),
-        keys.KEYPOINT_TEXT: bytes_feature(texts),
+        keys.KEYPOINT_TEXT: text_feature(texts),
     }
 
 
@@ -144,8 +142,18 @@ def _densepose_features(image: AnnotatedImage) -> dict[str, bytes]:
 def _feature(values: np.ndarray) -> bytes:
     """Returns the feature of an array of texts, floats or integers."""
     if values.dtype.kind in 'OU':
-        return bytes_feature(text.encode() for text in values)
+        return text_feature(values)
     return float_feature(values) if values.dtype.kind == 'f' else int64_feature(values)
+
+
+def encoded(text: str) -> bytes:
+    r"""Returns a text as UTF-8; bytes of a file name that are not UTF-8 become \udcff and such."""
+    return text.encode(errors='backslashreplace')
+
+
+def text_feature(texts: Iterable[str]) -> bytes:
+    """Returns the serialised tf.train.Feature of texts, see `encoded`."""
+    return bytes_feature(map(encoded, texts))
 
 
 def bytes_feature(values: Iterable[bytes]) -> bytes:

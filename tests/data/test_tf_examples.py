@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import tensorflow as tf
 
@@ -50,3 +52,11 @@ def test_takes_arrays_and_iterators():
 def test_no_features():
     example = tf.train.Example.FromString(tf_examples.serialize({}))
     assert not example.features.feature
+
+
+def test_texts_that_are_no_unicode_are_escaped():
+    names = ['ü', os.fsdecode(b'a\xff.jpg'), '\ud83d']
+    features = tf.train.Example.FromString(
+        tf_examples.serialize({'names': tf_examples.text_feature(names)})
+    ).features.feature
+    assert features['names'].bytes_list.value == ['ü'.encode(), b'a\\udcff.jpg', b'\\ud83d']

@@ -13,16 +13,13 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.data import tf_record_files
 from object_detection.data.image_item import TOO_MANY_PIXELS
 from object_detection.data.pipeline import record_cache
-from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
+from object_detection.data.pipeline.bad_records import IMAGE_ERRORS, TooManyBadRecordsError
 from object_detection.data.pipeline.bad_records import plain_message as _plain
 from object_detection.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 
-# Operations whose error is about an image of a record, and how those of own checks begin.
-_DECODES_IMAGES = re.compile(
-    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a BMP file|'
-    + re.escape(TOO_MANY_PIXELS)
-)
+# Errors that are about an image of a record.
+_DECODES_IMAGES = re.compile(f'{IMAGE_ERRORS}|{re.escape(TOO_MANY_PIXELS)}')
 # How TensorFlow's error begins where there were too many bad records; a traceback follows.
 _TOO_MANY = re.compile(rf'{TooManyBadRecordsError.__name__}: (.*?)\n(?:Traceback|\s*$)', re.DOTALL)
 

@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.core import tf_example_keys as keys
+from object_detection.data import tf_examples
 from object_detection.errors import DataError, format_list
 
 FILE_NAME = 'bad_records.jsonl'
@@ -28,13 +29,17 @@ UNKNOWN_CLASS = 'unknown_class'
 
 # Begins what stands for a record that could not be read: a reason and a text. No tf.Example does.
 _MARKER = b'\x00bad record\x00'
+# What TensorFlow says about an image that cannot be decoded, and what own checks say.
+IMAGE_ERRORS = (
+    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a (BMP|WebP)|'
+    'Unknown image file format|Invalid (PNG|JPEG|GIF|BMP|WebP)|Input is empty|Failed to decode|'
+    'Input size should match|jpeg'
+)
 # What TensorFlow says about a record that cannot be decoded -> kind of the problem.
 _KINDS = {
     'more pixels than': 'image_too_large',
     'nstance masks? (is|has|have)|palette of an instance mask': 'mask',
-    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a (BMP|WebP)|'
-    'Unknown image file format|Invalid (PNG|JPEG|GIF|BMP|WebP)|Input is empty|Failed to decode|'
-    'Input size should match|jpeg': 'image',
+    IMAGE_ERRORS: 'image',
     'Could not parse example|parse serialized|Data types don|Key: |parse input': 'not_an_example',
     'one value a box|whole number of|ConcatOp : Dimension': 'number_of_values',
     'class id is above': 'class_above_num_classes',
@@ -69,7 +74,7 @@ class TooManyBadRecordsError(DataError):
 
 def marker(reason: str, detail: str) -> bytes:
     """Returns what stands for a record that could not be read; `reason` is a kind."""
-    return _MARKER + f'{reason}\x00{detail}'.encode()
+    return _MARKER + tf_examples.encoded(f'{reason}\x00{detail}')
 
 
 def is_marker(serialized: bytes) -> bool:
