@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from object_detection.builders.oneof import build_oneof
+from object_detection.core.value_range import ValueRange
 from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import resizer
@@ -94,11 +95,19 @@ def build(
         keeps the size of `config`.
 
     Raises:
-      ValueError: if the resizer cannot be built or does not support buckets.
+      ValueError: if the resizer cannot be built or does not support buckets, or `value_range` is
+        no range.
     """
     resizer = build_oneof(config, 'image_resizer_oneof', BUILDERS)
-    if not buckets:
-        return resizer
+    if buckets:
+        resizer = _with_buckets(resizer, config, buckets)
+    resizer.value_range = ValueRange.of(config)
+    return resizer
+
+
+def _with_buckets(
+    resizer: Resizer, config: image_resizer_pb2.ImageResizer, buckets: Sequence[tuple[int, int]]
+) -> Resizer:
     if not isinstance(resizer, KeepAspectRatioResizer):
         raise UserError(
             'aspect_ratio_buckets: expected keep_aspect_ratio_resizer as the image_resizer of the '

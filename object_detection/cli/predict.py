@@ -229,9 +229,15 @@ def _memory(predictor: Any, options: dict[str, Any]) -> Any:
     from object_detection.prediction import memory
 
     max_features, length = memory.limits(predictor.detector)
+    embedder = loading.load(options['embedding_model'], precision=options['precision'])
+    if embedder.value_range != predictor.value_range:
+        raise UserError(
+            '--embedding_model: expected a model with the image_resizer.value_range of the other '
+            f'one, {predictor.value_range}. Received: {embedder.value_range}.'
+        )
     return memory.Memory(
         options['memory'],
-        loading.load(options['embedding_model'], precision=options['precision']),
+        embedder,
         length=length,
         max_features=max_features,
         count=options['embedding_count'],

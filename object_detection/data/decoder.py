@@ -146,9 +146,10 @@ class ExampleDecoder:
         """Decodes a scalar string.
 
         Returns:
-          image uint8 [H, W, C]; original_image_spatial_shape int32 [2]; source_id, key and
-          filename, scalar strings; and for n objects groundtruth_boxes float32 [n, 4], normalized
-          to the image, as they stand in the record; groundtruth_classes int64 [n], 1-based, -1
+          image [H, W, C], uint8 or float32, as `ImageHandler` says; original_image_spatial_shape
+          int32 [2]; source_id, key and filename, scalar strings; and for n objects
+          groundtruth_boxes float32 [n, 4], normalized to the image, as they stand in the record;
+          groundtruth_classes int64 [n], 1-based, -1
           for a text that the label map lacks; groundtruth_area float32 [n], square pixels, -1
           if not known; groundtruth_weights float32 [n]; groundtruth_is_crowd,
           groundtruth_difficult, groundtruth_group_of bool [n]; if asked for,

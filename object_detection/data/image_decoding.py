@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.value_range import ValueRange
 from object_detection.errors import UserError
 
 # Numbers of channels that images are decoded to.
@@ -18,6 +19,8 @@ _BMP_HEADER_SIZE, _BMP_COLOR_MASKS_END = 14, 66
 # Bytes of the header that contain the image size, for formats other than JPEG and GIF.
 _HEADER_SIZE = 32
 _PNG, _JPEG, _GIF = b'\x89PNG', b'\xff\xd8\xff', b'GIF8'
+# Place of the number of bits a channel.
+_PNG_DEPTH = 24
 # First bytes of the files that have no decoder of their own here.
 _KNOWN = (_PNG[:3], _JPEG, _GIF[:3])
 # First bytes of the blocks of a GIF file: an extension and a frame.
@@ -35,32 +38,69 @@ _BMP_PLAIN, _BMP_BIT_FIELDS = 0, 3
 _BMP_BGRA_MASKS = (0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0)
 
 
-def decode_image(encoded: tf.Tensor, num_channels: int = 3) -> tf.Tensor:
-    """Decodes a JPEG, PNG, BMP, WebP or GIF file (its first frame) to uint8 [H, W, C].
+def decode_image(
+    encoded: tf.Tensor, num_channels: int = 3, value_range: ValueRange | None = None
+) -> tf.Tensor:
+    """Decodes a JPEG, PNG, BMP, WebP or GIF file (its first frame) to [H, W, C], 0..255.
 
     With 3 channels, grey values are repeated and an alpha channel is dropped. One channel is the
     brightness of the three, 0.299 R + 0.587 G + 0.114 B, and exact for grey images. The fourth
     channel is the alpha channel of PNG and WebP files, and 255 for images without. The upper 8 of
-    16 bits are kept. The EXIF orientation of a file is ignored, since annotations of records refer
-    to the stored pixels.
+    16 bits are kept, unless there is a range of values. The EXIF orientation of a file is ignored,
+    since annotations of records refer to the stored pixels.
 
     Args:
       encoded: string scalar.
       num_channels: C: 1, 3 or 4.
+      value_range: what the values of `decode_values` are mapped from; None decodes 8 bits.
+
+    Returns:
+      uint8; with `value_range` float32.
 
     Raises:
       tf.errors.InvalidArgumentError: when run, if it is another file, or a BMP file with less than
         8 bits a pixel, 16 bits a pixel, compression or a header of OS/2.
     """
-    if num_channels not in CHANNELS:
-        raise UserError(f'decode_image: expected {CHANNELS} channels. Received: {num_channels}.')
+    if value_range is not None:
+        return value_range.scaled(decode_values(encoded, num_channels))
+    _check_channels(num_channels)
     if num_channels == 4:
         return _decode_with_alpha(encoded)
-    image = _decode_colors(encoded)
-    if num_channels == 3:
+    return _brightness(_decode_colors(encoded), num_channels)
+
+
+def decode_values(encoded: tf.Tensor, num_channels: int = 3) -> tf.Tensor:
+    """Decodes an image file to the values that it stores, of 8 or 16 bits.
+
+    Args:
+      encoded, num_channels: see `decode_image`.
+
+    Returns:
+      float32 [H, W, C], whole numbers of 0..255, or 0..65535 of a PNG file of 16 bits.
+    """
+    _check_channels(num_channels)
+    # A file that is cut off has no depth.
+    depth = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)[_PNG_DEPTH]
+    channels = max(num_channels, 3)
+    image = tf.cond(
+        (tf.strings.substr(encoded, 0, 4) == _PNG) & (depth == 16),
+        lambda: tf.cast(tf.io.decode_png(encoded, channels, tf.uint16), tf.float32),
+        lambda: tf.cast(decode_image(encoded, channels), tf.float32),
+    )
+    return _brightness(tf.ensure_shape(image, [None, None, channels]), num_channels)
+
+
+def _check_channels(number: int) -> None:
+    if number not in CHANNELS:
+        raise UserError(f'decode_image: expected {CHANNELS} channels. Received: {number}.')
+
+
+def _brightness(image: tf.Tensor, num_channels: int) -> tf.Tensor:
+    """Returns the rounded brightness [H, W, 1] for one channel, and else the image."""
+    if num_channels != 1:
         return image
     brightness = tf.tensordot(tf.cast(image, tf.float32), _BRIGHTNESS, 1)
-    return tf.cast(tf.round(brightness), tf.uint8)[..., tf.newaxis]
+    return tf.cast(tf.round(brightness), image.dtype)[..., tf.newaxis]
 
 
 def _decode_colors(encoded: tf.Tensor) -> tf.Tensor:

@@ -1,20 +1,21 @@
 """Converts image files so that TensorFlow decodes the upright pixels that other programs show.
 
 TensorFlow ignores the EXIF orientation of a photo, reads palette indices of a BMP file as grey
-values, and truncates 16-bit grey values to their high byte. Files that are affected are encoded
-again; all others are not changed.
+values, and may not survive an animation. Files that are affected are encoded again; all others are
+not changed.
 """
 
 import contextlib
 import io
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
+from object_detection.core.value_range import ValueRange
 from object_detection.errors import UnusableError
 
 # PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file, which
@@ -27,7 +28,7 @@ FORMATS = {
 MAX_PIXELS = 178_956_970
 
 # PIL's JPEG reader opens MPO files too.
-_READERS = tuple(name for name in FORMATS if name != 'MPO')
+READERS = tuple(name for name in FORMATS if name != 'MPO')
 _ORIENTATION = 0x0112  # EXIF tag
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -45,7 +46,6 @@ _limit_lock = threading.Lock()
 
 # Reasons in `ImageFile.changes`.
 TURNED, NO_TURN = 'exif_orientation', 'exif_orientation_without_effect'
-RESCALED = 'rescaled_16_bit'
 
 
 class ImageFile(NamedTuple):
@@ -56,8 +56,8 @@ class ImageFile(NamedTuple):
       format: a value of `FORMATS`.
       height: height of the upright image in pixels.
       width: width of the upright image in pixels.
-      changes: reasons for encoding it again: 'exif_orientation', 'rescaled_16_bit', 'bmp_palette',
-        'animation'; 'exif_orientation_without_effect' for an orientation that was ignored.
+      changes: reasons for encoding it again: 'exif_orientation', 'bmp_palette', 'animation'; and
+        'exif_orientation_without_effect' for an orientation that was ignored.
     """
 
     encoded: bytes
@@ -75,10 +75,8 @@ def read_upright(
 ) -> ImageFile:
     """Returns an image file for TensorFlow; only files that must be changed are decoded.
 
-    JPEG files are encoded again as JPEG (quality 95, no chroma subsampling), others as PNG.
-
-    16-bit grey values that all fit into 12 (or 8) bits, as scientific cameras write them, are
-    treated as values of 12 (or 8) bits: their high bytes alone would be almost black.
+    JPEG files are encoded again as JPEG (quality 95, no chroma subsampling), others as PNG, of 16
+    bits if they have as many.
 
     Args:
       encoded: the bytes of the file.
@@ -102,7 +100,7 @@ def read_upright(
         changes += _misread(image, encoded)
         if not set(changes) - {NO_TURN}:
             return ImageFile(encoded, FORMATS[image.format], height, width, tuple(changes))
-        return _encode_anew(image, orientation if TURNED in changes else 1, changes)
+        return _encode_anew(image, encoded, orientation if TURNED in changes else 1, changes)
 
 
 def first_picture(encoded: bytes, max_pixels: int = MAX_PIXELS) -> bytes:
@@ -112,7 +110,7 @@ def first_picture(encoded: bytes, max_pixels: int = MAX_PIXELS) -> bytes:
       UnusableError: as `read_upright`.
     """
     with _opened(encoded, max_pixels) as image:
-        return _encode_anew(image, 1, []).encoded if _is_animated(image) else encoded
+        return _encode_anew(image, encoded, 1, []).encoded if _is_animated(image) else encoded
 
 
 def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
@@ -143,6 +141,36 @@ def decode(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         return np.asarray(image)
 
 
+def thumbnail(
+    encoded: bytes,
+    longest_side: int,
+    value_range: ValueRange | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> Image.Image:
+    """Returns the stored image in colours, as a model of a range of values sees it, made smaller.
+
+    Args:
+      encoded: the bytes of the file.
+      longest_side: longest side of the result in pixels.
+      value_range: that of the model; None takes the upper 8 of 16 bits.
+      max_pixels: as for `read_upright`.
+
+    Raises:
+      UnusableError: as `read_upright`.
+    """
+    with _opened(encoded, max_pixels) as image:
+        if value_range is None or not has_16_bits(encoded):
+            image.draft('RGB', (longest_side, longest_side))
+            pixels = np.asarray(_as_8_bit(image).convert('RGB'))
+        else:
+            channels = _channels_of_16_bits(image, encoded)
+            colors = channels[:3] if len(channels) >= 3 else channels[:1] * 3
+            pixels = np.stack(colors, axis=-1)
+    small = Image.fromarray(pixels if value_range is None else value_range.picture(pixels))
+    small.thumbnail((longest_side, longest_side))
+    return small
+
+
 def stored_size(encoded: bytes) -> tuple[int, int]:
     """Returns (height, width) of the stored pixels, as TensorFlow decodes them; reads the header.
 
@@ -154,9 +182,9 @@ def stored_size(encoded: bytes) -> tuple[int, int]:
 
 
 def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> ImageFile | None:
-    """Makes a JPEG file of a smaller image, of the same aspect ratio but for rounding down.
+    """Makes a file of a smaller image, of the same aspect ratio but for rounding down.
 
-    16-bit grey values are treated as by `read_upright`.
+    It is a JPEG file, and a PNG file of 16 bits for one of 16 bits.
 
     Args:
       encoded: the bytes of an image file.
@@ -175,6 +203,9 @@ def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> I
             return None
         _check_pixels(image, max_pixels)
         width, height = (max(1, int(side * scale)) for side in image.size)
+        if has_16_bits(encoded):
+            channels = _channels_of_16_bits(image, encoded)
+            return _of_16_bits([_resized(each, width, height) for each in channels])
         file = io.BytesIO()
         _as_8_bit(image).resize((width, height)).save(file, 'JPEG')
     return ImageFile(file.getvalue(), FORMATS['JPEG'], height, width, ())
@@ -200,7 +231,7 @@ def _open(encoded: bytes) -> Image.Image:
     with _limit_lock:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            return Image.open(io.BytesIO(encoded), formats=_READERS)
+            return Image.open(io.BytesIO(encoded), formats=READERS)
         finally:
             Image.MAX_IMAGE_PIXELS = limit
 
@@ -235,8 +266,6 @@ def _misread(image: Image.Image, encoded: bytes) -> list[str]:
         return ['bmp_palette']
     if _is_animated(image):
         return ['animation']
-    if image.mode.startswith('I') and _significant_bits(image) < 16:
-        return [RESCALED]
     return []
 
 
@@ -258,30 +287,68 @@ def _is_plain_bmp(image: Image.Image, encoded: bytes) -> bool:
     return compression == 0 and (bits in (24, 32) or (bits == 8 and image.mode == 'L'))
 
 
-def _significant_bits(image: Image.Image) -> int:
-    highest = int(np.asarray(image).max(initial=0))
-    return 8 if highest < 1 << 8 else 12 if highest < 1 << 12 else 16
+def has_16_bits(encoded: bytes) -> bool:
+    """Whether it is a PNG file with 16 bits a channel; no other format of `FORMATS` has them."""
+    return encoded.startswith(b'\x89PNG') and encoded[24:25] == b'\x10'
 
 
 def _as_8_bit(image: Image.Image) -> Image.Image:
-    """Returns an image of 8-bit grey values or colours."""
+    """Returns an image of 8-bit grey values or colours: of 16 bits, the upper 8."""
     if image.mode.startswith('I'):
         # PIL would clip the values at 255.
-        pixels = np.asarray(image).astype(np.uint32) >> (_significant_bits(image) - 8)
-        return Image.fromarray(pixels.astype(np.uint8))
+        return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
     return image.convert('L' if image.mode in ('1', 'L') else 'RGB')
 
 
-def _encode_anew(image: Image.Image, orientation: int, changes: list[str]) -> ImageFile:
+def _encode_anew(
+    image: Image.Image, encoded: bytes, orientation: int, changes: list[str]
+) -> ImageFile:
+    turn = _TURNS.get(orientation)
+    if has_16_bits(encoded):
+        channels = _channels_of_16_bits(image, encoded)
+        if turn is not None:
+            channels = [each.transpose(turn) for each in channels]
+        return _of_16_bits(channels, changes)
     plain = _as_8_bit(image)
-    if orientation in _TURNS:
-        plain = plain.transpose(_TURNS[orientation])
+    if turn is not None:
+        plain = plain.transpose(turn)
     file = io.BytesIO()
     kind = 'JPEG' if FORMATS[image.format] == 'jpeg' else 'PNG'
     # Only the pixels of the old file are used: its EXIF data would rotate the image again.
     plain.info.clear()
     plain.save(file, kind, quality=_JPEG_QUALITY, subsampling=0)
     return ImageFile(file.getvalue(), FORMATS[kind], plain.height, plain.width, tuple(changes))
+
+
+def _channels_of_16_bits(image: Image.Image, encoded: bytes) -> list[Image.Image]:
+    """Returns the channels of a PNG file, each a grey image of 16 bits."""
+    if image.mode.startswith('I'):
+        return [Image.fromarray(np.asarray(image).astype(np.uint16))]
+    # PIL has no colours of 16 bits. Such files are rare, and TensorFlow takes seconds to load.
+    import tensorflow as tf
+
+    values = tf.io.decode_png(encoded, dtype=tf.uint16).numpy()
+    return [Image.fromarray(np.ascontiguousarray(each)) for each in np.moveaxis(values, -1, 0)]
+
+
+def _resized(channel: Image.Image, width: int, height: int) -> Image.Image:
+    # PIL interpolates floats, and not integers of 16 bits.
+    values = Image.fromarray(np.asarray(channel).astype(np.float32)).resize((width, height))
+    return Image.fromarray(np.clip(np.rint(values), 0, 65535).astype(np.uint16))
+
+
+def _of_16_bits(channels: list[Image.Image], changes: Sequence[str] = ()) -> ImageFile:
+    """Returns the PNG file of channels of 16 bits."""
+    file = io.BytesIO()
+    if len(channels) == 1:
+        channels[0].save(file, 'PNG')
+    else:
+        import tensorflow as tf
+
+        values = np.stack([np.asarray(each) for each in channels], axis=-1)
+        file.write(tf.io.encode_png(values).numpy())
+    height, width = channels[0].height, channels[0].width
+    return ImageFile(file.getvalue(), FORMATS['PNG'], height, width, tuple(changes))
 
 
 def _undecodable(error: Exception | str) -> UnusableError:

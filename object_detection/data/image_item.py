@@ -4,6 +4,7 @@ import tensorflow as tf
 from tf_slim.data import tfexample_decoder as slim
 
 from object_detection.core import tf_example_keys as keys
+from object_detection.core.value_range import ValueRange
 from object_detection.data.image_decoding import count_pixels, decode_image
 
 # The beginning of the error message about an image with too many pixels.
@@ -11,23 +12,30 @@ TOO_MANY_PIXELS = 'An image has more pixels than max_image_pixels of its input r
 
 
 class ImageHandler(slim.ItemHandler):
-    """Decodes image/encoded (see `decode_image`) to uint8 [H, W, C].
+    """Decodes image/encoded (see `decode_image`) to [H, W, C], uint8 or, with a range, float32.
 
     Args:
       max_pixels: maximum number of pixels of an image, read from its header; 0 sets no limit.
       num_channels: number of channels of image/encoded: 1, 3 or 4, see `decode_image`.
       num_additional_channels: number of files of one channel in image/additional_channels/encoded,
         which follow those of image/encoded.
+      value_range: see `decode_image`.
     """
 
     def __init__(
-        self, max_pixels: int = 0, *, num_channels: int = 3, num_additional_channels: int = 0
+        self,
+        max_pixels: int = 0,
+        *,
+        num_channels: int = 3,
+        num_additional_channels: int = 0,
+        value_range: ValueRange | None = None,
     ):
         needed = [keys.ENCODED, keys.SOURCE_ID, keys.FILENAME]
         super().__init__([*needed, *([keys.ADDITIONAL_CHANNELS] * bool(num_additional_channels))])
         self._max_pixels = max_pixels
         self._num_channels = num_channels
         self._num_additional = num_additional_channels
+        self._value_range = value_range
 
     def features(self) -> dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature]:
         """Returns the features that the image is made of."""
@@ -74,7 +82,7 @@ class ImageHandler(slim.ItemHandler):
 
     def _decode(self, encoded: tf.Tensor, num_channels: int, names: list[tf.Tensor]) -> tf.Tensor:
         if not self._max_pixels:
-            return decode_image(encoded, num_channels)
+            return decode_image(encoded, num_channels, self._value_range)
         num_pixels = count_pixels(encoded)
         check = tf.debugging.Assert(
             num_pixels <= self._max_pixels,
@@ -86,4 +94,4 @@ class ImageHandler(slim.ItemHandler):
         )
         # Decoding uses the output of the check, which is therefore executed first.
         with tf.control_dependencies([check] if check is not None else []):
-            return decode_image(tf.identity(encoded), num_channels)
+            return decode_image(tf.identity(encoded), num_channels, self._value_range)

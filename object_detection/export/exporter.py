@@ -13,6 +13,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import detector_builder
 from object_detection.builders.input_readers import channels
+from object_detection.core.value_range import ValueRange
 from object_detection.errors import ConfigError
 from object_detection.export import class_names, input_types, saved_model, verification
 from object_detection.export.formats import description, formats
@@ -134,7 +135,8 @@ def export(
         nonlocal comparison
         with precisions.scope(chosen):
             exported, detect = SavedDetector(folder), verification.in_process(detector)
-            comparison = verification.compare(exported, detect, _read(images, progress))
+            pixels = _read(images, detector.resizer.value_range, progress)
+            comparison = verification.compare(exported, detect, pixels)
         comparison.raise_unless_it_agrees(f'--format {formats.SAVED_MODEL}')
 
     saved_model.export(
@@ -155,11 +157,13 @@ def export(
 
 
 def _read(
-    paths: Sequence[os.PathLike], progress: Callable[[int, int], None]
+    paths: Sequence[os.PathLike],
+    value_range: ValueRange | None,
+    progress: Callable[[int, int], None] = lambda index, count: None,
 ) -> Iterator[np.ndarray]:
     for index, path in enumerate(paths):
         progress(index, len(paths))
-        yield read_image(path)[0]
+        yield read_image(path, value_range=value_range)[0]
 
 
 class WrittenFile(NamedTuple):
@@ -224,7 +228,7 @@ def export_files(
     source = ExportSource(detector, resolved, chosen, label_map_text)
     for row in rows.values():
         row.module().check(source, options)
-    pixels = [read_image(path)[0] for path in images]
+    pixels = list(_read(images, detector.resizer.value_range))
 
     @functools.cache
     def expected(sees_padding: bool) -> list[tuple[np.ndarray, dict[str, tf.Tensor]]]:

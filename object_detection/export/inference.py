@@ -13,11 +13,16 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from object_detection.core import tf_example_keys as keys
+from object_detection.core.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.data import image_files
-from object_detection.data.image_decoding import decode_image
+from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
 from object_detection.export import class_names, side_inputs
-from object_detection.export.input_types import ENCODED_IMAGE_STRING_TENSOR, TF_EXAMPLE
+from object_detection.export.input_types import (
+    ENCODED_IMAGE_STRING_TENSOR,
+    FLOAT_IMAGE_TENSOR,
+    TF_EXAMPLE,
+)
 from object_detection.export.saved_model import LABEL_MAP
 from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
@@ -46,6 +51,7 @@ class SavedDetector:
     Attributes:
       directory: folder of the SavedModel.
       precision: the precision in which it computes; None if the model does not store it.
+      value_range: the range of the values of images; None is 0..255.
       labels: its classes; none if the model does not store them.
       side_inputs: name -> spec of what the model takes with the images, such as `context_features`.
         They are zero where they are not given.
@@ -81,6 +87,8 @@ class SavedDetector:
         # If the model does not store the input type, a string input is an encoded image.
         self._takes_examples = self._stored_text('input_type') == TF_EXAMPLE
         self.precision = self._stored_text('precision')
+        stored = getattr(self._model, 'value_range', None)
+        self.value_range = None if stored is None else ValueRange(*stored().numpy().tolist())
         self.labels = class_names.parse(self._read_label_map(path))
         if self.precision is not None:
             precisions.warn_if_not_faster(self.precision)
@@ -125,7 +133,7 @@ class SavedDetector:
         return b''.join(features[keys.ENCODED].bytes_list.value[:1])
 
     def run_batch(self, images: tf.Tensor, **given: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
+        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in `value_range`.
 
         Models that take one image at a time, as the reference exports them, are run B times.
 
@@ -134,11 +142,11 @@ class SavedDetector:
           given: values [B, ...] of `side_inputs`.
 
         Raises:
-          UserError: for other side inputs.
+          UserError: for other side inputs, or values that no image file of the model can hold.
         """
         side_inputs.check_names(given, self.side_inputs, self.directory)
         if self._spec.dtype == tf.string:
-            inputs = tf.stack([self._encode(image.numpy()) for image in _as_type(images, tf.uint8)])
+            inputs = tf.stack([self._encode(image) for image in images])
         else:
             inputs = _as_type(images, self._spec.dtype)
         return self._run_rows(inputs, given)
@@ -164,7 +172,7 @@ class SavedDetector:
         """Returns the raw outputs for one image, without the batch dimension.
 
         Args:
-          image: uint8 [H, W, 3], RGB.
+          image: uint8 or float [H, W, 3], RGB, as for `run_batch`.
           encoded: the image file's bytes, used by models that take encoded images; if None, `image`
             is encoded as PNG.
         """
@@ -219,15 +227,30 @@ class SavedDetector:
         describe = getattr(self._model, what, None)
         return None if describe is None else describe().numpy().decode()
 
-    def _encode(self, image: np.ndarray, encoded: bytes | None = None) -> bytes:
+    def _encode(self, image: np.ndarray | tf.Tensor, encoded: bytes | None = None) -> bytes:
         """Encodes one image as an element of a string input."""
-        return self.as_input(tf.io.encode_png(image).numpy() if encoded is None else encoded)
+        if encoded is not None:
+            return self.as_input(encoded)
+        image = tf.convert_to_tensor(image)
+        if image.dtype != tf.uint8:
+            # A file of 16 bits holds the values of a range, but no negative or other ones.
+            known = self.value_range or DEFAULT_RANGE
+            if not 0 <= known.min < known.max <= np.iinfo(np.uint16).max:
+                raise UserError(
+                    f'{self.directory}: takes image files, which hold no values of '
+                    f'{known.min:g} to {known.max:g}; export the model with --input_type '
+                    f'{FLOAT_IMAGE_TENSOR} for such arrays.'
+                )
+            image = _as_type(image, tf.uint8 if self.value_range is None else tf.uint16)
+        return self.as_input(tf.io.encode_png(image).numpy())
 
 
 def read_image(
-    path: str | os.PathLike, max_pixels: int = image_files.MAX_PIXELS
+    path: str | os.PathLike,
+    max_pixels: int = image_files.MAX_PIXELS,
+    value_range: ValueRange | None = None,
 ) -> tuple[np.ndarray, bytes]:
-    """Returns an image file as uint8 [H, W, 3], RGB, and the bytes of a file with the same pixels.
+    """Returns an image file as [H, W, 3], RGB, and the bytes of a file with the same pixels.
 
     The image is upright: it is rotated according to its EXIF data. The bytes are the file's own
     unless TensorFlow would decode other pixels from them.
@@ -235,6 +258,8 @@ def read_image(
     Args:
       path: the file.
       max_pixels: maximum number of pixels; larger images are refused before they are decoded.
+      value_range: that of the model which takes the image. Without one, pixels are uint8, the upper
+        8 bits of 16; with one, they are the stored values, float32.
 
     Raises:
       ValueError: if the file is not an image that can be read, or cannot be opened.
@@ -243,11 +268,14 @@ def read_image(
         encoded = pathlib.Path(path).read_bytes()
     except OSError as error:
         raise UserError(f'{path}: cannot be opened: {error.strerror}.') from error
-    return decode_file(encoded, str(path), max_pixels)
+    return decode_file(encoded, str(path), max_pixels, value_range)
 
 
 def decode_file(
-    encoded: bytes, where: str, max_pixels: int = image_files.MAX_PIXELS
+    encoded: bytes,
+    where: str,
+    max_pixels: int = image_files.MAX_PIXELS,
+    value_range: ValueRange | None = None,
 ) -> tuple[np.ndarray, bytes]:
     """Returns what `read_image` does, for the bytes of a file; `where` names it in errors."""
     try:
@@ -255,7 +283,7 @@ def decode_file(
     except UnusableError as error:
         raise UserError(f'{where}: {error}.') from error
     try:
-        image = decode_image(encoded)
+        image = (decode_image if value_range is None else decode_values)(encoded)
     except tf.errors.InvalidArgumentError as error:
         reason = _INTERNALS.sub('', error.message).strip()
         raise UserError(f'{where}: cannot be decoded: {reason}') from error

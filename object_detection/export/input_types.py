@@ -19,9 +19,18 @@ INPUT_TYPES = (
 )
 
 
-def check(input_type: str) -> None:
-    """Raises ValueError unless `input_type` is one of `INPUT_TYPES`."""
+def check(input_type: str, value_range: tuple[float, float] | None = None) -> None:
+    """Raises UserError unless it is one of `INPUT_TYPES` that can hold the values of a range."""
     if input_type not in INPUT_TYPES:
         raise UserError(
             f'Export: input_type must be one of {", ".join(INPUT_TYPES)}. Received: {input_type!r}.'
+        )
+    if input_type not in (IMAGE_TENSOR, IMAGE_AND_BOXES_TENSOR) or value_range is None:
+        return
+    low, high = value_range
+    if low < 0 or high > 255:
+        raise UserError(
+            f'Export: input_type {input_type} takes bytes, but value_range of the image_resizer is '
+            f'{low:g} to {high:g}. Expected {FLOAT_IMAGE_TENSOR}, {ENCODED_IMAGE_STRING_TENSOR} or '
+            f'{TF_EXAMPLE}.'
         )

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
+from object_detection.core.value_range import ValueRange
 from object_detection.data import label_map as label_maps
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
@@ -94,6 +95,11 @@ class Detector:
         return getattr(self._detect, 'quantization', None)
 
     @property
+    def value_range(self) -> ValueRange | None:
+        """The range of the values of images that the model declares; None is 0..255."""
+        return self._detect.value_range
+
+    @property
     def side_inputs(self) -> dict[str, tf.TensorSpec]:
         """Name -> spec of what the model takes with the images, such as `context_features`."""
         return getattr(self._detect, 'side_inputs', {})
@@ -116,8 +122,8 @@ class Detector:
         """Detects objects.
 
         Args:
-          images: uint8, or float in 0..255, RGB: one image [H, W, 3] of any size, or a batch
-            [B, H, W, 3].
+          images: uint8 or float, RGB, in `value_range`: one image [H, W, 3] of any size, or a
+            batch [B, H, W, 3].
           given: values of `side_inputs`, with an axis B if the images have one; zeros, as for
             images without a context, are taken for those that are not given.
 
@@ -150,7 +156,7 @@ class Detector:
         """Detects objects in one image; boxes are in pixels, padding is removed.
 
         Args:
-          image: uint8 [H, W, 3], RGB.
+          image: uint8 or float [H, W, 3], RGB, in `value_range`.
           encoded: the bytes of the image file; None lets models that take files encode
             `image`.
         """
@@ -171,7 +177,7 @@ class Detector:
         """Draws boxes, masks, keypoints, class names and scores on a copy of an image.
 
         Args:
-          image: uint8 [H, W, 3], RGB.
+          image: uint8 or float [H, W, 3], RGB, in `value_range`.
           detections: the detector's output for the image; None computes it.
           min_score: lowest score that is drawn.
           max_boxes: maximum number of objects that are drawn, in descending order of scores.
@@ -181,6 +187,8 @@ class Detector:
         """
         image = np.asarray(image)
         found = self(image) if detections is None else detections
+        if self.value_range is not None:
+            image = self.value_range.picture(image)
         count = int(found[DetectionFields.NUM_DETECTIONS])
         rows = {
             key: np.asarray(found[key])[:count]
@@ -349,7 +357,7 @@ def _check_images(images: np.ndarray | tf.Tensor) -> tf.Tensor:
     is_image = tensor.shape.rank in (3, 4) and tensor.shape[-1] == 3
     if not is_image or not (tensor.dtype == tf.uint8 or tensor.dtype.is_floating):
         raise UserError(
-            'Detector: expected images uint8, or float in 0..255, of shape [H, W, 3] or '
+            'Detector: expected images uint8 or float, of shape [H, W, 3] or '
             f'[B, H, W, 3]. Received: {tensor.dtype.name} {tensor.shape.as_list()}.'
         )
     return tensor

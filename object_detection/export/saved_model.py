@@ -47,8 +47,8 @@ class ServedDetector(tf.Module):
         lay them out once and not in each run; the first run takes seconds longer and more memory.
 
     Raises:
-      ValueError: if `input_type` is not known, the label map cannot be read, or the detector takes
-        other side inputs.
+      ValueError: if `input_type` is not known or cannot hold the values of images, the label map
+        cannot be read, or the detector takes other side inputs.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ServedDetector(tf.Module):
         constant_weights: bool = False,
     ):
         super().__init__(name='served_detector')
-        input_types.check(input_type)
+        input_types.check(input_type, detector.resizer.value_range)
         folded = FoldedVariables(converts=True)
         side_specs = side_inputs.resolve(detector, given_side_inputs)
         names = {each.name for each in side_specs}
@@ -80,9 +80,11 @@ class ServedDetector(tf.Module):
         variables = [*detector.named_variables().values(), *folded.variables]
         self._variables = [each for each in variables if id(each.handle) in captured]
         # Encoded images and tf.Examples are both strings, and all precisions have the same
-        # signature, so clients can query the input type and the precision.
+        # signature, so clients can query the input type, the precision and the range of values.
         self.input_type = _constant(input_type)
         self.precision = _constant(precision)
+        if detector.resizer.value_range is not None:
+            self.value_range = _constant(list(detector.resizer.value_range))
         if label_map_path is not None:
             self.label_map = tf.saved_model.Asset(os.fspath(label_map_path))
             self.class_names = _constant(_names_by_id(label_map_path))
@@ -111,9 +113,11 @@ class InProcessDetector:
 
     Attributes:
       side_inputs: name -> spec of what it takes with the images; zero where they are not given.
+      value_range: the range of the values of images; None is 0..255.
     """
 
     def __init__(self, detector: DetectionModel):
+        self.value_range = detector.resizer.value_range
         spec, read = _READERS[input_types.FLOAT_IMAGE_TENSOR]
         specs = side_inputs.resolve(detector, None)
         names = [each.name for each in specs]
@@ -132,7 +136,7 @@ class InProcessDetector:
         return self._run.get_concrete_function()
 
     def run_batch(self, images: tf.Tensor, **given: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
+        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in `value_range`.
 
         Args:
           images: the images.
@@ -305,7 +309,7 @@ def refuse_training_folder(output: str | os.PathLike) -> None:
         )
 
 
-def _constant(text: str | list[str]) -> tf.types.experimental.PolymorphicFunction:
+def _constant(text: str | list[str] | list[float]) -> tf.types.experimental.PolymorphicFunction:
     return tf.function(lambda: tf.constant(text), input_signature=[], autograph=False)
 
 
@@ -342,7 +346,8 @@ def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tens
     )
 
     def resize(image: tf.Tensor) -> tuple[tf.Tensor | tf.RaggedTensor, tf.Tensor]:
-        resized, true_shape = detector.resizer(decode_image(image))
+        image = decode_image(image, value_range=detector.resizer.value_range)
+        resized, true_shape = detector.resizer(image)
         return resized if is_static else tf.RaggedTensor.from_tensor(resized), true_shape
 
     signature = (spec, tf.TensorSpec([3], tf.int32))

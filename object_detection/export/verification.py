@@ -96,7 +96,9 @@ class Resemblance(NamedTuple):
 def in_process(
     detector: DetectionModel, *, sees_padding: bool = False
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """Returns the detector as a traced function of uint8 [1, H, W, 3] with 0-based classes.
+    """Returns the detector as a traced function of images [1, H, W, 3] with 0-based classes.
+
+    They are uint8; float32 for a detector with a range of values.
 
     With `sees_padding` the padding of a resized image is a part of the image: detections may lie
     there, and boxes are relative to the padded image.
@@ -109,7 +111,8 @@ def in_process(
         predictions = detector.predict(images, true_shapes, **side_inputs.zeros(detector))
         return detector.postprocess(predictions, true_shapes)
 
-    spec = tf.TensorSpec([1, None, None, 3], tf.uint8)
+    dtype = tf.uint8 if detector.resizer.value_range is None else tf.float32
+    spec = tf.TensorSpec([1, None, None, 3], dtype)
     return tf.function(detect, input_signature=[spec], autograph=False)
 
 
@@ -118,7 +121,7 @@ def compare(
     detect: Callable[[tf.Tensor], dict[str, tf.Tensor]],
     images: Iterable[np.ndarray],
 ) -> Comparison:
-    """Compares an export with a function of `in_process` on images, uint8 [H, W, 3]."""
+    """Compares an export with a function of `in_process` on images [H, W, 3]."""
     return compare_with(
         exported, ((each, detect(tf.constant(each[np.newaxis]))) for each in images)
     )

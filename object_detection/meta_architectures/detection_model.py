@@ -87,13 +87,14 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """Resizes, pads and normalises images.
 
         Args:
-          batch: uint8 or float [B, H, W, 3], RGB in 0..255.
+          batch: uint8 or float [B, H, W, 3], RGB, in the resizer's `value_range`: 0..255 if none is
+            declared.
 
         Returns:
           float32 [B, H', W', 3], and the shapes before padding, int32 [B, 3] (height, width,
           channels).
         """
-        resized, true_shape = self.resizer(batch)
+        resized, true_shape = self.resizer(self.resizer.pixels(batch))
         true_shapes = tf.tile(true_shape[tf.newaxis], [tf.shape(batch)[0], 1])
         return self.normalize_padded(resized, true_shapes), true_shapes
 

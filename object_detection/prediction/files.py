@@ -187,7 +187,8 @@ class _Run:
     def _pictures(self, source: str) -> Iterator[Frame | None]:
         """Yields the pictures of an input; None, and notes why, for what cannot be read."""
         try:
-            yield from sources.read(source, self._predictor.max_pixels)
+            predictor = self._predictor
+            yield from sources.read(source, predictor.max_pixels, predictor.value_range)
         except ValueError as error:
             self.problems.append(str(error))
             yield None

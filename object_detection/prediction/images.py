@@ -5,49 +5,89 @@ import os
 import numpy as np
 from PIL import Image, ImageOps
 
+from object_detection.core.value_range import ValueRange
 from object_detection.data import image_files
 from object_detection.errors import UserError
 from object_detection.export import inference
 
 ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
 MAX_PIXELS = image_files.MAX_PIXELS
+_MOST = np.iinfo(np.uint16).max
 
 
-def read(image: ImageLike, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Returns an image as uint8 [H, W, 3], RGB, upright.
+def read(
+    image: ImageLike, max_pixels: int = MAX_PIXELS, value_range: ValueRange | None = None
+) -> np.ndarray:
+    """Returns an image as [H, W, 3], RGB, upright.
 
     Args:
-      image: path of an image file; the bytes of one; a PIL image; or uint8 [H, W, 3] (RGB),
-        [H, W, 4] (RGB and alpha, which is dropped), [H, W, 1] or [H, W] (grey).
+      image: path of an image file; the bytes of one; a PIL image; or an array [H, W, 3] (RGB),
+        [H, W, 4] (RGB and alpha, which is dropped), [H, W, 1] or [H, W] (grey), uint8 or uint16,
+        with `value_range` of any integers or floats.
       max_pixels: maximum number of pixels; larger images are refused before they are decoded.
+      value_range: that of the model which takes the image.
+
+    Returns:
+      uint8, the upper 8 bits of 16; with `value_range` the values themselves, float32.
 
     Raises:
       UserError: if it is none of these, cannot be decoded, or is empty or too large.
     """
     if isinstance(image, np.ndarray):
-        return _from_array(image, max_pixels)
+        return _from_array(image, max_pixels, value_range)
     if isinstance(image, Image.Image):
         _check_size(image.height, image.width, max_pixels, 'the PIL image')
-        return np.asarray(ImageOps.exif_transpose(image).convert('RGB'))
+        if value_range is not None and image.mode.startswith('RGB') and _is_of_16_bits(image):
+            raise UserError(
+                'Predictor: expected the path or the bytes of this image: PIL reads the upper 8 of '
+                '16 bits of its colours, and the model takes all.'
+            )
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith(('I', 'F')):
+            return _from_array(_stored_values(upright), max_pixels, value_range)
+        return _from_array(np.asarray(upright.convert('RGB')), max_pixels, value_range)
     if isinstance(image, (bytes, bytearray, memoryview)):
-        return inference.decode_file(bytes(image), 'the bytes of an image', max_pixels)[0]
+        name = 'the bytes of an image'
+        return inference.decode_file(bytes(image), name, max_pixels, value_range)[0]
     if isinstance(image, (str, os.PathLike)):
-        return inference.read_image(image, max_pixels)[0]
+        return inference.read_image(image, max_pixels, value_range)[0]
     raise UserError(
         'Predictor: expected a path, bytes, a PIL image or a numpy array. '
         f'Received: {type(image).__name__}.'
     )
 
 
-def _from_array(image: np.ndarray, max_pixels: int) -> np.ndarray:
+def _is_of_16_bits(image: Image.Image) -> bool:
+    """Whether a PIL image, if it has not been loaded yet, comes from a file of 16 bits."""
+    return any(str(tile[3]).endswith(';16B') for tile in getattr(image, 'tile', ()))
+
+
+def _stored_values(image: Image.Image) -> np.ndarray:
+    """Returns the values of a grey PIL image of more than 8 bits; uint16 as a PNG file has them."""
+    values = np.asarray(image)
+    if image.mode == 'F' or values.min(initial=0) < 0 or values.max(initial=0) > _MOST:
+        return values
+    return values.astype(np.uint16)
+
+
+def _from_array(image: np.ndarray, max_pixels: int, value_range: ValueRange | None) -> np.ndarray:
     is_grey = image.ndim == 2 or (image.ndim == 3 and image.shape[-1] == 1)
-    if image.dtype != np.uint8 or not (is_grey or (image.ndim == 3 and image.shape[-1] in (3, 4))):
+    is_known = image.dtype in (np.uint8, np.uint16)
+    if value_range is not None:
+        is_known = image.dtype.kind in 'uif' and bool(np.isfinite(image).all())
+    if not is_known or not (is_grey or (image.ndim == 3 and image.shape[-1] in (3, 4))):
+        needed = 'uint8 or uint16' if value_range is None else 'of finite numbers'
+        hint = '' if value_range else ' (others need a model with image_resizer.value_range)'
         raise UserError(
-            'Predictor: expected an array uint8 [H, W, 3] (RGB), [H, W, 4], [H, W, 1] or [H, W]; '
-            'a batch is a list of images. '
+            f'Predictor: expected an array {needed} [H, W, 3] (RGB), [H, W, 4], [H, W, 1] or '
+            f'[H, W]{hint}; a batch is a list of images. '
             f'Received: {image.dtype} {list(image.shape)}.'
         )
     _check_size(*image.shape[:2], max_pixels, 'the array')
+    if value_range is not None:
+        image = image.astype(np.float32)
+    elif image.dtype == np.uint16:
+        image = (image >> 8).astype(np.uint8)
     if is_grey:
         return np.repeat(image.reshape(*image.shape[:2], 1), 3, axis=-1)
     return image if image.shape[-1] == 3 else np.ascontiguousarray(image[..., :3])

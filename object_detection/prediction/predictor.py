@@ -50,6 +50,7 @@ class Predictor:
       detector: the model, as `object_detection.load` returns it.
       source: the SavedModel, the model file, or the prefix of the checkpoint.
       precision: the precision in which it computes; None if an export does not store it.
+      value_range: the range of the values of images that the model declares; None is 0..255.
       quantization: what the weights of a file were rounded to, such as 'int8', if it says so.
 
     Raises:
@@ -85,6 +86,7 @@ class Predictor:
         self.keypoint_edges = self.detector.keypoint_edges
         self.source = self.detector.source
         self.precision = self.detector.precision
+        self.value_range = self.detector.value_range
         self.quantization = self.detector.quantization
         self.score_threshold = score_threshold
         self.batch_size = batch_size
@@ -108,8 +110,8 @@ class Predictor:
         """Finds objects.
 
         Args:
-          images: a path, the bytes of an image file, a PIL image or an array uint8 [H, W, 3]; or a
-            list of those. A list is held in memory; `stream` takes any number of images.
+          images: a path, the bytes of an image file, a PIL image or an array [H, W, 3], see
+            `images.read`; or a list of those. A list is held in memory; `stream` takes any number.
           score_threshold: lowest score of the objects that are returned; None takes the
             predictor's.
 
@@ -140,7 +142,7 @@ class Predictor:
         """
         remaining = iter(images)
         while batch := list(itertools.islice(remaining, self.batch_size)):
-            arrays = [image_inputs.read(image, self.max_pixels) for image in batch]
+            arrays = [self._read(image) for image in batch]
             found = self.predict_batch(arrays, score_threshold=score_threshold)
             for image, prediction in zip(batch, found, strict=True):
                 is_path = isinstance(image, (str, os.PathLike))
@@ -156,7 +158,7 @@ class Predictor:
         """Finds objects in images that are decoded; those of one size share runs of the model.
 
         Args:
-          images: uint8 [H, W, 3], RGB, each of its own size.
+          images: [H, W, 3], RGB, each of its own size, as `images.read` returns them.
           score_threshold: as for a call.
           contexts: for each image, what the model takes with it, as `memory.Memory.see` returns it.
 
@@ -165,17 +167,23 @@ class Predictor:
         """
         threshold = self.score_threshold if score_threshold is None else score_threshold
         _check_threshold(threshold)
-        arrays = [image_inputs.read(image, self.max_pixels) for image in images]
+        arrays = [self._read(image) for image in images]
         found = self._detect(arrays, threshold, contexts)
         return [
             Prediction(
                 **each.arrays(),
-                image=image,
+                image=self._picture(image),
                 names=self.class_names,
                 keypoint_edges=self.keypoint_edges,
             )
             for image, each in zip(arrays, found, strict=True)
         ]
+
+    def _read(self, image: ImageLike) -> np.ndarray:
+        return image_inputs.read(image, self.max_pixels, self.value_range)
+
+    def _picture(self, image: np.ndarray) -> np.ndarray:
+        return image if self.value_range is None else self.value_range.picture(image)
 
     def _detect(
         self,

@@ -9,13 +9,16 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from object_detection.data.image_files import MAX_PIXELS
 from object_detection.errors import UserError
 from object_detection.system import extras
+
+if TYPE_CHECKING:
+    from object_detection.core.value_range import ValueRange
 
 VIDEO_SUFFIXES = {'.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm'}
 _CAMERA = re.compile(r'camera:(\d+)')
@@ -46,7 +49,7 @@ class Frame:
     """A picture of a source.
 
     Attributes:
-      image: uint8 [H, W, 3], RGB, upright.
+      image: uint8 [H, W, 3], RGB, upright; float32 for a model with a range of values.
       source: path, URL or camera.
       clip: the video; None for an image file.
       index: number of the frame in the video, from 0.
@@ -76,12 +79,15 @@ def check_packages(sources: Sequence[str]) -> None:
         _import_av()
 
 
-def read(source: str, max_pixels: int = MAX_PIXELS) -> Iterator[Frame]:
+def read(
+    source: str, max_pixels: int = MAX_PIXELS, value_range: 'ValueRange | None' = None
+) -> Iterator[Frame]:
     """Yields the picture of an image file, or the frames of a video, a camera or a stream.
 
     Args:
       source: path, URL, or camera:NUMBER.
       max_pixels: maximum number of pixels of a picture.
+      value_range: that of the model, see `export.inference.read_image`; videos have 8 bits.
 
     Raises:
       UserError: if it cannot be opened or decoded, or a picture is too large.
@@ -89,7 +95,7 @@ def read(source: str, max_pixels: int = MAX_PIXELS) -> Iterator[Frame]:
     if not is_video(source):
         from object_detection.export.inference import read_image
 
-        yield Frame(read_image(source, max_pixels)[0], source)
+        yield Frame(read_image(source, max_pixels, value_range)[0], source)
         return
     av = _import_av()
     try:

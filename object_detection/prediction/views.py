@@ -123,7 +123,7 @@ class Augmentation:
         """Returns the image itself and its flips and scales.
 
         Args:
-          image: uint8 [H, W, 3].
+          image: uint8 or float32 [H, W, 3].
           max_pixels: maximum number of pixels of an enlarged image.
           labels: the classes; the names of their keypoints determine what a flip exchanges.
 
@@ -180,7 +180,7 @@ def _scaled(image: np.ndarray, scale: float, max_pixels: int) -> Variant:
             f'tta: at scale {scale:g} the image would be {height} pixels high and {width} wide; '
             f'expected at most {max_pixels} pixels.'
         )
-    resized = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    resized = _resized(image, width, height)
     back = (size[0] / height, size[1] / width)
     tiles = _grid((height, width), size, Tiling.overlap)
 
@@ -193,6 +193,18 @@ def _scaled(image: np.ndarray, scale: float, max_pixels: int) -> Variant:
         return merging.moved(whole, (0, 0), back)
 
     return Variant([_padded(crop(resized, tile), size) for tile in tiles], merge)
+
+
+def _resized(image: np.ndarray, width: int, height: int) -> np.ndarray:
+    def resize(values: np.ndarray) -> np.ndarray:
+        resized = Image.fromarray(values).resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(resized)
+
+    if image.dtype == np.uint8:
+        return resize(image)
+    # PIL has no colours of floats.
+    channels = np.moveaxis(image, -1, 0)
+    return np.stack([resize(np.ascontiguousarray(each)) for each in channels], axis=-1)
 
 
 def crop(image: np.ndarray, tile: Tile) -> np.ndarray:

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, is_same
+from object_detection.core.value_range import ValueRange
 from object_detection.errors import UserError
 
 BILINEAR = 'bilinear'
@@ -28,7 +29,12 @@ class Resizer(abc.ABC):
       align_corners: whether the corner pixels of input and output coincide.
       convert_to_grayscale: whether to convert RGB images to grey after resizing and padding.
       pad_values: value of padded pixels for each channel of the input; () pads with zeros.
+
+    Attributes:
+      value_range: the range of the values of images that `pixels` takes; None is 0..255.
     """
+
+    value_range: ValueRange | None = None
 
     def __init__(
         self,
@@ -65,6 +71,10 @@ class Resizer(abc.ABC):
     def static_shape(self) -> tuple[int, int, int] | None:
         """(height, width, channels) of every output, or None if it depends on the image."""
         return None
+
+    def pixels(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns the 0..255 that `__call__` takes, for images with the values of `value_range`."""
+        return values if self.value_range is None else self.value_range.scaled(values)
 
     def __call__(self, image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Resizes an image, or a batch of images of one size.

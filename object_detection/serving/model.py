@@ -11,7 +11,7 @@ import tensorflow as tf
 from PIL import Image
 
 from object_detection.data import image_files
-from object_detection.data.image_decoding import decode_image
+from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
 from object_detection.export import loading
 from object_detection.metrics.detections import coco_results, unbatch
@@ -94,7 +94,9 @@ class LoadedModel:
     def as_row(self, picture: 'Picture') -> Row:
         if self.input.dtype == STRING:
             return self._saved.as_input(picture.encoded)
-        return picture.image
+        if self._detector.value_range is None:
+            return picture.image
+        return picture.values.astype(np.float32)
 
     def check_row(self, row: Row, max_pixels: int) -> Row:
         if self.input.dtype != STRING:
@@ -128,7 +130,8 @@ class LoadedModel:
 
     def _input_info(self) -> TensorInfo:
         if self._saved is None:
-            return TensorInfo('input_tensor', UINT8, (None, None, None, 3))
+            dtype = UINT8 if self._detector.value_range is None else FLOAT
+            return TensorInfo('input_tensor', dtype, (None, None, None, 3))
         spec = self._saved.input_spec
         shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
         return TensorInfo(spec.name, spec.dtype.name, shape)
@@ -149,17 +152,24 @@ class LoadedModel:
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """An image of a request: uint8 [H, W, 3], RGB and upright, and a file with these pixels."""
+    """An image of a request.
+
+    Attributes:
+      image: uint8 [H, W, 3], RGB and upright.
+      encoded: a file with these pixels.
+      values: [H, W, 3], the values that the file stores, of 8 or 16 bits.
+    """
 
     image: np.ndarray
     encoded: bytes
+    values: np.ndarray
 
     @classmethod
     def of(cls, image: np.ndarray) -> 'Picture':
         """Returns an image and its PNG file."""
         file = io.BytesIO()
         Image.fromarray(image).save(file, 'PNG')
-        return cls(image, file.getvalue())
+        return cls(image, file.getvalue(), image)
 
 
 def read_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
@@ -193,7 +203,10 @@ def read_picture(encoded: bytes, max_pixels: int) -> Picture:
     _check_scans(encoded)
     try:
         upright = image_files.read_upright(encoded, max_pixels=max_pixels).encoded
-        return Picture(decode_image(tf.constant(upright)).numpy(), upright)
+        image = values = decode_image(tf.constant(upright)).numpy()
+        if image_files.has_16_bits(upright):
+            values = decode_values(tf.constant(upright)).numpy()
+        return Picture(image, upright, values)
     except UnusableError as error:
         raise RequestError(422, str(error)) from error
     except tf.errors.InvalidArgumentError as error:

@@ -129,7 +129,7 @@ def _reader(
             if not _has_objects(features, needs_objects and reader.skip_crowd, needs_objects):
                 continue
             seen.add(features, known or {})
-            _warn_of_bits(features, path)
+            _warn_of_bits(features, pipeline, path)
             problem = _label_problem(features, known, pipeline, path)
             problem = problem or _score_problem(features, pipeline, path)
             problem = problem or _context_problem(features, pipeline)
@@ -216,14 +216,18 @@ def _lengths(sides) -> str:
     )
 
 
-def _warn_of_bits(features, path: str) -> None:
+def _warn_of_bits(features, pipeline: TrainEvalPipelineConfig, path: str) -> None:
+    model = families.options(pipeline.model)
+    if model is not None and model.image_resizer.HasField('value_range'):
+        return
     values = features[keys.ENCODED].bytes_list.value
     header = values[0][:_PNG_BITS] if values else b''
     if header.startswith(b'\x89PNG') and header.endswith(b'\x10'):
         unsupported.log_once(
             f'{path}: records hold PNG images of 16 bits, such as {_name(features)}. The upper '
-            '8 bits of each value are read, so that images of 12 bits are nearly black; '
-            '`tfod convert coco` scales such values.'
+            '8 bits of each value are read, so that images of 12 bits are nearly black; declare '
+            'their values, for example by '
+            f'--set {families.path(pipeline.model)}.image_resizer.value_range.max=4095.'
         )
 
 

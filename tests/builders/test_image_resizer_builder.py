@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import image_resizer_builder
 from object_detection.builders.oneof import missing_options
+from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
 
 
@@ -60,6 +62,25 @@ def test_static_shapes(text, static_shape):
 def test_contradictions_are_errors(text, message):
     with pytest.raises(ValueError, match=message):
         build(text)
+
+
+@pytest.mark.parametrize(
+    ('text', 'expected'), [('', (0, 255)), ('max: 4095', (0, 4095)), ('min: -1 max: 1', (-1, 1))]
+)
+def test_the_range_of_values(text, expected):
+    resizer = build(f'identity_resizer {{}} value_range {{ {text} }}')
+    assert resizer.value_range == expected
+    values = tf.constant([[[[-9.0], [expected[0]], [expected[1]], [9999.0]]]])
+    np.testing.assert_allclose(resizer.pixels(values)[0, 0, :, 0], [0, 0, 255, 255])
+    plain = build('identity_resizer {}')
+    assert plain.value_range is None
+    assert plain.pixels(values) is values
+
+
+@pytest.mark.parametrize('text', ['min: 5 max: 5', 'min: nan', 'max: inf', 'max: -1'])
+def test_what_is_no_range_is_refused(text):
+    with pytest.raises(UserError, match=r'value_range: expected finite numbers, min below max'):
+        build(f'identity_resizer {{}} value_range {{ {text} }}')
 
 
 @pytest.mark.parametrize('grey', [False, True])

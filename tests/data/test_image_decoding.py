@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.data.image_decoding import count_pixels, decode_image
+from object_detection.core.value_range import ValueRange
+from object_detection.data.image_decoding import count_pixels, decode_image, decode_values
 from tests.data import examples
 
 RGBA = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
@@ -74,6 +75,32 @@ def test_the_upper_8_of_16_bits_are_kept(channels):
     np.testing.assert_array_equal(decoded, np.repeat((values >> 8)[..., np.newaxis], channels, 2))
 
 
+RANGE = ValueRange(100, 4100)
+
+
+@pytest.mark.parametrize('channels', [1, 3, 4])
+def test_a_range_of_values_is_mapped_without_rounding(channels):
+    values = np.array([[0, 100, 101, 2100, 4100, 65535]], np.uint16)
+    encoded = saved(Image.fromarray(values), 'PNG')
+    decoded = decode_image(encoded, channels, RANGE)
+    assert decoded.dtype == tf.float32
+    expected = [0, 0, 255 / 4000, 127.5, 255, 255]
+    for channel in range(min(channels, 3)):
+        np.testing.assert_allclose(decoded[0, :, channel], expected, rtol=1e-6)
+    (in_graph,) = tf.data.Dataset.from_tensors(encoded).map(lambda f: decode_image(f, 3, RANGE))
+    np.testing.assert_allclose(in_graph[0, :, 0], expected, rtol=1e-6)
+
+
+def test_stored_values_are_those_of_the_file():
+    colors = np.random.default_rng(0).integers(0, 65536, (3, 5, 3), np.uint16)
+    np.testing.assert_array_equal(decode_values(tf.io.encode_png(colors)), colors)
+    for format in ('PNG', 'BMP', 'WEBP'):
+        encoded = saved(Image.fromarray(RGBA).convert('RGB'), format, lossless=True)
+        np.testing.assert_array_equal(decode_values(encoded), decode_image(encoded))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode_values(examples.png(RGBA)[:20])
+
+
 def test_inks_become_colors():
     """Pillow writes CMYK inverted, as Adobe does; 0 ink is white."""
     inks = np.zeros((16, 16, 4), np.uint8)
@@ -103,6 +130,7 @@ def test_an_animation_does_not_end_the_process():
     encoded = saved(frames[0], 'WEBP', save_all=True, append_images=frames[1:])
     program = f"""
 import tensorflow as tf
+from object_detection.core.value_range import ValueRange
 from object_detection.data.image_decoding import decode_image
 dataset = tf.data.Dataset.from_tensors({encoded!r}).repeat(4)
 (shape,) = {{tuple(image.shape) for image in dataset.map(decode_image)}}

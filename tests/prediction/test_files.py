@@ -23,7 +23,7 @@ class OneObject:
     """In place of a detector: finds an object of class 7 in every image."""
 
     precision = 'mixed_bfloat16'
-    quantization = None
+    quantization = value_range = None
     source = 'model'
 
     def __init__(self, directory, label_map=None, precision=None):
@@ -259,10 +259,10 @@ def test_each_image_is_in_the_file_before_the_next_is_read(one_object, tmp_path,
     seen = []
     read = sources.read
 
-    def look(path, max_pixels):
+    def look(path, *options):
         text = (tmp_path / 'out' / 'detections.json.partial').read_text()
         seen.append(len(json.loads(text + ']')))
-        return read(path, max_pixels)
+        return read(path, *options)
 
     monkeypatch.setattr(sources, 'read', look)
     predict_files('model', paths, tmp_path / 'out')

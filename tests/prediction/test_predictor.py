@@ -5,9 +5,11 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import object_detection
+from object_detection.core.value_range import ValueRange
 from object_detection.errors import UserError
 from object_detection.export import class_names
 from object_detection.prediction import images
@@ -90,6 +92,48 @@ def test_every_kind_of_image_gives_the_same(predictor, tmp_path):
     assert isinstance(predictor(TWO), Prediction)
 
 
+def given(values):
+    """The same values by every way in."""
+    file = io.BytesIO()
+    image = Image.fromarray(values)
+    image.save(file, 'PNG')
+    return [values, values[..., np.newaxis], image, Image.open(file), file.getvalue()]
+
+
+@pytest.mark.parametrize('highest', [255, 4095, 65535])
+def test_of_16_bits_the_upper_8_are_seen_by_every_way_in(highest):
+    values = np.linspace(0, highest, 48, dtype=np.uint16).reshape(6, 8)
+    whole = Image.fromarray(values.astype(np.int32))
+    assert whole.mode == 'I'
+    for image in [*given(values), whole]:
+        seen = images.read(image)
+        assert (seen.dtype, seen.shape) == (np.uint8, (6, 8, 3))
+        np.testing.assert_array_equal(seen[..., 1], values >> 8)
+
+
+def test_values_of_a_range_are_the_same_by_every_way_in(tmp_path):
+    values = np.linspace(0, 4095, 48, dtype=np.uint16).reshape(6, 8)
+    path = tmp_path / 'a.png'
+    Image.fromarray(values).save(path)
+    floats = values.astype(np.float32)
+    others = [path, floats, floats.astype(np.float64), Image.fromarray(floats)]
+    for image in [*given(values), *others]:
+        seen = images.read(image, value_range=ValueRange(0, 4095))
+        assert seen.dtype == np.float32
+        np.testing.assert_array_equal(seen, np.repeat(floats[..., np.newaxis], 3, -1))
+    eight = images.read(TWO, value_range=ValueRange(0, 4095))
+    np.testing.assert_array_equal(eight, TWO)
+    path.write_bytes(tf.io.encode_png(np.full((6, 8, 3), 4000, np.uint16)).numpy())
+    assert images.read(path, value_range=ValueRange(0, 4095)).min() == 4000
+    with (
+        Image.open(path) as opened,
+        pytest.raises(UserError, match='PIL reads the upper 8 of 16 bits of its colours'),
+    ):
+        images.read(opened, value_range=ValueRange(0, 4095))
+    with pytest.raises(UserError, match=r'of finite numbers .* Received: float32 \[6, 8\]'):
+        images.read(np.full((6, 8), np.nan, np.float32), value_range=ValueRange())
+
+
 def test_photos_are_upright(predictor):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
@@ -105,6 +149,9 @@ def test_photos_are_upright(predictor):
     ('image', 'message'),
     [
         (np.zeros((4, 4, 3), np.float32), r'expected an array uint8 .* Received: float32 \[4, 4'),
+        (np.zeros((4, 4), np.int32), r'others need a model with image_resizer.value_range'),
+        (Image.new('F', (4, 4)), r'Received: float32 \[4, 4'),
+        (Image.new('I', (4, 4), -1), r'Received: int32 \[4, 4'),
         (np.zeros((2, 4, 4, 3), np.uint8), 'a batch is a list of images'),
         (np.zeros((0, 4, 3), np.uint8), 'is 0 pixels high and 4 wide; expected 1 to'),
         (b'no image', 'the bytes of an image: cannot be decoded'),

@@ -21,8 +21,10 @@ def found(tmp_path):
 
     cat_and_dog = "item { id: 1 name: 'cat' } item { id: 2 name: 'dog' }"
 
-    def check(serialized, label_map=cat_and_dog, num_classes=0, **set):
+    def check(serialized, label_map=cat_and_dog, num_classes=0, highest=0, **set):
         pipeline = TrainEvalPipelineConfig()
+        if highest:
+            pipeline.model.ssd.image_resizer.value_range.max = highest
         if num_classes:
             pipeline.model.faster_rcnn.num_classes = num_classes
         reader = pipeline.train_input_reader
@@ -238,6 +240,10 @@ def test_images_of_16_bits_are_reported(found, caplog, dtype, count):
     told = [text for text in caplog.messages if text.startswith('train_input_reader: records')]
     assert len(told) == count
     assert all("'img 42'. The upper 8 bits" in text for text in told)
+    unsupported._warned.clear()
+    caplog.clear()
+    assert found([record], highest=4095) == []
+    assert not [text for text in caplog.messages if 'upper 8 bits' in text]
 
 
 def test_the_search_for_damage_is_bounded(tmp_path, caplog, monkeypatch):

@@ -59,7 +59,7 @@ def build(
       key: key of the random numbers.
       start: cursors of the first records, for training; None omits `STREAM_STATE`.
     """
-    decoder = examples_builder.decoder(reader)
+    decoder = examples_builder.decoder(reader, transform.resizer.value_range)
     has_buffers = len(reader.aspect_ratio_buckets) > 1
     first, *further = transform.stages
 

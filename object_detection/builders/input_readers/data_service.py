@@ -40,7 +40,7 @@ def build(
     Raises:
       ValueError: if an input path matches no file, or the service does not answer.
     """
-    decoder = examples_builder.decoder(reader)
+    decoder = examples_builder.decoder(reader, transform.resizer.value_range)
     first, *further = transform.stages
 
     def load(serialized: tf.Tensor) -> dict[str, tf.Tensor]:

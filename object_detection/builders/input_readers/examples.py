@@ -5,6 +5,7 @@ import os
 from object_detection.builders import families, image_resizer_builder, training_rules
 from object_detection.builders.input_readers import rules
 from object_detection.core.fields import InputFields as F
+from object_detection.core.value_range import ValueRange
 from object_detection.data import label_map
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
 from object_detection.data.image_item import ImageHandler
@@ -50,8 +51,10 @@ def bucket_sizes(reader: input_reader_pb2.InputReader) -> tuple[tuple[int, int],
     return tuple((bucket.height, bucket.width) for bucket in reader.aspect_ratio_buckets)
 
 
-def decoder(reader: input_reader_pb2.InputReader) -> ExampleDecoder:
-    """Builds the decoder of a reader's records."""
+def decoder(
+    reader: input_reader_pb2.InputReader, value_range: ValueRange | None = None
+) -> ExampleDecoder:
+    """Builds the decoder of a reader's records, for the range of values that a model declares."""
     labels, keypoint_ids = _label_map(reader), None
     if reader.use_keypoint_label_map and labels is not None:
         keypoint_ids = _keypoint_ids(labels, reader)
@@ -68,6 +71,7 @@ def decoder(reader: input_reader_pb2.InputReader) -> ExampleDecoder:
             reader.max_image_pixels,
             num_channels=reader.num_channels,
             num_additional_channels=reader.num_additional_channels,
+            value_range=value_range,
         ),
     )
 

@@ -17,6 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from PIL import Image
 
 from object_detection.core import tf_example_keys as keys
+from object_detection.core.value_range import ValueRange
 from object_detection.data import annotated_image, annotation_checks, image_files
 from object_detection.errors import UnusableError
 from object_detection.protos.tf_example_pb2 import TfExample
@@ -25,6 +26,7 @@ from object_detection.protos.tf_example_pb2 import TfExample
 RECORD_KINDS = {
     'truncated_file': 'the file ends within the record',
     'corrupt_length': 'no record begins where the one before ends',
+    'no_tfrecord_file': 'the file is of another kind, such as compressed records',
     'corrupt_checksum': 'the content has another checksum than when it was written',
     'unreadable_file': 'the system could not read the file',
     'not_an_example': 'the record is no tf.Example, or a key has values of another type',
@@ -51,6 +53,7 @@ WARNING_KINDS = {
     'stated_size': f'{keys.HEIGHT} and {keys.WIDTH} are not the size of the image',
     'no_source_id': f'{keys.SOURCE_ID} is missing or empty',
     'too_many_objects': 'the image has more objects than max_number_of_boxes',
+    'upper_8_bits': 'the upper 8 of 16 bits are used; image_resizer.value_range uses all',
 }
 # Annotators draw a little beyond the edge.
 _TOLERANCE = 0.01
@@ -79,6 +82,7 @@ class Expectations(NamedTuple):
       max_pixels: most pixels of an image; 0: any.
       max_objects: number of objects of an image that a training takes; 0: any.
       decodes: whether images and masks are decoded; else only their headers are read.
+      value_range: the range of the values of images that the model declares, if it does.
     """
 
     text_to_id: Mapping[str, int] | None = None
@@ -87,6 +91,7 @@ class Expectations(NamedTuple):
     max_pixels: int = image_files.MAX_PIXELS
     max_objects: int = 0
     decodes: bool = True
+    value_range: ValueRange | None = None
 
 
 class CheckedRecord(NamedTuple):
@@ -362,6 +367,8 @@ def _warnings(
         'duplicate_box': len(set(rows)) < len(rows) and not any(crowds),
         'stated_size': any(stated) and stated != record.size,
         'no_source_id': not record.source_id,
+        'upper_8_bits': expected.value_range is None
+        and image_files.has_16_bits(_bytes(features, keys.ENCODED)),
         'too_many_objects': 0 < expected.max_objects < len(boxes),
     }
     return {kind: 1 for kind, holds in applies.items() if holds}

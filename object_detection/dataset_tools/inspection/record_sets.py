@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from object_detection.builders import families
 from object_detection.config import synthetic_data
+from object_detection.core.value_range import ValueRange
 from object_detection.data import label_map
 from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.record_checks import Expectations
@@ -97,7 +98,7 @@ def _of_reader(
     except UserError as error:
         raise UserError(f'{path}.tf_record_input_reader.input_path: {error}') from None
     labels = _load(reader.label_map_path, f'{path}.label_map_path')
-    is_training = path == 'train_input_reader'
+    is_training, model = path == 'train_input_reader', families.options(pipeline.model)
     expected = Expectations(
         text_to_id=labels and labels.text_to_id,
         num_classes=families.num_classes(pipeline.model),
@@ -107,6 +108,7 @@ def _of_reader(
         max_pixels=reader.max_image_pixels,
         max_objects=reader.max_number_of_boxes if is_training else 0,
         decodes=decodes,
+        value_range=None if model is None else ValueRange.of(model.image_resizer),
     )
     return RecordSet(path, names, expected, _class_names(labels))
 

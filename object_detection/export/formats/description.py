@@ -13,6 +13,7 @@ from typing import Any
 
 from object_detection.config.job_options import PRECISION_ALIASES, PRECISIONS
 from object_detection.core.fields import DetectionFields
+from object_detection.core.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.errors import UserError, format_list
 from object_detection.visualization.drawing import class_color
 
@@ -58,9 +59,9 @@ class ModelDescription:
       format: a key of `formats.FORMATS`.
       toolkit_version: version of this toolkit that wrote the file.
       inputs: in the order of the file. The first one holds images [B, H, W, C], of channels in the
-        order `color_order`, values from 0 to 255: the model normalizes them itself. A second one,
-        `true_image_shape`, int32 [B, 3], is (height, width, channels) of each image without its
-        padding.
+        order `color_order`, values of `value_range`: the model normalizes them itself. A second
+        one, `true_image_shape`, int32 [B, 3], is (height, width, channels) of each image without
+        its padding.
       outputs: names in the order of the file; those of `DetectionFields`.
       resizer: text of the ImageResizer proto by which images are brought to the input's size; ''
         if the model resizes images of any size itself.
@@ -69,6 +70,8 @@ class ModelDescription:
         id 1: 1, or 0 for formats whose classes are 0-based.
       precision: the precision in which the model computes.
       color_order: 'RGB'; 'GRAY' for a single channel.
+      value_range: the values of the first input, min and max. Where the resizer has a range of its
+        own, images are mapped from that one before they are resized.
       weights: arguments of the model after its inputs, in order, of formats that keep the weights
         in a file of their own.
       details: further facts of a format, JSON values by name.
@@ -83,6 +86,7 @@ class ModelDescription:
     first_class_id: int = 1
     precision: str = 'float32'
     color_order: str = 'RGB'
+    value_range: ValueRange = DEFAULT_RANGE
     weights: tuple[TensorDescription, ...] = ()
     details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -93,8 +97,7 @@ class ModelDescription:
             {'id': number, 'name': name, 'color': list(class_color(number))}
             for number, name in sorted(described.pop('class_names').items())
         ]
-        ordered = {'schema': SCHEMA, **described, 'value_range': [0, 255]}
-        return json.dumps(ordered, indent=1, ensure_ascii=False) + '\n'
+        return json.dumps({'schema': SCHEMA, **described}, indent=1, ensure_ascii=False) + '\n'
 
 
 def path_beside(path: pathlib.Path) -> pathlib.Path:
@@ -153,6 +156,7 @@ def parse(text: str | bytes, where: str, format_name: str) -> ModelDescription:
         first_class_id=fields.one_of('first_class_id', (0, 1)),
         precision=fields.one_of('precision', _PRECISIONS),
         color_order=fields.one_of('color_order', _COLOR_ORDERS),
+        value_range=fields.value_range(),
         weights=fields.tensors('weights'),
         details=fields.get('details', dict),
     )
@@ -229,6 +233,16 @@ class _Fields:
                 f'Received: {format_list(names) or "none"}.'
             )
         return tuple(names)
+
+    def value_range(self) -> ValueRange:
+        values = self.get('value_range', list)
+        are_numbers = all(type(each) in (int, float) and math.isfinite(each) for each in values)
+        if len(values) != 2 or not are_numbers or not values[0] < values[1]:
+            raise UserError(
+                f'{self._where}: value_range: expected two numbers, the lower one first. '
+                f'Received: {json.dumps(values)[:80]}.'
+            )
+        return ValueRange(*values)
 
     def class_names(self) -> dict[int, str]:
         rows = [_Fields(entry, f'{self._where}: classes') for entry in self.items('classes', dict)]

@@ -9,6 +9,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import image_resizer_builder
 from object_detection.core.fields import DetectionFields
+from object_detection.core.value_range import DEFAULT_RANGE
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.export.formats.description import ModelDescription, path_beside
@@ -31,6 +32,7 @@ class FileDetector:
     Attributes:
       directory: the model file.
       precision: the precision in which it computes.
+      value_range: the range of the values of images; None is 0..255.
       labels: its classes, without keypoints, which files do not store; none if unknown.
       description: its description.
       sees_padding: whether the file does not know which part of its input is padding, so that
@@ -53,6 +55,8 @@ class FileDetector:
         self.labels = LabelMap([{'id': i, 'name': name} for i, name in names.items()], ids, ids)
         self._run = run
         self._resizer = _build_resizer(path, description) if description.resizer else None
+        of_file = None if description.value_range == DEFAULT_RANGE else description.value_range
+        self.value_range = self._resizer.value_range if self._resizer else of_file
 
     @property
     def input_size(self) -> tuple[int, int] | None:
@@ -66,7 +70,7 @@ class FileDetector:
         return self.description.details.get('quantization')
 
     def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
+        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in `value_range`.
 
         They are those of a SavedModel: float32, with classes from 1. A file of a fixed batch size
         is run as often as necessary.
@@ -90,7 +94,7 @@ class FileDetector:
         return dict(outputs)
 
     def run(self, image: np.ndarray, encoded: bytes | None = None) -> Arrays:
-        """Returns the outputs for one image, uint8 [H, W, 3], without the batch dimension."""
+        """Returns the outputs for one image [H, W, 3], without the batch dimension."""
         del encoded
         outputs = self.run_batch(tf.constant(image[np.newaxis]))
         return {key: value.numpy()[0] for key, value in outputs.items()}
@@ -107,7 +111,7 @@ class FileDetector:
             if spec.dtype == 'uint8' and images.dtype != tf.uint8:
                 images = tf.saturate_cast(tf.round(images), tf.uint8)
             return {spec.name: images.numpy().astype(spec.dtype)}
-        resized, true_shape = self._resizer(images)
+        resized, true_shape = self._resizer(self._resizer.pixels(images))
         inputs = {spec.name: resized.numpy()}
         if others:
             inputs[others[0].name] = np.tile(true_shape.numpy(), [len(images), 1])

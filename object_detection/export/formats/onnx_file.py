@@ -16,7 +16,7 @@ from object_detection.export.formats import description as descriptions
 from object_detection.export.formats.description import ModelDescription
 from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import no_description
-from object_detection.export.formats.source import INPUT_TENSOR, ExportSource, FormatOptions
+from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
         model = _convert(source.served_module().serve)
     described = source.describe(
         _NAME,
-        inputs=(INPUT_TENSOR,),
+        inputs=(source.input_tensor,),
         outputs=tuple(each.name for each in model.graph.output),
         resizes_inside=True,
         details={'opset': _OPSET},

@@ -14,7 +14,7 @@ from object_detection.errors import UserError
 from object_detection.export.formats.description import ModelDescription
 from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import no_description
-from object_detection.export.formats.source import INPUT_TENSOR, ExportSource, FormatOptions
+from object_detection.export.formats.source import ExportSource, FormatOptions
 
 _NAME = 'openvino'
 # On CPUs with units for bfloat16 the default rounds to it.
@@ -44,7 +44,7 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
             )
     return source.describe(
         _NAME,
-        inputs=(INPUT_TENSOR,),
+        inputs=(source.input_tensor,),
         outputs=tuple(output.get_any_name() for output in model.outputs),
         resizes_inside=True,
         details={'openvino': openvino.__version__},

@@ -10,6 +10,7 @@ from google.protobuf import text_format
 
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
+from object_detection.core.value_range import DEFAULT_RANGE
 from object_detection.errors import UserError
 from object_detection.export import class_names, input_types, saved_model
 from object_detection.export.formats.description import (
@@ -24,8 +25,6 @@ from object_detection.models import precision as precisions
 from object_detection.protos import image_resizer_pb2, pipeline_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 
-# Input of a model of any batch and image size.
-INPUT_TENSOR = TensorDescription('input_tensor', 'uint8', (None, None, None, 3))
 _DISTRIBUTION = 'object-detection-toolkit'
 
 
@@ -65,6 +64,12 @@ class ExportSource:
         """The resizer in the config of the model's family."""
         model = self.pipeline.model
         return getattr(model, model.WhichOneof('model')).image_resizer
+
+    @property
+    def input_tensor(self) -> TensorDescription:
+        """The input of a model of any batch and image size: floats where values have a range."""
+        dtype = 'uint8' if self.detector.resizer.value_range is None else 'float32'
+        return TensorDescription('input_tensor', dtype, (None, None, None, 3))
 
     @property
     def pads(self) -> bool:
@@ -130,11 +135,12 @@ class ExportSource:
             class_names=class_names.parse(self.label_map_text).names,
             precision=self.precision,
             color_order='GRAY' if inputs[0].shape[-1] == 1 else 'RGB',
+            value_range=(resizes_inside and self.detector.resizer.value_range) or DEFAULT_RANGE,
             **fields,
         )
 
     def served_module(self) -> tf.Module:
-        """Returns a module with `serve`, the function of `INPUT_TENSOR` that a SavedModel serves.
+        """Returns a module with `serve`, the function of `input_tensor` that a SavedModel serves.
 
         Images become float32 before they are resized. The pixels are the same, and there is no
         branch on the image's size: with it, OpenVINO 2026.4 gives other detections.
@@ -150,7 +156,8 @@ class ExportSource:
             with tracing.BasicOperations():
                 return module.served.serve(tf.cast(input_tensor, tf.float32))
 
-        spec = tf.TensorSpec(INPUT_TENSOR.shape, INPUT_TENSOR.dtype, INPUT_TENSOR.name)
+        taken = self.input_tensor
+        spec = tf.TensorSpec(taken.shape, taken.dtype, taken.name)
         module.serve = tf.function(serve, input_signature=[spec], autograph=False)
         return module
 

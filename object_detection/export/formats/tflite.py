@@ -200,7 +200,8 @@ class Samples:
 
     def __call__(self) -> Iterator[list[tf.Tensor]]:
         for path in self.paths:
-            resized, _ = self.resizer(read_image(path)[0])
+            values, _ = read_image(path, value_range=self.resizer.value_range)
+            resized, _ = self.resizer(self.resizer.pixels(values))
             yield [resized[tf.newaxis]]
 
 

@@ -282,7 +282,7 @@ def decode(
     )
     if reader_rules.holds_sequences(reader):
         records = sequence_examples.one_frame(records, reader.frame_index, 0)
-    decoder = examples_builder.decoder(reader)
+    decoder = examples_builder.decoder(reader, transform.resizer.value_range)
 
     def load(cursors: tf.Tensor, serialized: tf.Tensor) -> Example:
         decoded = decoder(serialized)

@@ -20,9 +20,9 @@ def jpeg(seed: int = 0, size: tuple[int, int] = SIZE) -> bytes:
     return file.getvalue()
 
 
-def png(size: tuple[int, int] = SIZE) -> bytes:
+def png(size: tuple[int, int] = SIZE, dtype: type = np.uint8) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(np.ones(size, np.uint8)).save(file, 'PNG')
+    Image.fromarray(np.ones(size, dtype)).save(file, 'PNG')
     return file.getvalue()
 
 

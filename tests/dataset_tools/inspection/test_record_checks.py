@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from object_detection.core.value_range import ValueRange
 from object_detection.data import objects, tf_examples
 from object_detection.data.pipeline import bad_records
 from object_detection.dataset_tools.inspection import record_checks
@@ -92,6 +93,7 @@ def test_objects_that_training_leaves_out(kind, box, text):
         ('tiny_box', example(boxes=[(0.5, 0.5, 0.54, 0.9)]), Expectations()),
         ('stated_size', example(HEIGHT=tf_examples.int64_feature([25])), Expectations()),
         ('no_source_id', example(source_id=''), Expectations()),
+        ('upper_8_bits', example(encoded=png(dtype=np.uint16)), Expectations()),
         ('too_many_objects', example(boxes=[BOX, BOX], labels=[1, 2]), Expectations(max_objects=1)),
     ],
 )
@@ -99,6 +101,11 @@ def test_what_trains_but_is_worth_a_look(kind, serialized, expected):
     checked = check(serialized, expected)
     assert checked.problems == {kind: 1}
     assert kind in record_checks.WARNING_KINDS
+
+
+def test_values_of_a_declared_range_are_no_warning():
+    expected = Expectations(value_range=ValueRange(0, 4095))
+    assert check(example(encoded=png(dtype=np.uint16)), expected).problems == {}
 
 
 def test_a_box_of_one_pixel_is_not_tiny():
