@@ -11,11 +11,16 @@ from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields, InputFields
-from object_detection.data import context_embeddings, tf_examples, tf_record_files
+from object_detection.data import (
+    context_embeddings,
+    image_files,
+    tf_examples,
+    tf_record_files,
+)
 from object_detection.data.tf_record_files import CorruptFileError
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.errors import DataError, UserError
@@ -97,7 +102,7 @@ class Memory:
         An image that is in the memory, by its pixels and its time, is not remembered again.
 
         Args:
-          image: uint8 [H, W, 3], RGB.
+          image: [H, W, 3], RGB, with the values that the embedding model takes.
           name: name of the image, for those who read the file.
           time: when it was taken, in UTC or without a zone.
 
@@ -147,13 +152,13 @@ class Memory:
             self._file,
             tf_examples.serialize(
                 {
-                    keys.SOURCE_ID: tf_examples.bytes_feature([name.encode()]),
-                    keys.SHA256: tf_examples.bytes_feature([seen.digest.encode()]),
+                    keys.SOURCE_ID: tf_examples.text_feature([name]),
+                    keys.SHA256: tf_examples.text_feature([seen.digest]),
                     keys.UNIX_SECONDS: tf_examples.int64_feature([seen.seconds]),
                     keys.EMBEDDING: tf_examples.float_feature(seen.rows.ravel()),
                     keys.EMBEDDING_COUNT: tf_examples.int64_feature([len(seen.rows)]),
                     keys.EMBEDDING_LENGTH: tf_examples.int64_feature([self._length]),
-                    keys.EMBEDDING_MODEL: tf_examples.bytes_feature([self._fingerprint.encode()]),
+                    keys.EMBEDDING_MODEL: tf_examples.text_feature([self._fingerprint]),
                 }
             ),
         )
@@ -263,11 +268,12 @@ def limits(detector: Detector) -> tuple[int, int]:
 def time_taken(path: str | os.PathLike) -> datetime.datetime:
     """Returns when a photo was taken: by its EXIF data, else the time of its file, in UTC."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=image_files.READERS) as image:
             exif = image.getexif()
             text = exif.get_ifd(_EXIF_IFD).get(_TAKEN) or exif.get(_CHANGED)
             return datetime.datetime.strptime(str(text).strip('\0 '), _EXIF_TIME)
-    except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError):
+    # PIL's plugins raise many kinds of errors on a corrupt file.
+    except Exception:
         changed = os.path.getmtime(path)
         return datetime.datetime.fromtimestamp(changed, datetime.UTC).replace(tzinfo=None)
 

@@ -207,6 +207,21 @@ def test_times_of_photos(tmp_path):
     ]
 
 
+def test_the_time_of_a_photo_with_damaged_exif_data_is_that_of_its_file(tmp_path):
+    path = tmp_path / 'a.webp'
+    Image.fromarray(BLACK).save(path, exif=b'Exif\0\0no TIFF header')
+    os.utime(path, (0, 0))
+    assert memories.time_taken(path) == datetime.datetime(1970, 1, 1)
+
+
+def test_file_names_that_are_no_utf_8_are_remembered(tmp_path):
+    path = tmp_path / 'm.record'
+    with make(path) as memory:
+        see(memory, 1, name=os.fsdecode(b'a\xff.jpg'))
+    (record,) = tf_records(str(path))
+    assert b'a\\udcff.jpg' in record
+
+
 @pytest.fixture(scope='module')
 def remembering(tmp_path_factory):
     """A SavedModel whose score is the mean of the means of the images in its context, over 255."""

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.builders.input_readers import rules
-from object_detection.data import label_map
+from object_detection.data import label_map, tf_examples
 from object_detection.data.coco import records as coco_records
 from object_detection.data.formats import records as file_records
 from object_detection.data.formats.records import ImageRecords
@@ -69,7 +69,7 @@ def described(reader: input_reader_pb2.InputReader) -> Iterator[str]:
     for records in build(reader, 'input_reader'):
         digest = hashlib.sha256()
         for image_id in records.image_ids():
-            digest.update(f'{image_id}\n'.encode())
+            digest.update(tf_examples.encoded(f'{image_id}\n'))
         name = os.path.basename(os.path.normpath(records.path))
         yield f'{name}, {len(records)} images, sha256 {digest.hexdigest()[:16]}'
 
@@ -187,10 +187,10 @@ def read(
         _calls.begin()
         records, number = sources[position[0]], int(position[1])
         try:
-            return records.example(number), records.file_name(number).encode()
+            return records.example(number), tf_examples.encoded(records.file_name(number))
         except file_records.ImageFileError as error:
             marker = bad_records.marker('image_file', str(error))
-            return marker, records.file_name(number).encode()
+            return marker, tf_examples.encoded(records.file_name(number))
 
     def load(cursors: tf.Tensor, position: tf.Tensor) -> tuple[tf.Tensor, Record]:
         dtypes = [tf.string, tf.string]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.builders.input_readers import annotation_files, rules
-from object_detection.data import shard_names
+from object_detection.data import shard_names, tf_examples
 from object_detection.data.pipeline import record_cache, record_files, record_order
 from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.errors import UserError, backslash_hint
@@ -128,7 +128,7 @@ def fingerprint(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) 
     texts += map(os.path.basename, files)
     if by_sizes:
         texts += [str(tf.io.gfile.stat(name).length) for name in files if name != '|']
-    digest = hashlib.sha256('\n'.join(texts).encode()).digest()
+    digest = hashlib.sha256(tf_examples.encoded('\n'.join(texts))).digest()
     return int.from_bytes(digest[:7], 'big')
 
 

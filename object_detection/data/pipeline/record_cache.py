@@ -297,4 +297,4 @@ def build(files: Sequence[str], directory: str) -> RecordCache:
 
 
 def _path_digits(path: str) -> str:
-    return hashlib.sha256(path.encode()).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]

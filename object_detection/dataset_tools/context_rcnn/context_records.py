@@ -145,7 +145,7 @@ def to_sequence_example(
     lists[keys.TIMESTAMP] = [tf_examples.int64_feature([i]) for i in range(count)]
     lists[keys.IS_ANNOTATED] = [tf_examples.int64_feature([1])] * count
     context = {
-        keys.MEDIA_ID: tf_examples.bytes_feature([name.encode()]),
+        keys.MEDIA_ID: tf_examples.text_feature([name]),
         keys.CLIP_START: tf_examples.int64_feature([0]),
         keys.CLIP_END: tf_examples.int64_feature([count]),
         keys.CLIP_FRAMES: tf_examples.int64_feature([count]),
