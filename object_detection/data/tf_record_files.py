@@ -24,6 +24,23 @@ FRAME_SIZE = HEADER_SIZE + _CHECKSUM.size
 _MAX_RECORD = 1 << 30
 # Bytes that are read at a time to find the record after corrupt bytes, and in all per file.
 _SEARCH_BLOCK, _MAX_SEARCH = 1 << 20, 256 << 20
+# Reason of the error about a file of another kind, and what such files begin with.
+OTHER_FILE = 'no_tfrecord_file'
+_DECOMPRESS = 'read it with compression_type {} and write its records without'
+_OTHER_FILES = {
+    b'\x1f\x8b': 'is compressed with GZIP: ' + _DECOMPRESS.format('GZIP') + ', or use `gzip -d`',
+    **dict.fromkeys(
+        (b'x\x01', b'x\x5e', b'x\x9c', b'x\xda'),
+        'is compressed with ZLIB: ' + _DECOMPRESS.format('ZLIB'),
+    ),
+    b'PK\x03\x04': 'is a ZIP archive',
+    b'\x89HDF\r\n': 'is an HDF5 file',
+    b'version https://git-lfs': 'is a pointer of Git LFS: fetch the file with `git lfs pull`',
+    **dict.fromkeys(
+        (b'<!doctype', b'<html'), 'is an HTML page, such as a download that failed leaves'
+    ),
+}
+_TAR, _TAR_PLACE = b'ustar', 257
 
 
 class CorruptFileError(DataError):
@@ -84,6 +101,8 @@ def index(name: str) -> FileIndex:
             except CorruptFileError as error:
                 offsets.append(error.end + _HEADER.size)
                 corrupt[offsets[-1]] = error
+                if error.reason == OTHER_FILE:
+                    break
                 start = _next_record(file, error.end + 1, size, _MAX_SEARCH - searched)
                 searched += 0 if start is None else start - error.end
     return FileIndex(np.asarray(offsets, np.int64), corrupt)
@@ -189,6 +208,8 @@ def _positions(
         if len(header) == _HEADER.size:
             length, checksum = _HEADER.unpack(header)
             if checksum != _masked_checksum(header[:8]):
+                if number == 0:
+                    _refuse_other_files(name, file)
                 what = 'is no TFRecord file' if number == 0 else 'is damaged'
                 raise CorruptFileError(
                     f'{name} {what}: no record begins at byte {end}', 'corrupt_length', end
@@ -211,6 +232,18 @@ def _positions(
         yield position
         end = position.offset + position.length + _CHECKSUM.size
         number = None if number is None else number + 1
+
+
+def _refuse_other_files(name: str, file: BinaryIO) -> None:
+    """Raises CorruptFileError for a file whose beginning shows what it is."""
+    file.seek(0)
+    content = file.read(_TAR_PLACE + len(_TAR))
+    lower = content.lower()
+    found = [text for magic, text in _OTHER_FILES.items() if lower.startswith(magic.lower())]
+    if content[_TAR_PLACE:] == _TAR:
+        found.append('is a tar archive')
+    if found:
+        raise CorruptFileError(f'{name} is no TFRecord file: it {found[0]}', OTHER_FILE)
 
 
 def _next_record(file: BinaryIO, start: int, size: int, limit: int) -> int | None:

@@ -1,5 +1,8 @@
 """Walking through TFRecord files."""
 
+import gzip
+import zlib
+
 import pytest
 
 from object_detection.data import tf_record_files
@@ -41,6 +44,34 @@ def test_a_changed_byte_is_found_with_its_record(path):
         next(found)
     # Which is not seen without reading the content.
     assert len(list(tf_record_files.positions(path))) == 3
+
+
+@pytest.mark.parametrize(
+    ('content', 'match'),
+    [
+        (
+            gzip.compress(b'records' * 9),
+            'it is compressed with GZIP: read it with compression_type',
+        ),
+        (
+            zlib.compress(b'records' * 9),
+            'it is compressed with ZLIB: read it with compression_type',
+        ),
+        (b'PK\x03\x04' + b'\0' * 99, 'it is a ZIP archive'),
+        (b'x'.ljust(257, b'\0') + b'ustar\0' + b'\0' * 249, 'it is a tar archive'),
+        (b'\x89HDF\r\n\x1a\n' + b'\0' * 99, 'it is an HDF5 file'),
+        (b'version https://git-lfs.github.com/spec/v1\noid', 'it is a pointer of Git LFS'),
+        (b'<!DOCTYPE html>\n<html><body>Not found', 'it is an HTML page'),
+    ],
+)
+def test_files_of_other_kinds_are_named(tmp_path, content, match):
+    name = str(tmp_path / 'a.record')
+    (tmp_path / 'a.record').write_bytes(content)
+    match = f'a.record is no TFRecord file: {match}'
+    with pytest.raises(tf_record_files.CorruptFileError, match=match):
+        list(tf_record_files.records(name))
+    (error,) = tf_record_files.index(name).corrupt.values()
+    assert (error.reason, error.end) == ('no_tfrecord_file', 0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from object_detection.data import annotation_checks
+from object_detection.data import annotation_checks, tf_record_files
 from object_detection.dataset_tools.inspection import record_checks
 from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.summary import (
@@ -81,7 +81,9 @@ def harmful(checked: CheckedSet) -> list[str]:
     summary, problems = checked.summary, []
     kinds = [*record_checks.RECORD_KINDS, *record_checks.OBJECT_KINDS]
     for kind in kinds:
-        if kind in summary.problems and kind != 'unknown_class':
+        if kind == tf_record_files.OTHER_FILE:
+            problems += [f'{finding.reason}.' for finding in summary.findings[kind]]
+        elif kind in summary.problems and kind != 'unknown_class':
             unit = 'record' if kind in record_checks.RECORD_KINDS else 'object'
             problems.append(f'{_count(summary.problems[kind], unit)} with {kind}.')
     if not summary.num_records:

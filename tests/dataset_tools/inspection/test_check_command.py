@@ -1,5 +1,6 @@
 """`tfod data check` counts what is in files and finds what is wrong with them."""
 
+import gzip
 import json
 
 import pytest
@@ -60,6 +61,16 @@ def test_corrupt_files_are_reported_with_their_offset(tmp_path):
     assert offset == len(parts[0]) + 12
     assert summary.findings['truncated_file'][0].place.offset == len(content) - len(parts[3]) + 21
     assert result.is_harmful
+
+
+def test_a_compressed_file_is_named(tmp_path):
+    path = tmp_path / 'a.record'
+    path.write_bytes(gzip.compress(record(example(0))))
+    options = ['--workers', '1', '--output', str(tmp_path / 'page.html')]
+    done = CliRunner().invoke(data.command, ['check', str(path), *options])
+    assert done.exit_code == 1
+    assert 'a.record is no TFRecord file: it is compressed with GZIP' in done.output
+    assert 'corrupt_length' not in done.output
 
 
 def test_coordinates_of_another_convention_are_harmful(tmp_path):
