@@ -1,29 +1,23 @@
 """Writes the page of `tfod data check`: tables, charts and pictures of data sets."""
 
 import html
-import io
 import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from PIL import Image
 
-from object_detection.core import tf_example_keys as keys
-from object_detection.data import image_files, tf_record_files
-from object_detection.dataset_tools.inspection import findings, record_checks
+from object_detection.dataset_tools.inspection import findings, record_checks, record_pictures
 from object_detection.dataset_tools.inspection.findings import CheckedSet
+from object_detection.dataset_tools.inspection.record_pictures import RecordPicture
 from object_detection.dataset_tools.inspection.summary import Duplicates, Finding, Place
-from object_detection.protos.tf_example_pb2 import TfExample
 from object_detection.system import files
-from object_detection.visualization import charts, drawing, report
+from object_detection.visualization import charts, report
 
 _MAX_BARS = 40
 _MAX_ROWS = 20
 _NUM_PICTURES = 12
 # Pictures of each kind of problem, and in all.
 _PICTURES_OF_KIND, _MAX_BAD_PICTURES = 2, 16
-_PICTURE_SIDE = 480
-_JPEG_QUALITY = 80
 _MEANINGS = {
     **record_checks.RECORD_KINDS,
     **record_checks.OBJECT_KINDS,
@@ -252,9 +246,10 @@ def _examples(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
     step = max(1, len(digests) // _NUM_PICTURES)
     for row in digests[::step][:_NUM_PICTURES]:
         place = Place(int(row[2]), int(row[3]))
-        picture = _picture(checked, place)
+        picture = record_pictures.draw(checked, place)
         if picture is not None:
-            yield f'{os.path.basename(checked.file_name(place))} at {place.offset}', picture
+            where = f'{os.path.basename(checked.file_name(place))} at {place.offset}'
+            yield f'{picture.name} ({where})' if picture.name else where, picture.jpeg
 
 
 def _bad(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
@@ -263,48 +258,14 @@ def _bad(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
     for kind, _ in reversed(checked.summary.problems.most_common()):
         if kind == 'no_source_id':
             continue
-        chosen: list[tuple[Finding, bytes]] = []
+        chosen: list[tuple[Finding, RecordPicture]] = []
         for finding in checked.summary.findings[kind]:
             if len(chosen) == _PICTURES_OF_KIND or len(shown) == _MAX_BAD_PICTURES:
                 break
-            picture = None if finding.place in shown else _picture(checked, finding.place)
+            is_shown = finding.place in shown
+            picture = None if is_shown else record_pictures.draw(checked, finding.place)
             if picture is not None:
                 chosen.append((finding, picture))
                 shown[finding.place] = None
         for finding, picture in chosen:
-            yield f'{kind}: {finding.source_id} {finding.reason}', picture
-
-
-def _picture(checked: CheckedSet, place: Place) -> bytes | None:
-    """Returns a JPEG file of a record with its boxes; None if it cannot be decoded."""
-    try:
-        content = tf_record_files.read_record(checked.file_name(place), place.offset)
-        features = TfExample.FromString(content).features.feature
-        encoded = features[keys.ENCODED].bytes_list.value[0]
-        image_files.check(encoded)
-        with Image.open(io.BytesIO(encoded)) as file:
-            file.draft('RGB', (_PICTURE_SIDE, _PICTURE_SIDE))
-            image = file.convert('RGB')
-    except Exception:  # Whatever is wrong with the record is in the tables.
-        return None
-    image.thumbnail((_PICTURE_SIDE, _PICTURE_SIDE))
-    boxes = _boxes(features, image)
-    texts = [text.decode(errors='replace') for text in features[keys.CLASS_TEXT].bytes_list.value]
-    labels = [checked.class_name(value) for value in features[keys.CLASS_LABEL].int64_list.value]
-    names = next((names for names in (texts, labels) if len(names) == len(boxes)), None)
-    drawn = drawing.draw_instances(np.asarray(image), boxes, names, max_boxes=100)
-    file = io.BytesIO()
-    Image.fromarray(drawn).save(file, 'JPEG', quality=_JPEG_QUALITY)
-    return file.getvalue()
-
-
-def _boxes(features, image: Image.Image) -> np.ndarray:
-    """Returns boxes in pixels to draw, [n, 4]; inverted ones are turned round."""
-    sides = [np.array(features[side].float_list.value, np.float64) for side in keys.BOX_SIDES]
-    if len({len(side) for side in sides}) > 1:
-        return np.zeros((0, 4))
-    corners = np.clip(np.stack(sides, axis=1), -0.1, 1.1)
-    lowest = np.minimum(corners[:, :2], corners[:, 2:])
-    highest = np.maximum(corners[:, :2], corners[:, 2:])
-    size = [image.height, image.width]
-    return np.concatenate([lowest * size, highest * size], axis=1)
+            yield f'{kind}: {picture.name or finding.source_id} {finding.reason}', picture.jpeg
