@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from object_detection.builders.oneof import build_oneof
-from object_detection.core.value_range import ValueRange
 from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import resizer
@@ -15,6 +14,7 @@ from object_detection.resizers.fixed_sizes import (
 )
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
 from object_detection.resizers.resizer import Resizer
+from object_detection.resizers.value_range import ValueRange
 
 METHODS = {
     image_resizer_pb2.BILINEAR: resizer.BILINEAR,

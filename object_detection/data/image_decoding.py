@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core.value_range import ValueRange
 from object_detection.errors import UserError
+from object_detection.resizers.value_range import ValueRange
 
 # Numbers of channels that images are decoded to.
 CHANNELS = (1, 3, 4)

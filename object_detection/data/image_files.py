@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
-from object_detection.core.value_range import ValueRange
 from object_detection.errors import UnusableError
+from object_detection.resizers.value_range import ValueRange
 
 # PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file, which
 # some cameras write, is a JPEG file followed by further pictures.

@@ -4,8 +4,8 @@ import tensorflow as tf
 from tf_slim.data import tfexample_decoder as slim
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.core.value_range import ValueRange
 from object_detection.data.image_decoding import count_pixels, decode_image
+from object_detection.resizers.value_range import ValueRange
 
 # The beginning of the error message about an image with too many pixels.
 TOO_MANY_PIXELS = 'An image has more pixels than max_image_pixels of its input reader'

@@ -13,7 +13,6 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.core.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
@@ -26,6 +25,7 @@ from object_detection.export.input_types import (
 from object_detection.export.saved_model import LABEL_MAP
 from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
+from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
 
 _FILE, _FOLDER = 'saved_model.pb', 'saved_model'
 # Has the checksums of all weights.

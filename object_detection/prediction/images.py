@@ -5,10 +5,10 @@ import os
 import numpy as np
 from PIL import Image, ImageOps
 
-from object_detection.core.value_range import ValueRange
 from object_detection.data import image_files
 from object_detection.errors import UserError
 from object_detection.export import inference
+from object_detection.resizers.value_range import ValueRange
 
 ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
 MAX_PIXELS = image_files.MAX_PIXELS

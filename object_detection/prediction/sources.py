@@ -18,7 +18,7 @@ from object_detection.errors import UserError
 from object_detection.system import extras
 
 if TYPE_CHECKING:
-    from object_detection.core.value_range import ValueRange
+    from object_detection.resizers.value_range import ValueRange
 
 VIDEO_SUFFIXES = {'.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm'}
 _CAMERA = re.compile(r'camera:(\d+)')

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, is_same
-from object_detection.core.value_range import ValueRange
 from object_detection.errors import UserError
+from object_detection.resizers.value_range import ValueRange
 
 BILINEAR = 'bilinear'
 NEAREST_NEIGHBOR = 'nearest_neighbor'

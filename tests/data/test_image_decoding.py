@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.core.value_range import ValueRange
 from object_detection.data.image_decoding import count_pixels, decode_image, decode_values
+from object_detection.resizers.value_range import ValueRange
 from tests.data import examples
 
 RGBA = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
@@ -130,7 +130,7 @@ def test_an_animation_does_not_end_the_process():
     encoded = saved(frames[0], 'WEBP', save_all=True, append_images=frames[1:])
     program = f"""
 import tensorflow as tf
-from object_detection.core.value_range import ValueRange
+from object_detection.resizers.value_range import ValueRange
 from object_detection.data.image_decoding import decode_image
 dataset = tf.data.Dataset.from_tensors({encoded!r}).repeat(4)
 (shape,) = {{tuple(image.shape) for image in dataset.map(decode_image)}}

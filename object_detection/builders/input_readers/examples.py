@@ -5,7 +5,6 @@ import os
 from object_detection.builders import families, image_resizer_builder, training_rules
 from object_detection.builders.input_readers import rules
 from object_detection.core.fields import InputFields as F
-from object_detection.core.value_range import ValueRange
 from object_detection.data import label_map
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
 from object_detection.data.image_item import ImageHandler
@@ -15,6 +14,7 @@ from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2, model_pb2
+from object_detection.resizers.value_range import ValueRange
 
 MASK_TYPES = {
     input_reader_pb2.DEFAULT: NUMERICAL_MASKS,

@@ -17,10 +17,10 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from PIL import Image
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.core.value_range import ValueRange
 from object_detection.data import annotated_image, annotation_checks, image_files
 from object_detection.errors import UnusableError
 from object_detection.protos.tf_example_pb2 import TfExample
+from object_detection.resizers.value_range import ValueRange
 
 # Kind -> what it means. A training skips such a record.
 RECORD_KINDS = {

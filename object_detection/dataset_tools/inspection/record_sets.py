@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from object_detection.builders import families
 from object_detection.config import synthetic_data
-from object_detection.core.value_range import ValueRange
 from object_detection.data import label_map
 from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.record_checks import Expectations
@@ -13,6 +12,7 @@ from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.resizers.value_range import ValueRange
 from object_detection.system import files
 
 CONFIG_ENDINGS = ('.config', '.pbtxt')

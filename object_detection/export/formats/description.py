@@ -13,8 +13,8 @@ from typing import Any
 
 from object_detection.config.job_options import PRECISION_ALIASES, PRECISIONS
 from object_detection.core.fields import DetectionFields
-from object_detection.core.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.errors import UserError, format_list
+from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.visualization.drawing import class_color
 
 # Field of `details`: the numbers of the file, one of `formats.QUANTIZATIONS`.

@@ -10,7 +10,6 @@ from google.protobuf import text_format
 
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
-from object_detection.core.value_range import DEFAULT_RANGE
 from object_detection.errors import UserError
 from object_detection.export import class_names, input_types, saved_model
 from object_detection.export.formats.description import (
@@ -24,6 +23,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import image_resizer_pb2, pipeline_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
+from object_detection.resizers.value_range import DEFAULT_RANGE
 
 _DISTRIBUTION = 'object-detection-toolkit'
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from object_detection.core.value_range import ValueRange
 from object_detection.data import objects, tf_examples
 from object_detection.data.pipeline import bad_records
 from object_detection.dataset_tools.inspection import record_checks
 from object_detection.dataset_tools.inspection.record_checks import Expectations, check
+from object_detection.resizers.value_range import ValueRange
 from tests.dataset_tools.inspection.damaged_records import example, jpeg, png
 
 BOX = (0.1, 0.2, 0.6, 0.7)
