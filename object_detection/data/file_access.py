@@ -180,8 +180,12 @@ def path_within(folder: str, name: str, key: str = 'file_name') -> str:
     Raises:
       UnusableError: if it leads out of the folder.
     """
-    normalize = str if is_url(folder) else os.path.abspath
     path = join(folder, name)
+    parts = name.split(os.sep)
+    # Most names are plain, and images have many of them.
+    if not {'', '.', '..'} & {*parts} and os.altsep is None and '\0' not in name:
+        return path
+    normalize = str if is_url(folder) else os.path.abspath
     root = join(normalize(folder), '')
     has_parents = is_url(folder) and '..' in name.split('/')
     if has_parents or '\0' in name or not normalize(path).startswith(root):
@@ -239,19 +243,18 @@ def image_paths(
     spelled = list(spellings(name))
     candidates = [each for each in spelled if not _ROOT.match(each)]
     candidates += [tail for each in spelled for tail in _tails(each)] if is_alone else []
+    candidates = [each for candidate in candidates for each in _with_suffixes(candidate)]
     candidates += [stem + suffix for suffix in _all_suffixes() if stem]
     paths, note = [], ''
-    for candidate in candidates:
+    for candidate in dict.fromkeys(candidates):
         try:
-            for each in _with_suffixes(candidate):
-                path = path_within(folder, join(below, each), key)
-                paths.append(path)
+            paths.append(path_within(folder, join(below, candidate), key))
         # A name that leads out of the folder is that of a file elsewhere, on another machine.
         except UnusableError as error:
             note = note or str(error)
     if not note and spelled and _ROOT.match(spelled[0]):
         note = f'{key} is a path of another machine, and was looked for in {folder}: {name!r}'
-    return ImagePaths(tuple(dict.fromkeys(paths)), note)
+    return ImagePaths(tuple(paths), note)
 
 
 def first_that_exists(paths: Iterable[str], files: Files) -> str:

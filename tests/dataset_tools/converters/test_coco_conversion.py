@@ -351,10 +351,10 @@ def test_turned_photos_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ('changes', 'error', 'match'),
     [
-        ({'image_dir': 'absent'}, FileNotFoundError, 'no image folder absent'),
-        ({'annotations_file': 'absent'}, FileNotFoundError, 'no annotation file absent'),
-        ({'keypoints_file': 'absent'}, FileNotFoundError, 'no annotation file absent'),
-        ({'label_map_file': 'absent'}, FileNotFoundError, 'no label map absent'),
+        ({'image_dir': 'absent'}, FileNotFoundError, "no image folder: 'absent'"),
+        ({'annotations_file': 'absent'}, FileNotFoundError, "no annotation file: 'absent'"),
+        ({'keypoints_file': 'absent'}, FileNotFoundError, "no annotation file: 'absent'"),
+        ({'label_map_file': 'absent'}, FileNotFoundError, "no label map: 'absent'"),
         ({'annotations_file': __file__}, ValueError, 'not a JSON file'),
         ({'only_objects_of': 'cow'}, ValueError, "no category 'cow'"),
     ],
