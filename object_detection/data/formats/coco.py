@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, missing
 
+_log = logging.getLogger(__name__)
 # Folders that may have JSON files; those named as a split have its images too.
 _SPLITS = ('train', 'valid', 'val', 'test')
 _JSON_FOLDERS = ('annotations', '', *_SPLITS)
@@ -156,6 +158,9 @@ class CocoSource(Source):
                     found.append(Found(split, source, os.path.join(below, name)))
         if without and not found:
             raise UserError(without)
+        # Those of a part that was not downloaded, as a rule.
+        if without:
+            _log.warning('%s', without)
         return found
 
 

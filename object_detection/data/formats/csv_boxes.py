@@ -8,6 +8,7 @@ objects.
 """
 
 import dataclasses
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -33,6 +34,7 @@ from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError, format_list, missing
 
+_log = logging.getLogger(__name__)
 # What a column may be called, in lower case.
 _NAMES = {
     'filename': ('filename', 'file_name', 'path', 'image', 'image_path', 'image_name'),
@@ -86,7 +88,8 @@ class CsvSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found, without = [], ''
+        found: list[Found] = []
+        without = ''
         for below in ('', 'annotations', 'data'):
             parent = file_access.join(folder, below) if below else folder
             for name in files.list(parent):
@@ -100,12 +103,15 @@ class CsvSource(Source):
                     if image_dir := made._find_images(folder, split, files):
                         source = dataclasses.replace(made, image_dir=image_dir)
                         found.append(Found(split, source, os.path.join(below, name)))
-                    without = without or (path if not image_dir else '')
+                    elif not without:
+                        without = (
+                            f'{path} looks like CSV, but its first image is in none of the usual '
+                            'folders; give its folder by --images, see `tfod convert --help`.'
+                        )
         if without and not found:
-            raise UserError(
-                f'{without} looks like CSV, but its first image is in none of the usual folders; '
-                'give its folder by --images, see `tfod convert --help`.'
-            )
+            raise UserError(without)
+        if without:
+            _log.warning('%s', without)
         return [found[0]._replace(name='')] if len(found) == 1 else found
 
     def _rows(self, files: Files) -> Iterator[tuple[int, dict[str, str]]]:

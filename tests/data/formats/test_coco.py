@@ -23,7 +23,7 @@ def test_missing_file(tmp_path):
         coco.read_annotation_file(str(tmp_path / 'absent.json'), LocalFiles())
 
 
-def test_detects_the_files_of_splits(tmp_path):
+def test_detects_the_files_of_splits(tmp_path, caplog):
     person = {'id': 1, 'name': 'person', 'keypoints': ['nose']}
     document = {'images': [{'file_name': 'a.jpg'}], 'annotations': [], 'categories': [person]}
     names = ('instances_train', 'person_keypoints_train', 'stuff_train', 'person_keypoints_val')
@@ -34,6 +34,7 @@ def test_detects_the_files_of_splits(tmp_path):
         (tmp_path / split).mkdir()
         (tmp_path / split / 'a.jpg').touch()
     train, val = coco.CocoSource.detect(str(tmp_path), LocalFiles())
+    assert caplog.messages == []
     assert train.reason == 'annotations/instances_train2017.json'
     assert not train.source.keypoints
     # Without a file of all classes, that of persons is read, with their keypoints.
@@ -44,3 +45,8 @@ def test_detects_the_files_of_splits(tmp_path):
     document['categories'] = [person | {'keypoints': []}]
     (tmp_path / val.reason).write_text(json.dumps(document))
     assert not coco.CocoSource.detect(str(tmp_path), LocalFiles())[1].source.keypoints
+    # A part that was not downloaded is named.
+    (tmp_path / 'train2017/a.jpg').unlink()
+    [val] = coco.CocoSource.detect(str(tmp_path), LocalFiles())
+    [message] = caplog.messages
+    assert 'instances_train2017.json looks like COCO, but its first image, a.jpg, is in' in message
