@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import time
+import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -59,11 +60,14 @@ class Gate:
                 await self._with_body(scope, receive, answer)
         except RequestError as error:
             await answer.fail(error.status, str(error))
-        except _DisconnectError:
+            _forget_variables(error)
+        except _DisconnectError as error:
             answer.status = answer.status or _CLIENT_IS_GONE
-        except Exception:
+            _forget_variables(error)
+        except Exception as error:
             _logger.exception('a request failed')
             await answer.fail(500, 'the server failed on this request; its log says more.')
+            _forget_variables(error)
         finally:
             path = getattr(scope.get('route'), 'path', 'other')
             self._measurements.observe(path, answer.status, time.monotonic() - start)
@@ -136,6 +140,13 @@ class Gate:
             for task in (app, watcher):
                 task.cancel()
             await asyncio.gather(app, watcher, return_exceptions=True)
+
+
+def _forget_variables(error: BaseException | None) -> None:
+    """Releases bodies and texts, which the error of a task holds until garbage is collected."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class _DisconnectError(Exception):

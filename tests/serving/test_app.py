@@ -1,11 +1,13 @@
 import asyncio
 import base64
 import functools
+import gc
 import io
 import json
 import struct
 import threading
 import time
+import tracemalloc
 import warnings
 import zlib
 
@@ -381,6 +383,24 @@ def test_the_memory_of_large_requests_returns_to_the_system(client, monkeypatch)
     client.post('/predict', content=b'a')
     assert trimmed.wait(20)
     assert memory.peak == 0
+
+
+def test_bodies_that_are_refused_are_released_at_once(make_app):
+    app = make_app(BrightnessModel(), ServeOptions())
+    headers = [(b'content-type', b'application/json')]
+    text = b'{"images": [' + b'{},' * 300_000 + b'{}]}'
+    body = {'type': 'http.request', 'body': text, 'more_body': False}
+    assert status_of(send(app, [body], headers)) == 413
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(4):
+            send(app, [body], headers)
+        assert tracemalloc.get_traced_memory()[0] < len(text)
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 def test_base64_may_have_line_ends_the_alphabet_of_urls_and_no_padding():
