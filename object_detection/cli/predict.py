@@ -2,6 +2,7 @@
 
 import contextlib
 import glob
+import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
@@ -344,7 +345,7 @@ def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) 
 
 
 def find_sources(inputs: tuple[str, ...]) -> list[str]:
-    """Lists images and videos as `find_images` does, and cameras and streams.
+    """Lists images and videos as `find_images` does, and cameras and streams, each once.
 
     Raises:
       UserError: as `find_images`.
@@ -352,7 +353,12 @@ def find_sources(inputs: tuple[str, ...]) -> list[str]:
     found: list[str] = []
     for text in inputs:
         found += [text] if is_live(text) else map(str, find_images((text,), videos=True))
-    return found
+    unique: dict[str, str] = {}
+    for each in found:
+        unique.setdefault(each if is_live(each) else os.path.abspath(each), each)
+    if repeated := len(found) - len(unique):
+        click.echo(f'{repeated} inputs are named more than once, and are read once', err=True)
+    return list(unique.values())
 
 
 def find_images(

@@ -102,7 +102,7 @@ def video(output: Output) -> Iterator[Write]:
         def write(item: Item, sure: Prediction) -> None:
             if item.clip is None:
                 return
-            if current[0] != item.clip:
+            if current[0] is not item.clip:  # The same video may come twice.
                 stack.close()
                 path = output.folder / f'{item.clip_name}.mp4'
                 file = VideoFile(stack.enter_context(files.replacing(path)), item.clip.rate)

@@ -201,3 +201,14 @@ def test_videos_and_cameras_are_sources(tmp_path):
     found = find_sources(('camera:0', str(tmp_path), 'rtsp://host/1'))
     assert found == ['camera:0', str(tmp_path / 'a.png'), str(tmp_path / 'b.mp4'), 'rtsp://host/1']
     assert [path.name for path in find_images((str(tmp_path),))] == ['a.png']
+
+
+def test_inputs_that_are_named_twice_are_read_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ('a.png', 'b.png'):
+        (tmp_path / name).touch()
+    inputs = (str(tmp_path), 'camera:0', 'a.png', 'camera:0', './b.png')
+    assert find_sources(inputs) == [str(tmp_path / 'a.png'), str(tmp_path / 'b.png'), 'camera:0']
+    assert capsys.readouterr().err == '3 inputs are named more than once, and are read once\n'
+    assert find_sources(('a.png', 'b.png')) == ['a.png', 'b.png']
+    assert capsys.readouterr().err == ''

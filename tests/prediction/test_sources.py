@@ -73,6 +73,12 @@ def test_a_video_becomes_an_annotated_video_and_results(video, predictor, tmp_pa
     assert np.abs(drawn[2].image.astype(int) - frame_at(2)).mean() > 12
 
 
+def test_a_video_that_comes_twice_becomes_two(video, predictor, tmp_path):
+    assert predict_files(predictor, [video, video], tmp_path, OutputOptions()).images == 10
+    counts = [len(list(sources.read(str(path)))) for path in sorted(tmp_path.glob('*.mp4'))]
+    assert counts == [5, 5]
+
+
 def test_frames_are_pictures_on_demand_and_limited(video, predictor, tmp_path):
     options = OutputOptions(formats=('pictures', 'labelme'), limit=2)
     assert predict_files(predictor, [video, video], tmp_path, options).images == 2
