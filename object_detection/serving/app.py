@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import importlib.resources
-import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -326,7 +325,7 @@ def _add_tf_serving(app: fastapi.FastAPI, service: Service) -> None:
         with service.memory.hold(json_bodies.BYTES_PER_BYTE * len(body)):
             parsed = await service.read(_parse_tensors, body, service.model, options)
             outputs = await service.run(parsed.rows)
-        text = await service.aside(_write_tensors, outputs, parsed.is_columnar)
+        text = await service.aside(tf_serving.answer, outputs, parsed.is_columnar)
         return Response(text, media_type=_JSON)
 
     @app.get('/v1/models/{name}')
@@ -345,10 +344,6 @@ def _add_tf_serving(app: fastapi.FastAPI, service: Service) -> None:
 def _parse_tensors(body: bytes, model: Model, options: ServeOptions) -> tf_serving.PredictRequest:
     parsed = tf_serving.parse(body, model.input, options)
     return parsed._replace(rows=[model.check_row(row, options.max_pixels) for row in parsed.rows])
-
-
-def _write_tensors(outputs: Sequence[Outputs], is_columnar: bool) -> bytes:
-    return json.dumps(tf_serving.answer(outputs, is_columnar)).encode()
 
 
 def _kind(row: Row) -> Any:

@@ -5,9 +5,10 @@ https://www.tensorflow.org/tfx/serving/api_rest describes it. Imports no TensorF
 
 import base64
 import binascii
+import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from object_detection.serving.model import FLOAT, STRING, Model, Row, TensorInfo
 
 SIGNATURE = 'serving_default'
 _METHOD = 'tensorflow/serving/predict'
+_NUMBERS_AT_ONCE = 10_000
 _OF_URLS = bytes.maketrans(b'-_', b'+/')
 _KEYS = {'signature_name', 'instances', 'inputs'}
 _TYPES = {'uint8': 'DT_UINT8', 'float32': 'DT_FLOAT', 'string': 'DT_STRING', 'int64': 'DT_INT64'}
@@ -80,19 +82,32 @@ def parse(text: bytes, info: TensorInfo, options: ServeOptions) -> PredictReques
     return PredictRequest(list(_as_images(values, info, options.max_pixels)), is_columnar)
 
 
-def answer(outputs: Sequence[Mapping[str, np.ndarray]], is_columnar: bool) -> dict[str, Any]:
+def answer(outputs: Sequence[Mapping[str, np.ndarray]], is_columnar: bool) -> bytes:
     """Returns the body of the answer: `predictions` by rows, or `outputs` by columns.
 
     Args:
       outputs: for each row, the tensors without the axis of the batch.
       is_columnar: whether the request was by columns.
     """
-    rows = [{name: value.tolist() for name, value in row.items()} for row in outputs]
+    rows = [{name: _text(value) for name, value in row.items()} for row in outputs]
     if not is_columnar:
         # A model of one output gives its values without its name.
-        return {'predictions': [_without_single_name(row) for row in rows]}
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return {'outputs': _without_single_name(columns)}
+        return f'{{"predictions": {_list(map(_without_single_name, rows))}}}'.encode()
+    columns = {name: _list(row[name] for row in rows) for name in rows[0]}
+    return f'{{"outputs": {_without_single_name(columns)}}}'.encode()
+
+
+def _text(value: np.ndarray) -> str:
+    """Returns JSON of an array, some rows at a time: Python's other threads wait for each call."""
+    if not value.ndim:
+        return json.dumps(value.tolist())
+    count = max(1, _NUMBERS_AT_ONCE * len(value) // max(1, value.size))
+    parts = (value[i : i + count].tolist() for i in range(0, len(value), count))
+    return _list(json.dumps(part)[1:-1] for part in parts)
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f'[{", ".join(texts)}]'
 
 
 def status(options: ServeOptions, *, is_available: bool) -> dict[str, Any]:
@@ -223,8 +238,10 @@ def decode_base64(text: Any, where: str, *, status: int) -> bytes:
         raise RequestError(status, f'{where}: expected base64 text. Received other.') from error
 
 
-def _without_single_name(values: Mapping[str, Any]) -> Any:
-    return next(iter(values.values())) if len(values) == 1 else dict(values)
+def _without_single_name(texts: Mapping[str, str]) -> str:
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return f'{{{", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())}}}'
 
 
 def _tensor(info: TensorInfo, name: str) -> dict[str, Any]:

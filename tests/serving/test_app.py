@@ -4,6 +4,7 @@ import functools
 import gc
 import io
 import json
+import math
 import struct
 import threading
 import time
@@ -499,6 +500,19 @@ ONE = PIXELS[:1].tolist()
 def test_bodies_that_do_not_fit_the_signature_are_errors_400(client, body, message):
     answer = client.post('/v1/models/model:predict', json=body)
     assert (answer.status_code, message in error(answer)) == (400, True), answer.json()
+
+
+@pytest.mark.parametrize('shape', [(), (0,), (3,), (2, 0), (7, 2), (2, 7, 3)])
+@pytest.mark.parametrize('names', [['a'], ['a', 'b"']])
+def test_answers_are_json_of_all_numbers(shape, names, monkeypatch):
+    monkeypatch.setattr(tf_serving, '_NUMBERS_AT_ONCE', 6)
+    arrays = [np.arange(i, i + math.prod(shape)).reshape(shape) / 4 for i in (0, 1)]
+    rows = [dict.fromkeys(names, array) for array in arrays]
+    lists = [array.tolist() for array in arrays]
+    by_row = [each if len(names) == 1 else dict.fromkeys(names, each) for each in lists]
+    by_column = lists if len(names) == 1 else dict.fromkeys(names, lists)
+    assert json.loads(tf_serving.answer(rows, False)) == {'predictions': by_row}
+    assert json.loads(tf_serving.answer(rows, True)) == {'outputs': by_column}
 
 
 def test_limits_hold_for_tensors(client):
