@@ -24,6 +24,9 @@ from object_detection.serving.limits import ServeOptions
 _ACCEPTED_AT_ONCE, _QUEUED = 16, 2048
 # Descriptors that are left for connections that are being refused, and for files.
 _SPARE_DESCRIPTORS = 128
+# Bytes of a connection that are read before others have their turn: a body of chunks of one byte
+# takes a microsecond a byte.
+_READ_AT_ONCE = 16_384
 _POLL_SECONDS = 0.05
 
 
@@ -52,6 +55,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        with contextlib.suppress(AttributeError):  # Of asyncio's transports.
+            transport.max_size = _READ_AT_ONCE
         self._note()
         if len(self.connections) > self._limit and not self._make_room():
             self.connections.discard(self)
