@@ -230,13 +230,13 @@ def _sentences(notes: dict[str, int]) -> list[str]:
     lines = []
     if objects := notes.get(shapes.JOINED_OBJECTS):
         lines.append(
-            f'{notes[shapes.JOINED_SHAPES]} shapes of one class and group each are joined to '
-            f'{objects} objects'
+            f'objects of several shapes, which share a class and a group: {objects}, of '
+            f'{notes[shapes.JOINED_SHAPES]} shapes'
         )
     if separate := notes.get(shapes.SEPARATE_SHAPES):
         lines.append(
-            f'{separate} shapes that share a class and a group stay separate objects; --groups all '
-            'joins them'
+            f'shapes that share a class and a group, and stay separate objects: {separate}; '
+            '--groups all joins them'
         )
     return lines
 

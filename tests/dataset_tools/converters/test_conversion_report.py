@@ -27,8 +27,9 @@ def test_summary_counts_groups():
     second.notes.update({shapes.SEPARATE_SHAPES: 4})
     lines = conversion_report.summary(_report(first, second)).splitlines()
     assert lines[1:] == [
-        '5 shapes of one class and group each are joined to 2 objects',
-        '4 shapes that share a class and a group stay separate objects; --groups all joins them',
+        'objects of several shapes, which share a class and a group: 2, of 5 shapes',
+        'shapes that share a class and a group, and stay separate objects: 4; --groups all joins '
+        'them',
     ]
     assert _report(first, second)['notes'][shapes.JOINED_SHAPES] == 5
 
