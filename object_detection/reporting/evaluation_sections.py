@@ -111,8 +111,8 @@ def _confusion(evaluated: EvaluatedImages) -> str:
         return note('No object, and no detection with a score of 0.5 or more.')
     text = (
         'Rows are annotated, columns detected, with a score of 0.5 or more and an IoU of 0.5 or '
-        'more. In the column "background" are missed objects, in the row "background" false '
-        'detections.'
+        'more; percentages are shares of the row. In the column "background" are missed objects, '
+        'in the row "background" false detections.'
     )
     used = np.flatnonzero(matrix[:-1].sum(axis=1) + matrix[:, :-1].sum(axis=0))
     if len(used) > _MAX_MATRIX:
@@ -135,7 +135,8 @@ def _matrix_table(names: Sequence[str], matrix: np.ndarray) -> str:
     rows = ''.join(
         f'<tr><th title="{name}">{name}</th>'
         + ''.join(
-            f'<td style="--share:{0.75 * share:.2f}" title="{share:.0%} of {name}">{count}</td>'
+            f'<td style="--share:{0.75 * share:.2f}" title="{share:.0%} of {name}">{count}'
+            + (f'<br><small>{share:.0%}</small></td>' if count else '</td>')
             for count, share in zip(counts.tolist(), parts.tolist(), strict=True)
         )
         + '</tr>'

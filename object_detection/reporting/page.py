@@ -96,7 +96,8 @@ def _sections(run: RunFiles, extras: Extras) -> Iterator[str]:
         yield section('Metrics', note('No evaluation has been finished yet.'))
     for reader in readers:
         yield _titled(reader, 'Metrics', summary_table(run.metrics(reader)))
-    yield section('Training loss', loss_chart(run.history) if run.history else '')
+    losses = loss_chart(run.history, run.evaluations) if run.history else ''
+    yield section('Training loss', losses)
     yield section('Learning rate', history_chart({'': run}, 'learning_rate'))
     yield section('AP over time', ap_chart({'': run}))
     for reader in readers:

@@ -175,12 +175,24 @@ def _fact_list(facts: Mapping[str, str]) -> str:
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
-def loss_chart(history: Sequence[Mapping[str, Any]]) -> str:
-    """Draws the losses of entries {'step': number, 'losses': {name: value}}."""
+def loss_chart(
+    history: Sequence[Mapping[str, Any]], validation: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> str:
+    """Draws the losses of a training, and the total losses of its evaluations.
+
+    Args:
+      history: entries {'step': number, 'losses': {name: value}}.
+      validation: reader -> entries {'step': number, 'metrics': {name: value}}.
+    """
     series: dict[str, list[tuple[float, float]]] = {}
     for entry in history:
         for name, value in entry['losses'].items():
             series.setdefault(name.removeprefix('Loss/'), []).append((entry['step'], value))
+    for reader, entries in validation.items():
+        points = [(e['step'], e['metrics'].get(f'Loss/{_TOTAL_LOSS}')) for e in entries]
+        points = [(step, value) for step, value in points if value is not None]
+        if points:
+            series[f'{_TOTAL_LOSS} of evaluation {reader}'.strip()] = points
     total_first = sorted(series, key=lambda name: name != _TOTAL_LOSS)
     ordered = {name.replace('_', ' '): series[name] for name in total_first}
     return line_chart(ordered, x_label='step', emphasized=_TOTAL_LOSS.replace('_', ' '))

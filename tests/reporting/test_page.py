@@ -74,6 +74,19 @@ def test_metrics(whole):
         assert row(text, name) == [f'{value:.4g}']
 
 
+def test_losses_of_evaluations_are_beside_those_of_the_training(whole):
+    assert 'total loss of evaluation' in whole[1]
+
+
+def test_confusion_has_shares_of_the_rows(tmp_path):
+    images = [image([(1, AT), (1, AWAY)], [(1, AT, 0.9)]), image([(1, AT)], [(1, AT, 0.9)])]
+    found = model_dirs.evaluated(images, {1: 'cat'}, pictures=False)
+    model_dirs.write_evaluation(tmp_path, {'DetectionBoxes_Precision/mAP': 0.5}, found)
+    matrix = written(tmp_path).partition('class="matrix"')[2]
+    assert '>2<br><small>67%</small></td>' in matrix
+    assert '>1<br><small>33%</small></td>' in matrix
+
+
 def test_categories(whole):
     # Objects, detections, AP of the metrics, AP and recall at IoU 0.5 of the stored boxes.
     cells = row(whole[1], 'dog/cat')

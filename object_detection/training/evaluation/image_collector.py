@@ -101,12 +101,21 @@ class ImageCollector:
             return
         names = self._names if self._has_classes else {1: _NO_CLASS}
         pictures = self._all_pictures()
-        chosen = []
+        # Of few images, each is in one half. Names alone may be empty.
+        half = (len({_identity(picture) for _, picture in pictures}) + 1) // 2
+        chosen: dict[tuple[str, bytes], Picture] = {}
         for is_best in (False, True):
-            part = [each for each in pictures if each[1].is_best == is_best]
+            part = [
+                (found, picture)
+                for found, picture in pictures
+                if picture.is_best == is_best and _identity(picture) not in chosen
+            ]
             part.sort(key=lambda each: _key(each[0], is_best))
-            chosen += [picture for _, picture in part[:_NUM_PICTURES]]
-        stored.save(path, EvaluatedImages(step, names, self._images, self._num_images, chosen))
+            part = part[: min(_NUM_PICTURES, half)]
+            chosen |= {_identity(picture): picture for _, picture in part}
+        stored.save(
+            path, EvaluatedImages(step, names, self._images, self._num_images, [*chosen.values()])
+        )
 
     def _image(self, batch: Batch, row: int, found: image_detections.ImageDetections) -> ImageBoxes:
         name = image_detections.source_text(batch[InputFields.SOURCE_ID][row])
@@ -175,6 +184,10 @@ class ImageCollector:
         file = io.BytesIO()
         image.save(file, 'JPEG', quality=85)
         return file.getvalue()
+
+
+def _identity(picture: Picture) -> tuple[str, bytes]:
+    return picture.name, picture.jpeg
 
 
 def _key(found: Quality, is_best: bool | int) -> Sequence[float]:
