@@ -73,6 +73,13 @@ def _file_option(*names: str, **options: Any):
     help='Detections of an image and class that COCO metrics count, and LVIS of an image, in place '
     'of 100 (keypoints 20, LVIS 300).',
 )
+@_file_option(
+    '--oks_sigmas',
+    multiple=True,
+    metavar='NAME=SIGMA,...',
+    help='Spread of the annotations of keypoints, for coco_keypoint_metrics. Default: 0.05, or '
+    "COCO's of persons.",
+)
 @_file_option('--per_category', is_flag=True, help='Add the metrics of each category.')
 @_file_option(
     '--image_list',
@@ -159,6 +166,7 @@ def _evaluate_files(
     metrics: tuple[str, ...],
     per_category: bool,
     max_detections: int | None,
+    oks_sigmas: tuple[str, ...],
     recall_bounds: tuple[float, float] | None,
     image_labels: str | None,
     class_descriptions: str | None,
@@ -183,6 +191,7 @@ def _evaluate_files(
     found = evaluation.evaluate(
         evaluation.FileOptions(
             metrics=tuple(dict.fromkeys(names)),
+            sigmas=_sigmas(oks_sigmas),
             open_images=OpenImagesOptions(
                 image_labels or '', class_descriptions or '', class_hierarchy or ''
             ),
@@ -199,6 +208,20 @@ def _evaluate_files(
     heading = f'{found.images} images, {found.objects} objects, {found.num_detections} detections'
     lines = report.lines(found.metrics, per_category=per_category)
     option_flags.show_result(found, [heading, '', *lines])
+
+
+def _sigmas(texts: tuple[str, ...]) -> dict[str, float]:
+    sigmas = {}
+    for text in filter(None, ','.join(texts).split(',')):
+        name, _, value = text.partition('=')
+        try:
+            sigmas[name.strip()] = float(value)
+        except ValueError:
+            raise click.BadParameter(
+                f'expected NAME=SIGMA, such as nose=0.026. Received: {text!r}.',
+                param_hint='--oks_sigmas',
+            ) from None
+    return sigmas
 
 
 def _folder_of(checkpoint_dir: str) -> str:

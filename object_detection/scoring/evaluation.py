@@ -2,14 +2,15 @@
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from object_detection.builders import evaluator_builder
 from object_detection.builders.evaluator_builder import METRIC_SETS
 from object_detection.data.coco.keypoints import PERSON_KEYPOINTS
 from object_detection.data.file_access import Files, LocalFiles
-from object_detection.errors import UserError
+from object_detection.errors import UserError, format_list
 from object_detection.metrics.evaluator import Evaluator
 from object_detection.metrics.pascal.options import ALIASES
 from object_detection.protos import eval_pb2
@@ -41,6 +42,8 @@ class FileOptions:
       image_list: file that lists the images to evaluate; '' for all.
       label_map: label map of the numbers by which detections call their classes; '' for none.
       open_images: further files of ground truth of Open Images.
+      sigmas: name of a keypoint -> the spread of its annotations as a share of the object's size;
+        keypoints without one have 0.05, or those of COCO if they are COCO's of persons.
     """
 
     groundtruth: str
@@ -51,6 +54,7 @@ class FileOptions:
     image_list: str = ''
     label_map: str = ''
     open_images: OpenImagesOptions | None = None
+    sigmas: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +121,10 @@ def evaluate(
     names = asked or _default_sets(truth_form, truth, detections)
     for name in names:
         _check_needs(name, truth, detections)
-    evaluators, notes = _build(names, truth, eval_config, are_given=bool(options.metrics))
+    _check_sigmas(options.sigmas, truth, names)
+    evaluators, notes = _build(
+        names, truth, eval_config, options.sigmas, are_given=bool(options.metrics)
+    )
     objects = found = 0
     for image in images:
         count = _add_image(evaluators, image, truth, detections)
@@ -165,6 +172,7 @@ def _build(
     names: Sequence[str],
     truth: GroundTruth,
     eval_config: eval_pb2.EvalConfig | None,
+    sigmas: Mapping[str, float],
     *,
     are_given: bool,
 ) -> tuple[list[tuple[str, Evaluator]], list[str]]:
@@ -179,7 +187,7 @@ def _build(
     notes = []
     if KEYPOINTS in names:
         config.metrics_set[:] = [BOXES]
-        config.parameterized_metric.extend(_keypoint_metrics(truth))
+        config.parameterized_metric.extend(_keypoint_metrics(truth, sigmas))
         try:
             others = evaluator_builder.build(config, truth.categories)[1:]
         except UserError as error:
@@ -193,7 +201,9 @@ def _build(
     return built, notes
 
 
-def _keypoint_metrics(truth: GroundTruth) -> Iterator[eval_pb2.ParameterizedMetric]:
+def _keypoint_metrics(
+    truth: GroundTruth, given: Mapping[str, float]
+) -> Iterator[eval_pb2.ParameterizedMetric]:
     """Yields the metric of each class with keypoints."""
     for category in truth.categories:
         if category.get('keypoints'):
@@ -201,6 +211,7 @@ def _keypoint_metrics(truth: GroundTruth) -> Iterator[eval_pb2.ParameterizedMetr
             sigmas = {}
             if tuple(names) == PERSON_KEYPOINTS:
                 sigmas = dict(zip(names, _PERSON_SIGMAS, strict=True))
+            sigmas |= {name: value for name, value in given.items() if name in names}
             yield eval_pb2.ParameterizedMetric(
                 coco_keypoint_metrics=eval_pb2.CocoKeypointMetrics(
                     class_label=category['name'], keypoint_label_to_sigmas=sigmas
@@ -228,6 +239,17 @@ def _check_names(names: Sequence[str]) -> None:
             raise UserError(
                 f'--metrics: expected some of {", ".join(known)}. Received: {name!r}.{hint}'
             )
+
+
+def _check_sigmas(sigmas: Mapping[str, float], truth: GroundTruth, names: Sequence[str]) -> None:
+    known = {name for category in truth.categories for name in category.get('keypoints', ())}
+    wrong = {k: v for k, v in sigmas.items() if k not in known or not 0 < v < math.inf}
+    if wrong or (sigmas and KEYPOINTS not in names):
+        listed = format_list(sorted(known)) if KEYPOINTS in names else ''
+        raise UserError(
+            f'--oks_sigmas: expected numbers above 0 of keypoints of {truth.path} that are '
+            f'compared: {listed or "none are"}. Received: {wrong or dict(sigmas)}.'
+        )
 
 
 def _check_needs(name: str, truth: GroundTruth, detections: Detections) -> None:

@@ -52,6 +52,9 @@ def test_more_detections_are_in_the_names_of_the_table(files):
     sizes = ['APs', 'APm', 'APl', 'AR1', 'AR10', 'AR500', 'ARs', 'ARm', 'ARl']
     assert heads[1:] == ['AP', 'AP50', 'AP75', *sizes]
     assert '--max_detections' in _run(*files, '--max_detections', 0).stderr
+    assert "NAME=SIGMA, such as nose=0.026. Received: 'nose'" in (
+        _run(*files, '--oks_sigmas', 'tail=0.1,nose').stderr
+    )
 
 
 def test_table_of_pascal(files):

@@ -325,6 +325,26 @@ def test_keypoints_equal_pycocotools(tmp_path, shared, boxes):
     assert expected[0] > 0.1
 
 
+def test_sigmas_of_keypoints(tmp_path):
+    document = _tiny()
+    document['categories'][0]['keypoints'] = ['nose']
+    document['annotations'][0] |= {'area': 400, 'num_keypoints': 1, 'keypoints': [8, 9, 2]}
+    # The similarity at 4 pixels: exp(-16 / (2 * 400 * (2 * sigma)^2)) is 0.135 and 0.969.
+    found = [HIT | {'keypoints': [12, 9, 1]}]
+    values = []
+    for sigmas in ({}, {'nose': 0.4}):
+        metrics = _evaluate(tmp_path, document, found, sigmas=sigmas).metrics
+        values.append(metrics['Keypoints_Recall/AR ByCategory/cat'])
+    assert values == [0, 1]
+    for sigmas, message in (({'tail': 0.1}, "tail': 0.1"), ({'nose': 0}, "nose': 0")):
+        with pytest.raises(
+            UserError, match=f'--oks_sigmas: .*compared: nose. Received: .*{message}'
+        ):
+            _evaluate(tmp_path, document, found, sigmas=sigmas)
+    with pytest.raises(UserError, match=r'--oks_sigmas: .* none are'):
+        _evaluate(tmp_path, document, found, 'coco_detection_metrics', sigmas={'nose': 0.1})
+
+
 def test_lvis_and_panoptic_sets(tmp_path):
     square = [[4, 4, 14, 4, 14, 24, 4, 24]]
     document = _tiny()
