@@ -386,31 +386,33 @@ def _missing(path: str, files: Files) -> Iterator[ImageEntry]:
     """Yields the images that are missing in a folder, of whose objects there are text files."""
     if file_access.has_suffix(path, '.txt'):
         return
-    before, separator, after = f'/{path}/'.rpartition('/images/')
-    labels = f'{before}/labels/{after}'.strip('/') if separator else path
-    labels = f'/{labels}' if path.startswith('/') else labels
-    listed = files.list(labels, recursive=True)
-    images = listed if labels == path else files.list(path, recursive=True)
-    known = {file_access.without_suffix(name) for name in images if file_access.is_image(name)}
-    for name in listed:
-        stem = file_access.without_suffix(name)
-        if not file_access.has_suffix(name, '.txt') or stem in known:
-            continue
-        # Lists of names and images are such files too.
-        head = files.head(file_access.join(labels, name), _HEAD).decode(errors='replace').split()
-        if not head or re.fullmatch(r'[\d.]+', head[0].lstrip('\ufeff')):
-            image = file_access.join(path, f'{stem}.jpg')
-            yield ImageEntry({'id': f'{stem}.jpg', 'file_name': name, 'path': image}, [])
+    images = (file_access.join(path, name) for name in files.list(path, recursive=True))
+    known = {stem for image in images if file_access.is_image(image) for stem in _stems(image)}
+    for folder in map(os.path.dirname, _stems(file_access.join(path, 'any.jpg'))):
+        for name in files.list(folder, recursive=True):
+            text = file_access.join(folder, name)
+            stem = file_access.without_suffix(text)
+            if stem in known or not file_access.has_suffix(name, '.txt'):
+                continue
+            # Lists of names and images are such files too.
+            head = files.head(text, _HEAD).decode(errors='replace').split()
+            if not head or re.fullmatch(r'[\d.]+', head[0].lstrip('\ufeff')):
+                yield ImageEntry({'id': text, 'file_name': text, 'path': f'{stem}.jpg'}, [])
+            known.add(stem)
 
 
 def _label_file(image: str, files: Files) -> str:
     """Returns the path of the text file of an image; '' if there is none."""
-    stem = os.path.splitext(image)[0]
+    paths = (each + suffix for each in _stems(image) for suffix in ('.txt', '.TXT'))
+    return file_access.first_that_exists(paths, files)
+
+
+def _stems(image: str) -> list[str]:
+    """Returns where the text file of an image may be, without suffix."""
+    stem = file_access.without_suffix(image)
     # The path begins with `images/` in the folder of the data.
     before, separator, after = f'/{stem}'.rpartition('/images/')
-    stems = ([f'{before}/labels/{after}'[1:]] if separator else []) + [stem]
-    paths = (each + suffix for each in stems for suffix in ('.txt', '.TXT'))
-    return file_access.first_that_exists(paths, files)
+    return ([f'{before}/labels/{after}'[1:]] if separator else []) + [stem]
 
 
 def _numbers(words: list[str]) -> np.ndarray:

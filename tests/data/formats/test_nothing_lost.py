@@ -80,11 +80,22 @@ def test_yolo_reads_images_of_all_suffixes_and_counts_those_that_are_missing(wri
     )
     objects, problems = _converted(YoloSource(f'{folder}/data.yaml', split='train'))
     assert objects == {'a.jfif': 1, 'b.MPO': 1, 'd.JPG': 1}
-    assert problems == [('bad_image', 'c.tif'), ('bad_image', 'gone.txt')]
+    assert problems == [('bad_image', 'c.tif'), ('bad_image', f'{folder}/train/labels/gone.txt')]
     # Both sets are the same folder.
     objects, problems = _converted(YoloSource(f'{folder}/data.yaml'))
     assert len(objects) == 3
     assert [reason for reason, _ in problems].count('duplicate_image') == 5
+
+
+@pytest.mark.parametrize('labels', ['labels/', 'images/', 'images/in/'])
+def test_yolo_s_text_files_of_images_are_not_taken_for_those_of_missing_ones(write, labels):
+    folder = write(
+        **{'classes.txt': 'cat\n', 'notes.txt': 'seen by me\n'},
+        **{'images/a.jpg': None, 'images/in/a.jpg': None, f'{labels}a.txt': _LINE},
+    )
+    objects, problems = _converted(YoloSource(f'{folder}/classes.txt'))
+    assert sorted(objects.values()) == [0, 1]
+    assert not problems
 
 
 def test_voc_reads_xml_files_in_folders_and_of_capital_letters(write):
