@@ -320,7 +320,7 @@ def annotations_of(reader: Reader, entry: ImageEntry, files: Files) -> ImageAnno
     """Returns the annotations of an image.
 
     Raises:
-      UnusableError: if they cannot be read, for whatever reason.
+      UnusableError: if they cannot be read, for any reason.
     """
     if entry.problem:
         raise UnusableError(*entry.problem)

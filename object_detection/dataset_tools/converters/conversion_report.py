@@ -28,8 +28,8 @@ _SUMS = (
 _DOUBT = 'doubtful_coordinates'
 # If a larger share of images or annotations cannot be used, a warning is shown.
 _MANY = 0.05
-# The same for images without objects, which some formats do not tell from images that nobody has
-# annotated.
+# The same for images without objects, which some formats do not distinguish from images that nobody
+# has annotated.
 _MANY_EMPTY = 1 / 3
 _OF_IMAGES = ('bad_image', 'bad_annotations', DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE)
 

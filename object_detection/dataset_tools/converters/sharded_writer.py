@@ -173,7 +173,10 @@ class Output:
         marker = marker_path(self.prefix)
         if not FileSystems.exists(marker):
             return 'Nothing was published'
-        return f'The earlier set is replaced in part, which {marker} tells readers; convert again'
+        return (
+            f'The earlier set is replaced in part, and readers refuse it while {marker} exists; '
+            'convert again'
+        )
 
     def is_being_published(self) -> bool:
         """Whether this job has begun to replace the earlier set, and has not finished."""
