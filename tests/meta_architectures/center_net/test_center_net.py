@@ -183,7 +183,7 @@ TRACKED = """feature_extractor { type: 'hourglass_10' } num_classes: CLASSES
   }"""
 
 
-def test_other_classes_and_tracks_start_their_layers_anew(tmp_path):
+def test_layers_of_other_classes_and_tracks_keep_their_initial_values(tmp_path):
     models = []
     for classes, tracks in (('2', '7'), ('5', '9')):
         model = parse(TRACKED.replace('CLASSES', classes).replace('TRACKS', tracks))
