@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from object_detection.data import image_files
 from object_detection.errors import format_list
 from object_detection.serving import json_bodies, tf_serving
 from object_detection.serving.batching import Batcher
@@ -21,6 +22,7 @@ from object_detection.serving.gate import Gate
 from object_detection.serving.limits import Memory, RequestError, ServeOptions
 from object_detection.serving.measurements import CONTENT_TYPE, Measurements
 from object_detection.serving.model import (
+    FLOAT,
     Model,
     Outputs,
     Row,
@@ -34,8 +36,9 @@ _LARGE = 1_000_000
 # Forms are copied into files in memory, and from there.
 _COPIES_OF_FORMS = 2
 _PIECE = 65_536
-# What the decoding of an image holds: its pixels, and those of the upright image.
-_BYTES_OF_PIXEL = 6
+# What the decoding of an image holds: its pixels, and those of the upright image; and its values as
+# floats, if it has more than 8 bits or the model takes floats.
+_BYTES_OF_PIXEL, _BYTES_OF_FLOATS = 6, 18
 _PAGE_RULES = {
     'Content-Security-Policy': "default-src 'none'; script-src 'unsafe-inline'; style-src "
     "'unsafe-inline'; img-src blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'",
@@ -105,8 +108,11 @@ class Service:
         _check_count(files, self.options)
         self._batcher.check_room(len(files))
         sizes = [await self._named(name, read_size, encoded) for name, encoded in files]
-        pixels = sum(height * width for height, width in sizes)
-        with self.memory.hold(_BYTES_OF_PIXEL * pixels):
+        held = sum(
+            height * width * self._bytes_of_pixel(encoded)
+            for (height, width), (_, encoded) in zip(sizes, files, strict=True)
+        )
+        with self.memory.hold(held):
             pictures = [await self._named(name, read_picture, encoded) for name, encoded in files]
             outputs = await self.run([self.model.as_row(picture) for picture in pictures])
         shapes = [picture.image.shape[:2] for picture in pictures]
@@ -120,6 +126,10 @@ class Service:
             }
             for (name, _), shape, each in zip(files, shapes, outputs, strict=True)
         ]
+
+    def _bytes_of_pixel(self, encoded: bytes) -> int:
+        has_floats = self.model.input.dtype == FLOAT or image_files.has_16_bits(encoded)
+        return _BYTES_OF_FLOATS if has_floats else _BYTES_OF_PIXEL
 
     def _describe(
         self, outputs: Outputs, size: tuple[int, int], wanted: Mapping[str, Any]

@@ -57,8 +57,11 @@ class BrightnessModel:
         }
 
 
-def image_file(value: int = 51, size: tuple[int, int] = (8, 12), kind: str = 'PNG') -> bytes:
-    """A grey image of (height, width)."""
+def image_file(
+    value: int = 51, size: tuple[int, int] = (8, 12), kind: str = 'PNG', dtype: type = np.uint8
+) -> bytes:
+    """A grey image of (height, width), of 8 bits in three channels or of 16 in one."""
     file = io.BytesIO()
-    Image.fromarray(np.full((*size, 3), value, np.uint8)).save(file, kind)
+    shape = size if dtype == np.uint16 else (*size, 3)
+    Image.fromarray(np.full(shape, value, dtype)).save(file, kind)
     return file.getvalue()

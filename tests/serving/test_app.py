@@ -222,10 +222,15 @@ def test_a_full_queue_gives_503_with_retry_after_and_loses_no_other():
         assert statuses() == [200, 200]
 
 
-def test_memory_that_requests_would_hold_is_limited():
+@pytest.mark.parametrize(
+    'encoded',
+    # 6 bytes a pixel, and 18 for values of 16 bits: 1.5 and 1.125 million.
+    [image_file(size=(500, 500)), image_file(size=(250, 250), dtype=np.uint16)],
+)
+def test_memory_that_requests_would_hold_is_limited(encoded):
     options = ServeOptions(max_memory_mb=1, max_body_mb=0.5)
     with TestClient(create_app(BrightnessModel(), options)) as client:
-        answer = client.post('/predict', files={'image': image_file(size=(500, 500))})
+        answer = client.post('/predict', files={'image': encoded})
         assert answer.status_code == 413
         assert '--max_memory_mb allows 1000000' in error(answer)
         assert client.app.state.service.memory.held == 0
