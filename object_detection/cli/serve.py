@@ -131,6 +131,7 @@ def _run(model: object, limits: ServeOptions, listener: socket.socket) -> None:
     from object_detection.serving import connections
     from object_detection.serving.app import create_app
 
+    _warn_if_fewer(connections.connection_limit(limits.max_connections), limits)
     # uvicorn repeats the signal when it has stopped; the process then ends as usual.
     before = {each: signal.signal(each, lambda *_: None) for each in _SIGNALS}
     try:
@@ -155,6 +156,16 @@ def _listen(host: str, port: int) -> socket.socket:
         raise UserError(
             f'--host {host} --port {port}: cannot be listened on: {reason}.{advice}'
         ) from error
+
+
+def _warn_if_fewer(limit: int, limits: ServeOptions) -> None:
+    if limit < limits.max_connections:
+        click.echo(
+            f'warning: at most {limit} connections, not --max_connections '
+            f'{limits.max_connections}: '
+            'ulimit -n allows no more',
+            err=True,
+        )
 
 
 def _warn_if_open(host: str) -> None:

@@ -39,3 +39,11 @@ def test_other_addresses_than_this_machine_give_a_warning(capsys):
     for host in ('0.0.0.0', '::', '192.168.0.1', 'example.org'):
         serve._warn_if_open(host)
     assert capsys.readouterr().err.count('asks no password') == 4
+
+
+def test_a_limit_of_descriptors_that_lowers_that_of_connections_is_named(capsys):
+    options = serve.ServeOptions(max_connections=700)
+    serve._warn_if_fewer(700, options)
+    assert capsys.readouterr().err == ''
+    serve._warn_if_fewer(60, options)
+    assert 'at most 60 connections, not --max_connections 700' in capsys.readouterr().err
