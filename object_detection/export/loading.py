@@ -318,7 +318,7 @@ def _find_exported(path: str) -> Callable[[], SavedDetector | FileDetector] | No
 def _checkpoint_path(folder: str, checkpoint: str | os.PathLike | None) -> str:
     if checkpoint is None:
         if not tf.io.gfile.exists(folder) and not checkpoints.exists(folder):
-            raise UserError(f'load: there is no file or folder {folder}.')
+            raise UserError(f'{folder}: there is no such file or folder.')
         return folder
     name = os.fspath(checkpoint)
     inside = os.path.join(folder, name)

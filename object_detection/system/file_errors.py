@@ -23,6 +23,8 @@ def describe(error: Exception, arguments: Sequence[str]) -> str:
       arguments: the command line.
     """
     options = list(_options(arguments))
+    if isinstance(error, OSError) and error.args and isinstance(error.args[0], OSError):
+        error = error.args[0]  # Beam raises IOError(error).
     if isinstance(error, OSError) and error.filename is not None:
         path = os.fsdecode(error.filename)
         system = os.strerror(error.errno) if error.errno else ''

@@ -80,7 +80,7 @@ def test_absent_files_and_folders_in_place_of_files(folder, command):
         if path == 'folder' and option in TAKE_FOLDERS:
             continue
         text = _error(*command.split(), *filter(None, [option]), path, *others.split())
-        if option not in ('--model', '--data', '--records'):
+        if option != '--records':
             assert option in text
         assert path in text
         assert 'Errno' not in text
@@ -105,6 +105,7 @@ def test_folders_that_cannot_be_written(folder):
         (OSError(28, 'No space left on device', 'c/d'), '--x a', 'c/d: no space left on device.'),
         (FileNotFoundError(2, 'There is no list', 'a'), '--x a', '--x a: there is no list.'),
         (FileNotFoundError('There is no set'), '--x a', 'There is no set'),
+        (OSError(NotADirectoryError(20, 'Not a directory', 'b/c')), '--x b/c', '--x b/c: expected'),
     ],
 )
 def test_messages(error, arguments, text):

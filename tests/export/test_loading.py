@@ -258,7 +258,7 @@ def test_a_folder_without_a_detector_is_reported(model_dir, exported, tmp_path):
 
 
 def test_a_path_that_is_not_there_is_reported_as_such(model_dir):
-    with pytest.raises(ValueError, match=r'^load: there is no file or folder absent\.$'):
+    with pytest.raises(ValueError, match=r'^absent: there is no such file or folder\.$'):
         object_detection.load('absent')
     with pytest.raises(ValueError, match=rf'there is neither {model_dir}/ckpt-9 nor ckpt-9'):
         object_detection.load(model_dir, checkpoint='ckpt-9')
