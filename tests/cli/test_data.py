@@ -109,7 +109,7 @@ def test_a_stopped_download_resumes(server, tmp_path, number):
 def test_a_folder_that_is_no_coco_is_reported_in_a_line(tmp_path):
     result = run('convert', 'coco2017', '--data', str(tmp_path), '--output', str(tmp_path / 'out'))
     assert result.exit_code == 1
-    assert 'There is no' in result.output
+    assert 'there is no image folder' in result.output
     assert 'Traceback' not in result.output
 
 
