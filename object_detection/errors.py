@@ -79,10 +79,17 @@ class DownloadError(UserError):
     """Something could not be downloaded or unpacked; the message tells a user what to do."""
 
 
+class MissingFileError(FileNotFoundError, UserError):
+    """A path that is not there; its text has no number of the system's error."""
+
+    def __str__(self) -> str:
+        return f'{self.strerror}: {self.filename!r}'
+
+
 def missing(path: str | os.PathLike, what: str = 'file or folder') -> FileNotFoundError:
     """Returns the error of a path that is not there; the `tfod` command adds the option of it."""
     text = f'There is no {what}{backslash_hint(path)}'
-    return FileNotFoundError(errno.ENOENT, text, os.fspath(path))
+    return MissingFileError(errno.ENOENT, text, os.fspath(path))
 
 
 def backslash_hint(path: str | os.PathLike) -> str:

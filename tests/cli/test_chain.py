@@ -62,7 +62,7 @@ def test_a_model_dir_is_evaluated_and_reported(folder, monkeypatch):
     assert 'step' in run('status', 'model')
     page = (folder / 'model' / 'report.html').read_text()
     assert 'No evaluation has been finished yet' not in page
-    assert 'box_predictor' in run('checkpoint', 'list', 'model')
+    assert 'box_predictor' in run('checkpoint', 'inspect', 'model')
 
 
 @pytest.mark.parametrize('source', ['model', 'exported', 'records'])
