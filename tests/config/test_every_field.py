@@ -88,7 +88,7 @@ def test_nothing_reads_the_fields_of_the_table():
     names = collections.Counter(field.name for field in schema_fields())
     # A name that two messages share does not tell which field the code reads.
     told = {key for key in unsupported.FIELDS if names[key.split('.')[-1]] == 1}
-    assert len(told) > 0.75 * len(unsupported.FIELDS)
+    assert len(told) >= 0.75 * len(unsupported.FIELDS)
     in_code = names_in_code() - REFUSED - OTHER_THINGS
     read = {key for key in told if key.split('.')[-1] in in_code}
     assert not read, (

@@ -26,7 +26,7 @@ class OneObject:
     quantization = value_range = None
     source = 'model'
 
-    def __init__(self, directory, label_map=None, precision=None):
+    def __init__(self, directory, *, checkpoint, config, label_map, precision):
         self.labels = class_names.parse("item { id: 7 name: 'cat' }")
         if label_map is not None:
             self.labels = class_names.parse(class_names.read_file(str(label_map)))
