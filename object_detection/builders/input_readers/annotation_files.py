@@ -23,6 +23,7 @@ from object_detection.data.pipeline.record_files import Record
 from object_detection.data.python_calls import PythonCalls
 from object_detection.errors import UserError, raise_if_any
 from object_detection.protos import input_reader_pb2
+from object_detection.system import file_errors
 
 _log = logging.getLogger(__name__)
 _calls = PythonCalls()
@@ -40,7 +41,8 @@ def build(reader: input_reader_pb2.InputReader, where: str) -> list[ImageRecords
         try:
             records.append(load())
         except (ValueError, OSError) as error:
-            raise UserError(f'{fields(reader, where, i).annotations}: {error}') from error
+            text = file_errors.describe(error, ())
+            raise UserError(f'{fields(reader, where, i).annotations}: {text}') from error
         _check_keypoints(reader, where, records[-1])
     return records
 

@@ -114,7 +114,7 @@ def test_checks_of_the_files(data, kind, tmp_path):
     with pytest.raises(ConfigError, match=f'{kind}_input_reader.{field} is not set'):
         annotation_files.build(reader, where)
     setattr(getattr(reader, f'{kind}_input_reader'), field, str(tmp_path / 'absent'))
-    with pytest.raises(UserError, match=rf'^{where}.{kind}_input_reader.{field}: There is no'):
+    with pytest.raises(UserError, match=rf'^{where}.{kind}_input_reader.{field}: .*[Tt]here is no'):
         annotation_files.build(reader, where)
 
 
