@@ -122,9 +122,9 @@ def command(
     names = parse_names(format_names)
     _check_saved_model_options(names, input_type, verify, constant_weights=constant_weights)
     _check_options(names)
-    images = find_images((verify,), readable=True)[:verify_limit] if verify else []
+    images = find_images((verify,), readable=True, flag='--verify')[:verify_limit] if verify else []
     samples = (
-        _spread(find_images((calibration,), readable=True), calibration_limit)
+        _spread(find_images((calibration,), readable=True, flag='--calibration'), calibration_limit)
         if calibration
         else []
     )

@@ -35,10 +35,11 @@ def describe(error: Exception, arguments: Sequence[str]) -> str:
     else:
         text = str(error)
         path = text.partition(': ')[0]
-    named = {option for option, value in options if path == value}
+    start = text.removeprefix('Label map ')
+    named = {option for option, value in options if path == value or _is_first(value, start)}
     if named:
         # Of several options with this path, it is not known which one is wrong.
-        return f'{named.pop()} {text}' if len(named) == 1 else text
+        return f'{named.pop()} {start}' if len(named) == 1 else text
     for option, value in options:
         if '://' in value and value in text and not isinstance(error, UserError):
             return f'{option} {value}: {text}'
@@ -54,8 +55,13 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         option, _, value = argument.partition('=')
         if not (argument.startswith('--') and value):
             option, value = arguments[index - 1] if index else '', argument
-        if value and option.startswith('--'):
+        if value and option.startswith('--') and not value.startswith('--'):
             yield option, value
+
+
+def _is_first(value: str, text: str) -> bool:
+    """Whether a text begins with the value of an option, which is no number."""
+    return text.startswith((f'{value} ', f'{value},', f'{value}:')) and not value.isdigit()
 
 
 def _are_related(path: str, value: str) -> bool:

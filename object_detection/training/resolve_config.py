@@ -125,18 +125,25 @@ def log_files(options: JobOptions) -> LogFiles:
             '--log_tensorboard: expected --record_summaries, which is the default. Received: '
             '--norecord_summaries.'
         )
+    if options.log_tensorboard and '://' not in options.log_tensorboard:
+        _check_can_be_written('--log_tensorboard', options.log_tensorboard)
     if options.log_file is not None:
-        folder = os.path.dirname(files.check_is_local(options.log_file, '--log_file')) or '.'
-        is_folder = os.path.isdir(folder) and os.access(folder, os.W_OK)
-        if os.path.exists(folder) and not is_folder:
-            raise ConfigError(
-                f'--log_file: expected a folder that can be written. Received: {folder}.'
-            )
+        local = files.check_is_local(options.log_file, '--log_file')
+        _check_can_be_written('--log_file', os.path.dirname(local))
         if os.path.isdir(options.log_file):
             raise ConfigError(
                 f'--log_file: expected a file. Received: {options.log_file}, a folder.'
             )
     return LogFiles(events=options.log_tensorboard, dllogger=options.log_file)
+
+
+def _check_can_be_written(flag: str, folder: str) -> None:
+    """Checks that a folder, or the first one above it that is there, can be written."""
+    known = os.path.abspath(folder)
+    while not os.path.lexists(known):
+        known = os.path.dirname(known)
+    if not (os.path.isdir(known) and os.access(known, os.W_OK)):
+        raise ConfigError(f'{flag}: expected a folder that can be written. Received: {folder}.')
 
 
 def resolve(

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.main import main
+from object_detection.errors import UserError
 from object_detection.system import file_errors
 
 CONFIG = '--config'
@@ -92,6 +93,22 @@ def test_folders_that_cannot_be_written(folder):
     assert 'Error: --output file/metrics.json: file: there is a file' in text
 
 
+def test_files_of_another_kind(folder):
+    (folder / 'text').write_text('no label map')
+    detections = ['--detections', 'found.json', '--groundtruth', 'truth.json']
+    text = _error('eval', *detections, '--label_map', 'text')
+    assert 'Error: --label_map text is not a label map' in text
+    text = _error('eval', *detections, '--label_map', 'none')
+    assert 'Error: --label_map none cannot be read' in text
+
+
+@pytest.mark.parametrize('option', ['--calibration', '--verify'])
+def test_images_of_exports(folder, option):
+    options = '--config a --checkpoint_dir b --output c --format tflite'
+    text = _error('export', *options.split(), option, 'none')
+    assert f'Error: {option} none: no such file' in text
+
+
 @pytest.mark.parametrize(
     ('error', 'arguments', 'text'),
     [
@@ -105,6 +122,10 @@ def test_folders_that_cannot_be_written(folder):
         (OSError(28, 'No space left on device', 'c/d'), '--x a', 'c/d: no space left on device.'),
         (FileNotFoundError(2, 'There is no list', 'a'), '--x a', '--x a: there is no list.'),
         (FileNotFoundError('There is no set'), '--x a', 'There is no set'),
+        (UserError('--y: there is none'), '--z --y a', '--y: there is none'),
+        (UserError('a.json is no JSON'), '--x a.json', '--x a.json is no JSON'),
+        (UserError('Label map a cannot be read.'), '--x a', '--x a cannot be read.'),
+        (UserError('4 images are missing'), '--x 4', '4 images are missing'),
         (OSError(NotADirectoryError(20, 'Not a directory', 'b/c')), '--x b/c', '--x b/c: expected'),
     ],
 )

@@ -1,5 +1,7 @@
 """From command lines to configs."""
 
+import re
+
 import pytest
 
 from object_detection.config.job_options import EvalOptions, TrainOptions
@@ -173,6 +175,10 @@ def test_flags_of_log_files(path, tmp_path):
         _read(path, 'train', log_tensorboard='events', record_summaries=False)
     with pytest.raises(ConfigError, match='--log_file: expected a file'):
         _read(path, 'train', log_file=str(tmp_path))
+    for flag, below in (('log_tensorboard', f'{path}/events'), ('log_file', f'{path}/new/log')):
+        expected = f'--{flag}: expected a folder that can be written. Received: {path}'
+        with pytest.raises(ConfigError, match=re.escape(expected)):
+            _read(path, 'train', **{flag: below})
     with pytest.raises(ConfigError, match='--log_file: expected a folder that can be written'):
         _read(path, 'train', log_file=f'{path}/log.json')
     with pytest.raises(ConfigError, match='--steps_per_epoch: expected 1 to'):
