@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.resizers.value_range import ValueRange
+from object_detection.system.costly_files import MAX_GIF_BLOCKS, MAX_SCANS
 
 # Numbers of channels that images are decoded to.
 CHANNELS = (1, 3, 4)
@@ -111,7 +112,7 @@ def _decode_colors(encoded: tf.Tensor) -> tf.Tensor:
         [
             lambda: _decode_bmp(encoded),
             lambda: _decode_webp(encoded)[..., :3],
-            lambda: _decode(_first_gif_frame(_known(encoded))[0], 3),
+            lambda: _decode(_first_gif_frame(_of_few_scans(_known(encoded)))[0], 3),
         ],
     )
     return tf.ensure_shape(image, [None, None, 3])
@@ -139,6 +140,24 @@ def _known(encoded: tf.Tensor) -> tf.Tensor:
     is_known = tf.reduce_any(tf.strings.substr(encoded, 0, 3) == [b'', *_KNOWN])
     message = 'Unknown image file format. Expected JPEG, PNG, BMP, WebP or GIF.'
     check = tf.debugging.Assert(is_known, [message])
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(encoded)
+
+
+def _of_few_scans(encoded: tf.Tensor) -> tf.Tensor:
+    """Refuses JPEG files that take hours to decode."""
+
+    def count() -> tf.Tensor:
+        """Returns the number of scans: marker, length, and number of components."""
+        found = tf.io.decode_raw(encoded, tf.uint8)
+        marker, second, high, low, components = (found[at : at - 4 or None] for at in range(5))
+        is_scan = (marker == 0xFF) & (second == 0xDA) & (high == 0)
+        return tf.math.count_nonzero(is_scan & (low == 6 + 2 * components))
+
+    is_jpeg = tf.strings.substr(encoded, 0, 3) == _JPEG
+    num_scans = tf.cond(is_jpeg, count, lambda: tf.constant(0, tf.int64))
+    message = f'Expected a JPEG file of at most {MAX_SCANS} scans.'
+    check = tf.debugging.Assert(num_scans <= MAX_SCANS, [message])
     with tf.control_dependencies([check] if check is not None else []):
         return tf.identity(encoded)
 
@@ -199,31 +218,36 @@ def _first_gif_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the bytes of a palette."""
         return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags & 7), 0)
 
-    def after_blocks(place: tf.Tensor) -> tf.Tensor:
+    def after_blocks(place: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the position after sub-blocks, of which an empty one is the last."""
+        place, count = tf.while_loop(
+            lambda place, count: (byte(place) > 0) & (count < MAX_GIF_BLOCKS),
+            lambda place, count: (place + 1 + byte(place), count + 1),
+            (place, count),
+        )
+        return place + 1, count + 1
+
+    def after_full_blocks(place: tf.Tensor) -> tf.Tensor:
         # Most encoders fill all blocks but the last.
         blocks = contents[tf.minimum(place, length) :: _GIF_BLOCK_SIZE]
         num_full = tf.argmax(blocks != _GIF_BLOCK_SIZE - 1, output_type=tf.int32)
-        return (
-            1
-            + tf.while_loop(
-                lambda place: byte(place) > 0,
-                lambda place: (place + 1 + byte(place),),
-                (place + _GIF_BLOCK_SIZE * num_full,),
-            )[0]
-        )
+        return place + _GIF_BLOCK_SIZE * num_full
 
     def cut() -> tuple[tf.Tensor, tf.Tensor]:
-        place = tf.while_loop(
-            lambda place: byte(place) == _GIF_EXTENSION,
-            lambda place: (after_blocks(place + 2),),
-            (_GIF_HEADER_SIZE + colors(byte(tf.constant(10))),),
-        )[0]
+        place, count = tf.while_loop(
+            lambda place, count: (byte(place) == _GIF_EXTENSION) & (count < MAX_GIF_BLOCKS),
+            lambda place, count: after_blocks(place + 2, count),
+            (_GIF_HEADER_SIZE + colors(byte(tf.constant(10))), tf.constant(0)),
+        )
         frame = tf.slice(contents, [tf.minimum(place, length)], [_GIF_FRAME_SIZE])
         pixels = _number(frame[5:7]) * _number(frame[7:9])
         # After the header and the palette, a byte says how the pixels are coded.
         end = place + _GIF_FRAME_SIZE + colors(tf.cast(frame[9], tf.int32)) + 1
-        still = tf.strings.substr(encoded, 0, after_blocks(end)) + b';'
+        end, count = after_blocks(after_full_blocks(end), count)
+        message = f'Expected a GIF file of at most {MAX_GIF_BLOCKS} blocks that are not full.'
+        check = tf.debugging.Assert(count <= MAX_GIF_BLOCKS, [message])
+        with tf.control_dependencies([check] if check is not None else []):
+            still = tf.strings.substr(encoded, 0, end) + b';'
         is_frame = byte(place) == _GIF_FRAME
         return tf.where(is_frame, still, encoded), tf.where(is_frame, pixels, 0)
 
@@ -238,6 +262,8 @@ def _decode_webp(encoded: tf.Tensor) -> tf.Tensor:
     """
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)
     is_animated = (header[15] == ord('X')) & (header[20] & _WEBP_ANIMATION > 0)
+    # `count_pixels` knows no other file.
+    is_animated &= tf.reduce_all(header[8:12] == [*b'WEBP'])
     # `channels=3` would be refused for a file with transparency.
     return tf.cond(
         is_animated, lambda: _decode_first_webp_frame(encoded), lambda: _decode(encoded, 0)

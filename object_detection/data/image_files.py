@@ -17,6 +17,7 @@ from PIL import Image, JpegImagePlugin
 
 from object_detection.errors import UnusableError
 from object_detection.resizers.value_range import ValueRange
+from object_detection.system import costly_files
 
 # PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file, which
 # some cameras write, is a JPEG file followed by further pictures.
@@ -215,6 +216,7 @@ def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> I
 def _opened(encoded: bytes, max_pixels: int | None = None) -> Iterator[Image.Image]:
     """Opens a file, of at most `max_pixels`, and raises UnusableError for what goes wrong."""
     try:
+        costly_files.check(encoded)
         with _open(encoded) as image:
             if max_pixels is not None:
                 _check_pixels(image, max_pixels)

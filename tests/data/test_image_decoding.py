@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from object_detection.data import image_decoding
 from object_detection.data.image_decoding import count_pixels, decode_image, decode_values
 from object_detection.resizers.value_range import ValueRange
 from tests.data import examples
@@ -189,6 +190,36 @@ def test_the_first_frame_of_a_gif_alone_says_its_size(options):
     assert Image.open(io.BytesIO(file)).n_frames == 2
     assert count_pixels(file) == 90 * 70
     np.testing.assert_array_equal(decode_image(file)[..., 0], first)
+
+
+def test_a_jpeg_of_countless_scans_is_refused():
+    still = saved(Image.fromarray(RGBA[..., :3]), 'JPEG', progressive=True)
+    scan = still[still.rindex(b'\xff\xda') : -2]
+    few, many = (still[:-2] + count * scan + still[-2:] for count in (20, 100))
+    assert decode_image(few).shape == (9, 7, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match='at most 100 scans'):
+        decode_image(many)
+
+
+def test_a_webp_of_another_signature_is_refused():
+    """`count_pixels` reads no size from it, so that nothing would limit its canvas."""
+    encoded = animation('WEBP', lossless=True).replace(b'WEBP', b'WEBX', 1)
+    assert count_pixels(encoded) == 0
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode_image(encoded)
+
+
+@pytest.mark.parametrize('blocks', [b'!\xfe\1a\0', b'!\xfe' + 9 * b'\1a' + b'\0'])
+def test_a_gif_of_countless_blocks_is_refused(blocks, monkeypatch):
+    monkeypatch.setattr(image_decoding, 'MAX_GIF_BLOCKS', 50)
+    still = saved(Image.new('P', (4, 3)), 'GIF')
+    start = still.index(b',')
+    few, many = (still[:start] + count * blocks + still[start:] for count in (4, 60))
+    assert count_pixels(few) == 12
+    assert decode_image(few).shape == (3, 4, 3)
+    for function in (count_pixels, decode_image):
+        with pytest.raises(tf.errors.InvalidArgumentError, match='at most 50 blocks'):
+            function(many)
 
 
 @pytest.mark.parametrize('magic', [b'\xff\x0a', b'\0\0\0\x0cJXL \r\n\x87\n', b'II*\0', b''])
