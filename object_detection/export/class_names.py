@@ -27,9 +27,9 @@ def read_text(
     Args:
       pipeline: config whose input readers name a label map.
       label_map_path: a label map to use instead; None takes the first label map of the readers,
-        training before evaluation. If that cannot be read, since paths are relative to the folder
-        of a command, it takes what the training has stored next to its checkpoints, and then the
-        path relative to the config.
+        training before evaluation. If that is relative, to the folder of a command, what the
+        training has stored next to its checkpoints comes before it, and the path relative to the
+        config after it; if it cannot be read, both come after it.
       checkpoint: prefix of the checkpoint, in a `model_dir` or in a folder such as best/ of it.
       config_path: path of the config.
 
@@ -47,18 +47,33 @@ def read_text(
     path = next((reader.label_map_path for reader in readers if reader.label_map_path), None)
     if path is None:
         return None
-    problems = []
-    for candidate in resumption.label_maps(path, checkpoint, config_path):
+    problems = {}
+    for candidate in resumption.label_maps(path, checkpoint, config_path, of_model=True):
         try:
             text = _with_edges(read_file(candidate), pipeline.eval_config)
         except ValueError as error:
-            problems.append(error)
+            problems[candidate] = error
             continue
-        if problems:
-            _logger.info('class names are those of %s; there is no %s', candidate, path)
+        if candidate != path:
+            _log_choice(candidate, path, parse(text))
         return text
-    _logger.warning('no class names, because label_map_path cannot be used: %s', problems[0])
+    _logger.warning('no class names, because label_map_path cannot be used: %s', problems[path])
     return None
+
+
+def _log_choice(chosen: str, path: str, labels: LabelMap) -> None:
+    try:
+        other = parse(read_file(path), path)
+    except ValueError:
+        _logger.info('class names are those of %s; there is no %s', chosen, path)
+        return
+    if other.names != labels.names:
+        _logger.warning(
+            'class names are those of %s, with which the model was trained; %s has others, which '
+            '--label_map takes',
+            chosen,
+            path,
+        )
 
 
 def parse(text: str | None, path: str = 'label map') -> LabelMap:

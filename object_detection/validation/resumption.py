@@ -128,7 +128,9 @@ def _values(message: Message) -> dict[str, Any]:
     return found
 
 
-def label_maps(path: str, checkpoint: str, config_path: str = '') -> Iterator[str]:
+def label_maps(
+    path: str, checkpoint: str, config_path: str = '', *, of_model: bool = False
+) -> Iterator[str]:
     """Yields where the label map of a trained model may be, first the path that its config names.
 
     Paths of configs are relative to the folder of a command; the training stores its label map in
@@ -139,11 +141,15 @@ def label_maps(path: str, checkpoint: str, config_path: str = '') -> Iterator[st
       checkpoint: a `model_dir`, a folder such as best/ of it, or a prefix in one of these; '' for
         none.
       config_path: path of the config; '' if it is not known.
+      of_model: whether the classes of the model are wanted, not those of data: then what the
+        training stored is before a relative path, which other projects have, too.
     """
-    yield path
+    stored = []
     if checkpoint:
         folder = checkpoint if os.path.isdir(checkpoint) else os.path.dirname(checkpoint)
-        for stored in (folder, os.path.dirname(os.path.abspath(folder))):
-            yield os.path.join(stored, LABEL_MAP_FILE_NAME)
+        folders = (folder, os.path.dirname(os.path.abspath(folder)))
+        stored = [os.path.join(each, LABEL_MAP_FILE_NAME) for each in folders]
+    is_relative = not (os.path.isabs(path) or '://' in path)
+    yield from [*stored, path] if of_model and is_relative else [path, *stored]
     if config_path:
         yield os.path.join(os.path.dirname(config_path), path)

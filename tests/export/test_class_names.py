@@ -15,9 +15,9 @@ def _write(path, name):
     path.write_text(f"item {{ id: 1 name: '{name}' }}")
 
 
-def _names(prefix='', config='geti/pipeline.config'):
+def _names(prefix='', config='geti/pipeline.config', path='data/my_label_map.pbtxt'):
     pipeline = TrainEvalPipelineConfig()
-    pipeline.train_input_reader.label_map_path = 'data/my_label_map.pbtxt'
+    pipeline.train_input_reader.label_map_path = path
     return class_names.parse(
         class_names.read_text(pipeline, checkpoint=prefix, config_path=config)
     ).names
@@ -36,7 +36,7 @@ def test_of_the_model_dir(elsewhere):
     assert _names('geti/model/best/ckpt-0') == {1: 'stored'}
 
 
-def test_the_path_of_the_config_is_first_and_that_relative_to_it_is_last(elsewhere, caplog):
+def test_the_stored_one_is_before_a_relative_path_and_that_of_the_config_is_last(elsewhere, caplog):
     assert _names('geti/model/ckpt-3') == {}
     assert 'no class names, because label_map_path cannot be used: Label map data/my' in caplog.text
     _write(elsewhere / 'geti/data/my_label_map.pbtxt', 'relative')
@@ -44,9 +44,20 @@ def test_the_path_of_the_config_is_first_and_that_relative_to_it_is_last(elsewhe
     with caplog.at_level(logging.INFO):
         assert _names('geti/model/ckpt-3') == {1: 'relative'}
     assert 'class names are those of geti/data/my_label_map.pbtxt' in caplog.text
+    _write(elsewhere / 'data/my_label_map.pbtxt', 'other')
+    assert _names('geti/model/ckpt-3') == {1: 'other'}
+    assert 'has others' not in caplog.text
+    # The folder of another project, whose data have the same path.
+    _write(elsewhere / 'geti/model/resolved_label_map.pbtxt', 'stored')
+    assert _names('geti/model/ckpt-3') == {1: 'stored'}
+    assert 'data/my_label_map.pbtxt has others, which --label_map takes' in caplog.text
+
+
+def test_an_absolute_path_is_first(elsewhere):
     _write(elsewhere / 'geti/model/resolved_label_map.pbtxt', 'stored')
     _write(elsewhere / 'data/my_label_map.pbtxt', 'first')
-    assert _names('geti/model/ckpt-3') == {1: 'first'}
+    path = str(elsewhere / 'data/my_label_map.pbtxt')
+    assert _names('geti/model/ckpt-3', path=path) == {1: 'first'}
 
 
 def test_of_an_evaluation(elsewhere, monkeypatch):
