@@ -294,6 +294,16 @@ class _FormParser(MultiPartParser):
     """Keeps files in memory, where the body is already: each on the disk takes a descriptor."""
 
     spool_max_size = sys.maxsize
+    # A file that is cut off is not among the items of the form.
+    is_within_file = False
+
+    def on_part_begin(self) -> None:
+        self.is_within_file = True
+        super().on_part_begin()
+
+    def on_part_end(self) -> None:
+        super().on_part_end()
+        self.is_within_file = False
 
 
 async def _read_form(
@@ -303,6 +313,8 @@ async def _read_form(
         for start in range(0, len(body), _PIECE):
             yield body[start : start + _PIECE]
             await asyncio.sleep(0)  # Other requests have their turn.
+        if parser.is_within_file:
+            raise MultiPartException('the form ends within a file.')
 
     parser = _FormParser(request.headers, pieces(), max_files=options.max_images, max_fields=16)
     try:

@@ -151,6 +151,14 @@ def test_bad_images_are_refused_and_good_ones_are_answered_after_them(
     assert client.app.state.service.memory.held == 0
 
 
+FORM = {'content-type': 'multipart/form-data; boundary=B'}
+# One file is whole, the next one has no end.
+CUT_OFF = b'\r\n'.join(
+    b'--B\r\nContent-Disposition: form-data; name="i"; filename="i"\r\n\r\n' + image_file()
+    for _ in range(2)
+)
+
+
 @pytest.mark.parametrize(
     ('request_', 'status', 'message'),
     [
@@ -165,6 +173,7 @@ def test_bad_images_are_refused_and_good_ones_are_answered_after_them(
         ({'files': [('i', image_file())] * 4}, 400, 'Too many files'),
         ({'json': {'images': [''] * 4}}, 413, 'at most 3 images'),
         ({'content': b'', 'headers': {'content-type': 'multipart/form-data'}}, 400, 'boundary'),
+        ({'content': CUT_OFF, 'headers': FORM}, 400, 'the form ends within a file'),
         ({'content': b'', 'headers': {'content-encoding': 'gzip'}}, 415, 'Content-Encoding'),
     ],
 )
