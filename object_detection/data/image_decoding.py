@@ -351,7 +351,9 @@ def _decode_bmp(encoded: tf.Tensor) -> tf.Tensor:
         pixels = tf.io.decode_bmp(encoded)  # [H, W, 1, 3 or 4]
 
     def look_up() -> tf.Tensor:
-        palette = tf.strings.substr(encoded, _BMP_HEADER_SIZE + header_size, 4 * 256)
+        # An error of `substr` would have the bytes of the file in its text, which is no UTF-8.
+        start = tf.clip_by_value(_BMP_HEADER_SIZE + header_size, 0, tf.strings.length(encoded))
+        palette = tf.strings.substr(encoded, start, 4 * 256)
         colors = tf.reshape(tf.io.decode_raw(palette, tf.uint8, fixed_length=4 * 256), [256, 4])
         return tf.gather(colors[:, 2::-1], tf.cast(pixels[..., 0], tf.int32))
 

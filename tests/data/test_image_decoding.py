@@ -192,6 +192,15 @@ def test_the_first_frame_of_a_gif_alone_says_its_size(options):
     np.testing.assert_array_equal(decode_image(file)[..., 0], first)
 
 
+@pytest.mark.parametrize('size', [b'\xff\xff\xff\x7f', b'\0\xff\0\0', b'\0\0\0\x80'])
+def test_a_bmp_whose_palette_is_beyond_its_end_is_refused(size):
+    encoded = saved(Image.new('P', (5, 4)), 'BMP')
+    damaged = encoded[:14] + size + encoded[18:-400] + b'\xff' * 99
+    decode = tf.function(decode_image)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode(tf.constant(damaged))
+
+
 def test_a_jpeg_of_countless_scans_is_refused():
     still = saved(Image.fromarray(RGBA[..., :3]), 'JPEG', progressive=True)
     scan = still[still.rindex(b'\xff\xda') : -2]
