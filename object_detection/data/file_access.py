@@ -280,7 +280,9 @@ def num_unlisted(folder: str, names: Iterable[str], files: Files) -> int:
     """
     if is_url(folder):
         return 0
-    listed = {without_suffix(_base(name)).lower() for name in names}
+    listed = {
+        without_suffix(_base(spelled)).lower() for name in names for spelled in spellings(name)
+    }
     found = filter(is_image, files.list(folder, recursive=True))
     return sum(without_suffix(_base(name)).lower() not in listed for name in found)
 

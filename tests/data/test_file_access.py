@@ -106,3 +106,10 @@ def test_a_limit_is_not_allocated(tmp_path):
     assert len(LocalFiles().head(str(path), (1 << 20) + 5)) == (1 << 20) + 5
     with pytest.raises(OSError, match='a'):
         LocalFiles().read(str(path), 1 << 20)
+
+
+def test_images_are_listed_under_every_spelling_of_their_names(tmp_path):
+    for name in ('ü ö.jpg', 'd#1.jpg', '100%.jpg', 'other.jpg'):
+        (tmp_path / name).touch()
+    names = ['%C3%BC%20%C3%B6.jpg', 'x\\d%231.JPG', '100%.jpg']
+    assert file_access.num_unlisted(str(tmp_path), names, file_access.LocalFiles()) == 1
