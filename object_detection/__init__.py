@@ -89,8 +89,13 @@ def load(
     )
 
 
-def read_image(path: str | os.PathLike) -> np.ndarray:
-    """Reads an image file, upright, as uint8 [H, W, 3], RGB.
+def read_image(path: str | os.PathLike, detector: Any = None) -> np.ndarray:
+    """Reads an image file, upright, as [H, W, 3], RGB.
+
+    Args:
+      path: the file.
+      detector: what `load` returned. If its model declares a range of values, these are the stored
+        values, float32; otherwise uint8, the upper 8 of 16 bits.
 
     Raises:
       ValueError: if the file is not an image that can be read.
@@ -98,7 +103,8 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
     _import_tensorflow()
     from object_detection.export import inference
 
-    return inference.read_image(path)[0]
+    value_range = None if detector is None else detector.value_range
+    return inference.read_image(path, value_range=value_range)[0]
 
 
 def paste_masks(masks: Any, boxes: Any, height: int, width: int) -> np.ndarray:

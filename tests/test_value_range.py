@@ -7,14 +7,16 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+import object_detection
 from object_detection import Predictor
 from object_detection.builders import dataset_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import UserError
-from object_detection.export import input_types, saved_model, verification
+from object_detection.export import class_names, input_types, saved_model, verification
 from object_detection.export.formats import description
 from object_detection.export.formats.file_detector import FileDetector
 from object_detection.export.inference import SavedDetector, read_image
+from object_detection.export.loading import Detector
 from object_detection.resizers.fixed_sizes import IdentityResizer
 from object_detection.resizers.value_range import ValueRange
 from object_detection.serving.model import LoadedModel, read_picture
@@ -160,3 +162,17 @@ def test_a_description_with_another_range_is_refused(value):
     )
     with pytest.raises(UserError, match='value_range: expected two numbers, the lower one first'):
         description.parse(described.to_json(), 'a.json', 'onnx')
+
+
+def test_a_loaded_detector_takes_files_and_16_bits_but_no_bytes(detector, expected, tmp_path):
+    made = saved_model.InProcessDetector(detector)
+    loaded = Detector(made, source='', labels=class_names.parse(None), precision=None)
+    path = tmp_path / 'image.png'
+    path.write_bytes(png(VALUES))
+    pixels = object_detection.read_image(path, loaded)
+    assert pixels.dtype == np.float32
+    for image in (pixels, np.stack([VALUES] * 3, axis=-1)):
+        found = loaded(image)
+        assert_same({name: found[name].numpy() for name in DETECTIONS}, expected)
+    with pytest.raises(UserError, match=r'1000 to 5000, as read_image\(path, detector\) reads'):
+        loaded(object_detection.read_image(path))

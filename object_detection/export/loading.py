@@ -139,7 +139,7 @@ class Detector:
           ValueError: if `images` is of another type or shape, or the model takes no such side
             inputs.
         """
-        images = _check_images(images)
+        images = _check_images(images, self.value_range)
         is_single = images.shape.rank == 3
         side_inputs.check_names(given, self.side_inputs, self.source)
         values = {
@@ -352,8 +352,15 @@ def _required_config(folder: str) -> str:
     )
 
 
-def _check_images(images: np.ndarray | tf.Tensor) -> tf.Tensor:
+def _check_images(images: np.ndarray | tf.Tensor, value_range: ValueRange | None) -> tf.Tensor:
     tensor = tf.convert_to_tensor(images)
+    if value_range is not None and tensor.dtype == tf.uint8 and value_range.max > 255.0:
+        raise UserError(
+            f'Detector: expected images with the values of the model, {value_range.min:g} to '
+            f'{value_range.max:g}, as read_image(path, detector) reads them. Received: uint8.'
+        )
+    if value_range is not None and tensor.dtype == tf.uint16:
+        tensor = tf.cast(tensor, tf.float32)
     is_image = tensor.shape.rank in (3, 4) and tensor.shape[-1] == 3
     if not is_image or not (tensor.dtype == tf.uint8 or tensor.dtype.is_floating):
         raise UserError(
