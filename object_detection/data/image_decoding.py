@@ -32,6 +32,8 @@ _GIF_HEADER_SIZE, _GIF_FRAME_SIZE, _GIF_BLOCK_SIZE = 13, 10, 256
 # chunks before the first frame, at most.
 _WEBP_CHUNKS, _WEBP_FRAME_SIZE, _MAX_WEBP_CHUNKS = 30, 24, 64
 _WEBP_ANIMATION, _WEBP_ALPHA = 0x02, 0x10
+# Pixels of the canvas, at most: TensorFlow refuses PNG and JPEG files of more, too.
+_MAX_WEBP_PIXELS = 2**29 // 3
 # All bytes, and the places of the bytes in a little-endian number of 32 bits.
 _BYTES, _PLACES = [bytes([value]) for value in range(256)], (0, 8, 16, 24)
 # Compression of a BMP file: none, and pixels with bit masks in the header.
@@ -298,10 +300,14 @@ def _decode_first_webp_frame(encoded: tf.Tensor) -> tf.Tensor:
     left, top = 2 * number(place + 8, 3), 2 * number(place + 11, 3)
     right, bottom = left + number(place + 14, 3) + 1, top + number(place + 17, 3) + 1
     check = tf.debugging.Assert(
-        (tag(place) == b'ANMF') & (right <= width) & (bottom <= height),
+        (tag(place) == b'ANMF')
+        & (right <= width)
+        & (bottom <= height)
+        & (width * height <= _MAX_WEBP_PIXELS),
         [
-            'Expected a WebP animation whose first frame is within its canvas. Received (width and '
-            'height of the canvas, right and lower edge of the frame):',
+            'Expected a WebP animation whose first frame is within its canvas, which has at most '
+            f'{_MAX_WEBP_PIXELS} pixels. Received (width and height of the canvas, right and lower '
+            'edge of the frame):',
             *(width, height, right, bottom),
         ],
     )

@@ -210,6 +210,13 @@ def test_a_jpeg_of_countless_scans_is_refused():
         decode_image(many)
 
 
+def test_a_webp_of_a_huge_canvas_is_refused():
+    encoded = animation('WEBP', lossless=True)
+    large = encoded[:24] + b'\xff\x7f\0\xff\x7f\0' + encoded[30:]
+    with pytest.raises(tf.errors.InvalidArgumentError, match='at most 178956970 pixels'):
+        decode_image(large)
+
+
 def test_a_webp_of_another_signature_is_refused():
     """`count_pixels` reads no size from it, so that nothing would limit its canvas."""
     encoded = animation('WEBP', lossless=True).replace(b'WEBP', b'WEBX', 1)
