@@ -84,6 +84,8 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
         detector, size = None, job.image_size or model_summary.resized_image_size(model)
         run_batch = _replicated(model, strategy, job.batch_size)
     batches = _batches(job, size)
+    if detector is not None and detector.value_range is not None:
+        batches = (batch.astype(np.float32) for batch in batches)
     found = {}
 
     def run() -> None:
