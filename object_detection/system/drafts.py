@@ -89,13 +89,14 @@ def _settle(output: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path, *, wait: bool = True) -> Iterator[bool]:
-    """Locks a folder; False if another one has it, it is gone, or the file system has no locks."""
+    """Locks a folder; False if another process or user has it, it is gone, or has no locks."""
     if fcntl is None:
         yield False
         return
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:  # Another one has removed it.
+    # Another process has removed it, or it is that of another user, which nobody else can read.
+    except (FileNotFoundError, PermissionError):
         yield False
         return
     try:

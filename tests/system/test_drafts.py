@@ -137,3 +137,21 @@ def test_a_draft_of_a_living_process_stays(tmp_path):
         first.publish(NAMES)
     assert texts(tmp_path) == ['first'] * 4
     assert os.listdir(tmp_path / 'sub') in (['last', 'weights'], ['weights', 'last'])
+
+
+def test_a_draft_of_another_user_is_left_alone(tmp_path, monkeypatch):
+    left = tmp_path / f'{drafts.PREFIX}other'
+    left.mkdir()
+    opened = os.open
+
+    def open_own(path, *others, **options):
+        if path == left:
+            raise PermissionError(errno.EACCES, 'Permission denied', path)
+        return opened(path, *others, **options)
+
+    monkeypatch.setattr(os, 'open', open_own)
+    with drafts.open_draft(tmp_path) as draft:
+        (draft.folder / 'a').write_text('new')
+        draft.publish(['a'])
+    assert (tmp_path / 'a').read_text() == 'new'
+    assert left.is_dir()
