@@ -171,12 +171,12 @@ def _measure_keypoints(folder: pathlib.Path) -> dict:
     from object_detection.data.file_access import LocalFiles
     from object_detection.metrics.coco import metrics as coco_metrics
     from object_detection.metrics.coco import overlaps
-    from object_detection.scoring import coco_files
+    from object_detection.scoring import coco_files, coco_results
     from object_detection.scoring.tables import Parts
 
     start, parts = own_process.cpu_seconds(), Parts(keypoints=True)
     truth = coco_files.read_truth(str(folder / 'annotations.json'), LocalFiles())
-    found = coco_files.read_detections(str(folder / 'keypoints.json'), LocalFiles(), truth)
+    found = coco_results.read_detections(str(folder / 'keypoints.json'), LocalFiles(), truth)
     sides = [[side.objects(image, parts) for image in truth.images] for side in (truth, found)]
     collect = own_process.cpu_seconds() - start
     areas = {name: coco_metrics.AREA_RANGES[name] for name in ('all', 'medium', 'large')}
