@@ -25,8 +25,9 @@ class Comparison(NamedTuple):
 
     Attributes:
       detections: number of detections in process, over all images.
-      unmatched: detections of either side without a counterpart of the same class whose box, score
-        and mask differ by at most 1e-3.
+      unmatched: detections without a counterpart of the same class whose box, score and mask differ
+        by at most 1e-3, of the side of each image that has more of them: two that are exchanged,
+        since their scores are nearly equal, are one difference.
       largest_difference: largest difference of a box coordinate, score or mask probability over the
         matched detections.
     """
@@ -212,5 +213,5 @@ def _compare_rows(
             is_free[candidates[best]] = False
             matched += 1
             largest = max(largest, float(differences[best]))
-    unmatched = len(our_classes) + len(their_classes) - 2 * matched
+    unmatched = max(len(our_classes), len(their_classes)) - matched
     return Comparison(len(our_classes), unmatched, largest)
