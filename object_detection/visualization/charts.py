@@ -96,6 +96,7 @@ def unit_chart(
     y_label: str,
     bars: np.ndarray | None = None,
     has_diagonal: bool = False,
+    mark: float | None = None,
 ) -> str:
     """Draws curves of shares of 1, such as precision over recall, on axes from 0 to 1.
 
@@ -104,6 +105,7 @@ def unit_chart(
       x_label, y_label: labels of the axes.
       bars: float [n], heights of bars of equal width from 0 to 1; NaN draws none.
       has_diagonal: whether to draw the line on which both shares are equal.
+      mark: a value to mark with a vertical line.
 
     Returns:
       An <svg> element; '' without lines and bars.
@@ -118,6 +120,8 @@ def unit_chart(
             axes.bar(centers, np.nan_to_num(bars), width, color=svg_figure.COLORS[0], alpha=0.8)
         if has_diagonal:
             axes.plot([0, 1], [0, 1], '--', color=svg_figure.COLORS[1], linewidth=1.25)
+        if mark is not None:
+            axes.axvline(mark, linestyle='--', color=svg_figure.GREY, linewidth=1.25)
         for (name, points), color in zip(lines.items(), svg_figure.COLORS, strict=False):
             axes.plot(*points, color=color, linewidth=1.5, label=name[:_MAX_LETTERS])
         if lines:

@@ -7,15 +7,15 @@ from typing import Any
 
 COLORS = ('#2563eb', '#dc2626', '#059669', '#d97706', '#7c3aed', '#0891b2', '#db2777', '#65a30d')
 # Readable on light and dark pages.
-_TEXT_COLOR, _GRID_COLOR = '#7d8590', '#8b949e55'
+GREY, _GRID_COLOR = '#7d8590', '#8b949e55'
 _STYLE = {
     'svg.fonttype': 'none',
     # Makes the SVG text of equal charts equal.
     'svg.hashsalt': 'line_chart',
-    'text.color': _TEXT_COLOR,
-    'axes.labelcolor': _TEXT_COLOR,
-    'xtick.color': _TEXT_COLOR,
-    'ytick.color': _TEXT_COLOR,
+    'text.color': GREY,
+    'axes.labelcolor': GREY,
+    'xtick.color': GREY,
+    'ytick.color': GREY,
     'axes.xmargin': 0.01,
     'axes.grid': True,
     'axes.grid.axis': 'y',

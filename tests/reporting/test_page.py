@@ -87,6 +87,11 @@ def test_confusion_has_shares_of_the_rows(tmp_path):
     assert '>1<br><small>33%</small></td>' in matrix
 
 
+def test_a_score_threshold_is_advised(whole):
+    _, text = whole
+    assert re.search(r'Advised: 0\.\d\d, where F1 is greatest: precision \d', text)
+
+
 def test_categories(whole):
     # Objects, detections, AP of the metrics, AP and recall at IoU 0.5 of the stored boxes.
     cells = row(whole[1], 'dog/cat')

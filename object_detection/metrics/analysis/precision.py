@@ -84,6 +84,32 @@ def curves(
       iou: least IoU of a match.
       area_range: least and greatest area, in square pixels, of the boxes that count.
     """
+    classes, scores, is_true, objects = outcomes(images, iou=iou, area_range=area_range)
+    order = np.argsort(classes, kind='stable')
+    ids = np.array(list(class_ids), np.int64)
+    begins, ends = (np.searchsorted(classes[order], ids, side) for side in ('left', 'right'))
+    found = {}
+    for id_, begin, end in zip(ids.tolist(), begins, ends, strict=True):
+        rows = order[begin:end]
+        found[id_] = curve(scores[rows], is_true[rows] > 0, int((objects == id_).sum()))
+    return found
+
+
+def outcomes(
+    images: Iterable[ImageBoxes],
+    *,
+    iou: float = 0.5,
+    area_range: tuple[float, float] = (0.0, math.inf),
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns which detections of all images are matched to an object.
+
+    Args:
+      images, iou, area_range: as for `curves`.
+
+    Returns:
+      Of the detections that count, float64 [n]: classes, scores, and 1 where they are matched; and
+      the classes of the objects that count, float64 [g].
+    """
     classes, scores, is_true, objects = [], [], [], []
     for image in images:
         is_outside = _outside(image.boxes, area_range)
@@ -94,17 +120,8 @@ def curves(
         scores.append(image.scores[counts])
         is_true.append(is_match[counts])
         objects.append(image.classes[~image.is_crowd & ~is_outside])
-    classes, scores, is_true, objects = (
-        np.concatenate([np.zeros(0), *parts]) for parts in (classes, scores, is_true, objects)
-    )
-    order = np.argsort(classes, kind='stable')
-    ids = np.array(list(class_ids), np.int64)
-    begins, ends = (np.searchsorted(classes[order], ids, side) for side in ('left', 'right'))
-    found = {}
-    for id_, begin, end in zip(ids.tolist(), begins, ends, strict=True):
-        rows = order[begin:end]
-        found[id_] = curve(scores[rows], is_true[rows] > 0, int((objects == id_).sum()))
-    return found
+    parts = (classes, scores, is_true, objects)
+    return tuple(np.concatenate([np.zeros(0), *part]) for part in parts)
 
 
 def mean_ap(found: Mapping[int, Curve]) -> float | None:

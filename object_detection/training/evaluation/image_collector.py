@@ -11,6 +11,7 @@ from PIL import Image
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.metrics import detections as image_detections
 from object_detection.metrics.analysis import images as stored
+from object_detection.metrics.analysis import thresholds
 from object_detection.metrics.analysis.images import EvaluatedImages, ImageBoxes, Picture
 from object_detection.metrics.analysis.matching import Quality, quality
 from object_detection.metrics.coco.annotations import CocoAnnotations
@@ -116,6 +117,11 @@ class ImageCollector:
         stored.save(
             path, EvaluatedImages(step, names, self._images, self._num_images, [*chosen.values()])
         )
+
+    def advised_threshold(self) -> dict[str, Any] | None:
+        """Returns the score threshold with the greatest F1, see `thresholds`; None without any."""
+        found = thresholds.by_score(self._images, self._names if self._has_classes else [1])
+        return None if found is None else found.advice()
 
     def _image(self, batch: Batch, row: int, found: image_detections.ImageDetections) -> ImageBoxes:
         name = image_detections.source_text(batch[InputFields.SOURCE_ID][row])

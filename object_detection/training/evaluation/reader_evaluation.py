@@ -202,7 +202,15 @@ class ReaderEvaluation:
         if self._directory is not None:
             path = os.path.join(self._directory, stored_images.FILE_NAME)
             self._collector.save(path, step)
-            results.write(self._directory, step, metrics, data, self._times.describe())
+            details = {'latencies': self._times.describe()}
+            if advised := self._collector.advised_threshold():
+                details['advised_threshold'] = advised
+                _logger.info(
+                    'the advised score threshold is %(score_threshold).2f: F1 %(f1).3f, precision '
+                    '%(precision).3f, recall %(recall).3f',
+                    advised,
+                )
+            results.write(self._directory, step, metrics, data, details)
 
     @property
     def speed(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def write(
     step: int,
     metrics: Mapping[str, float],
     data: Mapping[str, int | str],
-    latencies: Mapping[str, Mapping[str, float]],
+    details: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """Writes the results of a step: replaces metrics.json, and appends to metrics.jsonl.
 
@@ -43,13 +43,13 @@ def write(
       step: number of training steps done.
       metrics: name -> value.
       data: the evaluated data, see `eval_config.evaluated_data`.
-      latencies: see `EvaluationTimes.describe`.
+      details: what metrics.jsonl has besides: 'latencies', see `EvaluationTimes.describe`, and
+        'advised_threshold', see `ImageCollector.advised_threshold`; empty ones are left out.
     """
     directory = pathlib.Path(directory)
     files.write_text(directory / _METRICS, json.dumps(metrics, indent=1) + '\n')
     entry = {'step': step, 'time': time.time(), 'data': dict(data), 'metrics': metrics}
-    if latencies:
-        entry['latencies'] = latencies
+    entry |= {name: each for name, each in details.items() if each}
     history.append(directory / ALL_METRICS, entry)
 
 

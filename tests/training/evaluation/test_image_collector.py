@@ -6,8 +6,9 @@ from PIL import Image
 
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.metrics.analysis import images as stored
-from object_detection.training.evaluation import image_collector
+from object_detection.training.evaluation import image_collector, results
 from object_detection.training.evaluation.image_collector import ImageCollector
+from object_detection.training.monitoring import history
 
 NAMES = {1: 'cat', 2: 'dog'}
 
@@ -52,6 +53,20 @@ def test_best_detections_are_kept(tmp_path):
     found |= {DetectionFields.SCORES: scores, DetectionFields.NUM_DETECTIONS: np.array([2.0])}
     collector.add_batch(images, found)
     assert saved(collector, tmp_path).images[0].scores == pytest.approx([0.9])
+
+
+def test_a_threshold_is_advised_and_written(tmp_path):
+    collector = ImageCollector(NAMES)
+    assert collector.advised_threshold() is None
+    collector.add_batch(*batch(['a', 'b'], [0.9, 0.2]))
+    # Both find their object, also at the least of the thresholds.
+    expected = {'score_threshold': 0.1, 'precision': 1, 'recall': 1, 'f1': 1}
+    assert collector.advised_threshold() == expected
+    details = {'latencies': {}, 'advised_threshold': expected}
+    results.write(tmp_path, 5, {'AP': 0.5}, {}, details)
+    (entry,) = history.read(tmp_path / results.ALL_METRICS)
+    assert entry['advised_threshold'] == expected
+    assert 'latencies' not in entry
 
 
 def test_boxes_are_in_pixels_and_classes_are_ids(tmp_path):
