@@ -58,7 +58,12 @@ def _common_options() -> list[click.Parameter]:
             metavar='PREFIX',
             help='Beginning of the names of the files to write, with their folder: records/train.',
         ),
-        click.Option(['--shards'], default=10, help='Number of TFRecord files.'),
+        click.Option(
+            ['--shards'],
+            type=int,
+            show_default='one for each 100 images, up to 10',
+            help='Number of TFRecord files.',
+        ),
         click.Option(['--drop_empty'], is_flag=True, help='Leave out images without objects.'),
         click.Option(
             ['--label_map', 'label_map_file'],
@@ -228,7 +233,7 @@ def _run(
     source: Source,
     *,
     output: str,
-    shards: int,
+    shards: int | None,
     strict: bool,
     workers: int,
     runner: str,

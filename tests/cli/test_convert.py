@@ -106,6 +106,15 @@ def test_a_set_without_images_is_named(data, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ['empty.json']
 
 
+@pytest.mark.parametrize(
+    ('others', 'count'), [([], 1), (['--shards', '3'], 3), (['--workers', '2'], 2)]
+)
+def test_few_images_make_one_file(data, tmp_path, others, count):
+    result = _run(data, tmp_path / 'a', *others)
+    assert result.exit_code == 0, result.output
+    assert len(list(tmp_path.glob('a-*'))) == count
+
+
 def test_a_limit_of_no_pixels_is_none(data, tmp_path):
     result = _run(data, tmp_path / 'a', '--max_pixels', '0')
     assert result.exit_code == 0, result.output

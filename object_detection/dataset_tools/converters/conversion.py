@@ -8,6 +8,7 @@ job left behind are removed.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,11 +27,13 @@ from object_detection.dataset_tools.converters.beam_job import Job
 from object_detection.dataset_tools.converters.conversion_report import Tally
 from object_detection.errors import UserError
 
+_IMAGES_OF_SHARD, _MOST_SHARDS = 100, 10
+
 
 def convert(
     source: Source,
     output_prefix: str,
-    num_shards: int,
+    num_shards: int | None,
     *,
     is_single_file: bool = False,
     strict: bool = False,
@@ -44,7 +47,8 @@ def convert(
     Args:
       source: the data set and the options of its conversion.
       output_prefix: prefix of the paths of all outputs.
-      num_shards: number of TFRecord files; each is written by one worker.
+      num_shards: number of TFRecord files; each is written by one worker. None takes one for each
+        100 images, up to 10, and at least as many as workers; 10 with a runner.
       is_single_file: whether the only TFRecord file is named as the prefix.
       strict: publishes nothing if there is any problem; the report lists them all.
       workers: number of local processes.
@@ -67,6 +71,9 @@ def convert(
     output_lock.check_free(output_prefix)
     # Broken inputs are found before anything is written.
     job = _job(source, strict)
+    if num_shards is None:
+        whole = math.ceil(job.num_images / _IMAGES_OF_SHARD)
+        num_shards = _MOST_SHARDS if runner else max(1, workers, min(whole, _MOST_SHARDS))
     with sharded_writer.open_output(
         output_prefix, num_shards, is_single_file=is_single_file
     ) as output:
