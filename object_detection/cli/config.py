@@ -186,6 +186,17 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
     help='Weights to begin with: a file of `tfod weights download`, a folder of them, a zoo model, '
     'or a model_dir. By default the folder `weights`, if there is one.',
 )
+@click.option(
+    '--num_train_steps',
+    type=click.IntRange(min=1, max=2**31 - 1),
+    show_default='chosen by the number of images',
+    help='Steps of the training; the schedule of the learning rate ends with them.',
+)
+@click.option(
+    '--epochs',
+    type=click.FloatRange(min=0, max=1e6, min_open=True),
+    help='Passes over the data, in place of --num_train_steps.',
+)
 @click.option('--output', default='pipeline.config', metavar='FILE', help='The config to write.')
 @click.option('--force', is_flag=True, help='Replace the file if there is one.')
 def new(
@@ -195,6 +206,8 @@ def new(
     device: str,
     task: str | None,
     weights: str,
+    num_train_steps: int | None,
+    epochs: float | None,
     output: str,
     force: bool,
 ) -> None:
@@ -203,6 +216,8 @@ def new(
     Classes, label map, paths, sizes of images and anchors, numbers of objects, learning rate and
     steps come from the records. The config passes `tfod config check`; change what you know better.
     """
+    if num_train_steps and epochs:
+        raise click.UsageError('--epochs: not with --num_train_steps.')
     if os.path.exists(output) and not force:
         raise click.ClickException(f'{output} exists; give another --output, or --force.')
     tensorflow_setup.import_tensorflow()
@@ -222,6 +237,8 @@ def new(
         device=device,
         task=task or '',
         weights=found,
+        num_steps=num_train_steps,
+        epochs=epochs,
     )
     validate(made.pipeline, for_what=PURPOSES)
     files.write_text(output, starter.to_text(made, output))

@@ -31,6 +31,8 @@ def make(
     device: str,
     task: str,
     weights: Weights | None,
+    num_steps: int | None = None,
+    epochs: float | None = None,
 ) -> Starter:
     """Returns a config for a data set.
 
@@ -40,6 +42,8 @@ def make(
       device: a key of `DEVICES`.
       task: one of `TASKS`, or '' for masks where the records have masks.
       weights: initial weights; with weights of a whole detector, its model is used.
+      num_steps: number of training steps, to which the schedule is fitted.
+      epochs: number of passes over the data, in place of `num_steps`; both None choose it.
 
     Raises:
       ConfigError: if the records or the weights do not fit the task.
@@ -64,6 +68,7 @@ def make(
     _fit_classes(starter, train)
     _fit_readers(starter, train, validation, wants_masks)
     _fit_training(starter, train, DEVICES[device], weights)
+    _fit_schedule(starter, train, num_steps, epochs)
     return starter
 
 
@@ -148,18 +153,9 @@ def _fit_training(
     config = starter.pipeline.train_config
     config.batch_size = min(limits.batch_size, train.num_images)
     starter.pipeline.eval_config.batch_size = config.batch_size
-    images = images_to_see(train.num_images)
-    config.num_steps = 50 * math.ceil(images / config.batch_size / 50)
     schedule = config.optimizer.momentum_optimizer.learning_rate.cosine_decay_learning_rate
     rate = limits.rates[0 if weights else 1] * config.batch_size / 4
     schedule.learning_rate_base, schedule.warmup_learning_rate = rate, round(rate / 10, 6)
-    schedule.total_steps = config.num_steps
-    schedule.warmup_steps = min(500, config.num_steps // 10)
-    starter.explain(
-        'train_config.num_steps',
-        f'{config.num_steps} steps of {config.batch_size} images: each of the {train.num_images} '
-        f'images {config.num_steps * config.batch_size / train.num_images:.0f} times.',
-    )
     if weights:
         config.fine_tune_checkpoint, config.fine_tune_checkpoint_type = weights.path, weights.kind
         starter.explain('train_config.fine_tune_checkpoint', f'{weights.path} was given or found.')
@@ -170,6 +166,25 @@ def _fit_training(
             f'from few images. `tfod weights download {limits.backbone} --output weights`, or the '
             'folder of a TensorFlow 2 zoo model as --weights, gives a better start.',
         )
+
+
+def _fit_schedule(
+    starter: Starter, train: DataStatistics, num_steps: int | None, epochs: float | None
+) -> None:
+    config = starter.pipeline.train_config
+    if epochs is not None:
+        num_steps = math.ceil(epochs * train.num_images / config.batch_size)
+    if num_steps is None:
+        num_steps = 50 * math.ceil(images_to_see(train.num_images) / config.batch_size / 50)
+    config.num_steps = num_steps
+    schedule = config.optimizer.momentum_optimizer.learning_rate.cosine_decay_learning_rate
+    schedule.total_steps = num_steps
+    schedule.warmup_steps = min(500, num_steps // 10)
+    starter.explain(
+        'train_config.num_steps',
+        f'{num_steps} steps of {config.batch_size} images: each of the {train.num_images} '
+        f'images {num_steps * config.batch_size / train.num_images:.3g} times.',
+    )
 
 
 def images_to_see(num_images: int) -> int:

@@ -92,11 +92,20 @@ def test_new_writes_a_config_that_is_ready(tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert 'my.config exists' in result.output
     assert invoke('new', '--data', 'train', '--output', 'my.config', '--force').exit_code == 0
-    mobile = ('--for', 'mobile', '--output', 'mobile.config')
+    # A batch has all 3 images.
+    mobile = ('--for', 'mobile', '--output', 'mobile.config', '--epochs', '40')
     result = invoke('new', '--data', 'train', *mobile)
     assert result.exit_code == 0, result.output
     assert 'feature_extractor: SSD on MobileNet v2' in result.output
-    assert read_pipeline('mobile.config').model.ssd.num_classes == 2
+    pipeline = read_pipeline('mobile.config')
+    assert pipeline.model.ssd.num_classes == 2
+    assert pipeline.train_config.num_steps == 40
+    rate = pipeline.train_config.optimizer.momentum_optimizer.learning_rate
+    assert rate.cosine_decay_learning_rate.total_steps == 40
+    assert rate.cosine_decay_learning_rate.warmup_steps == 4
+    result = invoke('new', '--data', 'train', *mobile, '--num_train_steps', '7')
+    assert result.exit_code == 2
+    assert '--epochs: not with --num_train_steps.' in result.output
 
 
 def test_check_for_a_tpu(tmp_path):
