@@ -36,7 +36,7 @@ LAYERS = [
     {'dataset_tools', 'export'},
     {'prediction', 'scoring'},
     {'benchmarking', 'serving', 'utils'},
-    {'cli', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
+    {'cli', '__main__', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
 SEE_PROTOS |= {'scoring'}

@@ -25,6 +25,9 @@ LINK = re.compile(r'(\]\()([^)#:]+)((?:#[^)]*)?\))')
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are not in docs/."""
     for path, page in PAGES.items():
+        # The notes of benchmarks are not in every copy of the repository.
+        if not (ROOT / path).exists():
+            continue
         text = linked((ROOT / path).read_text(), path)
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, 'LICENSE.txt', abs_src_path=str(ROOT / 'LICENSE')))

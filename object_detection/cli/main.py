@@ -3,6 +3,7 @@
 import errno
 import importlib
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -114,7 +115,8 @@ class LazyGroup(click.Group):
 def main(debug: bool) -> None:
     """Object detection and instance segmentation described by a text config.
 
-    `tfod COMMAND --help` tells about one command; `tfod demo` is the place to start.
+    `tfod demo` shows all of it on generated data. With your own data: `tfod convert`, then
+    `tfod config new`, then `tfod train`. `tfod COMMAND --help` describes one command.
     """
     # TensorFlow's C++ code logs warnings that users cannot act on.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -124,6 +126,8 @@ def add_common_options(command: click.Command) -> None:
     """Adds the options that every command has, to a command and to those within it."""
     for inner in getattr(command, 'commands', {}).values():
         add_common_options(inner)
+        # Click would cut the first sentence where a line is full.
+        inner.short_help = inner.short_help or first_sentence(inner.help or '')
     if not isinstance(command, click.Group) and all(p.name != _QUIET for p in command.params):
         command.params.append(
             click.Option(
@@ -135,6 +139,11 @@ def add_common_options(command: click.Command) -> None:
                 help='Show no progress; log warnings and errors only.',
             )
         )
+
+
+def first_sentence(text: str) -> str:
+    """Returns the first sentence of a help text, on one line."""
+    return re.split(r'(?<=\.)\s', ' '.join(text.split()))[0]
 
 
 def _be_quiet() -> None:

@@ -43,6 +43,21 @@ def test_help_is_quick_and_lists_every_command():
         assert line in result.stdout
 
 
+def test_help_names_the_order_of_commands_also_of_the_package_as_a_program():
+    command = [sys.executable, '-m', 'object_detection', '--help']
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    text = ' '.join(result.stdout.split())
+    assert 'Usage: python -m object_detection' in text
+    assert text.index('`tfod convert`') < text.index('`tfod config new`') < text.index('tfod train')
+
+
+@pytest.mark.parametrize('group', ['checkpoint', 'config', 'context', 'convert', 'data', 'weights'])
+def test_lines_about_the_commands_of_a_group_are_whole(group):
+    text = _help(group)
+    assert 'Commands:' in text
+    assert '...' not in text.partition('Commands:')[2]
+
+
 def _help(command: str) -> str:
     return CliRunner().invoke(cli.main, [*command.split(), '--help']).output
 
