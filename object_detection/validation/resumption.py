@@ -13,6 +13,7 @@ from object_detection.data import label_map
 from object_detection.errors import ConfigError, format_list
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
+from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import label_map_rules
 
 # Files in model_dir: the config and the classes of the last start. Users keep label maps of their
@@ -23,6 +24,36 @@ LABEL_MAP_FILE_NAME = 'resolved_label_map.pbtxt'
 # Maximum number of changes in the log message.
 _MAX_FIELDS = 12
 _ABSENT = 'not set'
+# Fields of `eval_config` that do not change the metric of the best model; `metrics_set` determines
+# its name, which is compared.
+_NOT_MEASURED = (
+    'metrics_set',
+    'batch_size',
+    'num_visualizations',
+    'num_examples',
+    'eval_interval_secs',
+    'max_evals',
+    'save_graph',
+    'visualization_export_dir',
+    'eval_master',
+    'export_path',
+    'min_score_threshold',
+    'max_num_boxes_to_visualize',
+    'skip_scores',
+    'skip_labels',
+    'visualize_groundtruth_boxes',
+    'groundtruth_box_visualization_color',
+    'keep_image_id_for_visualization_export',
+    'retain_original_images',
+    'retain_original_image_additional_channels',
+    'include_metrics_per_category',
+    'all_metrics_per_category',
+    'keypoint_edge',
+    'eval_samples',
+    'best_checkpoint',
+    'early_stopping',
+    'async_evaluation',
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -66,6 +97,44 @@ def changes(before: Message, now: Message) -> Iterator[str]:
     for path in dict.fromkeys([*old, *new]):
         if old.get(path, _ABSENT) != new.get(path, _ABSENT):
             yield f'{path}: {old.get(path, _ABSENT)} -> {new.get(path, _ABSENT)}'
+
+
+def evaluation_changes(pipeline: TrainEvalPipelineConfig, directory: str) -> list[str] | None:
+    """Returns the settings of evaluation that differ from those of the training in a folder.
+
+    Settings that change no metric are not compared, nor those that `eval_config.evaluated_data`
+    describes, which are recorded with each evaluation.
+
+    Args:
+      pipeline: the config of an evaluation.
+      directory: a model_dir.
+
+    Returns:
+      As `changes`; None if there is no training, or it keeps no best model of validation data.
+    """
+    training = _read_config(directory)
+    if training is None or not training.eval_input_reader:
+        return None
+    if not training.eval_config.best_checkpoint.keep:
+        return None
+    return list(changes(_measured(training), _measured(pipeline)))
+
+
+def _measured(pipeline: TrainEvalPipelineConfig) -> TrainEvalPipelineConfig:
+    """Returns the part of a config that the metric of its best model depends on."""
+    choice = eval_config_rules.best_metric(pipeline)
+    part = TrainEvalPipelineConfig(model=pipeline.model, eval_config=pipeline.eval_config)
+    for name in _NOT_MEASURED:
+        part.eval_config.ClearField(name)
+    part.eval_config.best_checkpoint.metric = choice.metric
+    part.eval_config.best_checkpoint.reader = choice.reader
+    names = eval_config_rules.reader_names(pipeline)
+    if choice.reader in names:
+        data = pipeline.eval_input_reader[names.index(choice.reader)]
+        source = data.WhichOneof('input_reader')
+        if source is not None:
+            getattr(part.eval_input_reader.add(), source).CopyFrom(getattr(data, source))
+    return part
 
 
 def write_classes(pipeline: TrainEvalPipelineConfig, directory: str) -> None:

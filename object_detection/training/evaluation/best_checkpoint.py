@@ -16,12 +16,14 @@ from object_detection.errors import (
     ConfigError,
     CorruptCheckpointError,
     UnreadableCheckpointError,
+    format_list,
 )
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files, folder_lock
 from object_detection.training.checkpoints import recovery
 from object_detection.training.monitoring import status
 from object_detection.validation import eval_config as eval_config_rules
+from object_detection.validation import resumption
 from object_detection.weights import checkpoint_contents, checkpoint_files, checkpoints
 
 _logger = logging.getLogger(__name__)
@@ -32,6 +34,8 @@ _PENDING = 'next.json'
 _LOCK = '.lock'
 # A save of another process takes less, unless that process is stuck.
 _LOCK_TIMEOUT = 60.0
+# Maximum number of settings in a log message.
+_MAX_SETTINGS = 4
 # Errors of a folder, rather than of what the user has chosen.
 _FILE_ERRORS = (CorruptCheckpointError, UnreadableCheckpointError, OSError, tf.errors.OpError)
 
@@ -41,13 +45,16 @@ class BestCheckpoint:
 
     A new checkpoint is complete before the old one is deleted, so a kill always leaves one. A
     training and evaluation jobs may keep the best model in the same folder: a lock makes them take
-    turns. An error of the files is logged and the model is not kept; it never ends a training.
+    turns. A job that evaluates with other settings than the training in the folder keeps nothing;
+    only the settings of the training replace what another metric chose. An error of the files is
+    logged and the model is not kept; it never ends a training.
 
     Args:
       pipeline_config: `eval_config.best_checkpoint` is read.
       output_dir: the folder `best` is made in it when there is something to keep.
       variables: the model's variables by name; `update` saves their values at that time.
       val_json_file: annotations to compare with in place of the records' ground truth, or None.
+      is_training: whether the training itself evaluates, and not a job.
 
     Raises:
       CheckpointError: if the folder holds the checkpoint of another model.
@@ -59,7 +66,9 @@ class BestCheckpoint:
         output_dir: str | os.PathLike,
         variables: Mapping[str, tf.Variable],
         val_json_file: str | None = None,
+        is_training: bool = True,
     ):
+        self._config, self._is_training = pipeline_config, is_training
         self._choice = eval_config_rules.best_metric(pipeline_config)
         self._data = eval_config_rules.evaluated_data(
             pipeline_config, self._choice.reader, val_json_file
@@ -97,12 +106,27 @@ class BestCheckpoint:
         if not eval_config_rules.is_defined(metric, value):
             return False
         try:
+            changes = self._changes_since_training()
+            if changes:
+                _logger.info(
+                    '%s is left as it is: this evaluation has other settings than those that the '
+                    'training chooses the best model by (%s)',
+                    self._directory,
+                    format_list(changes, _MAX_SETTINGS, '; '),
+                )
+                return False
             self._directory.mkdir(parents=True, exist_ok=True)
             with self._locked():
-                return self._keep_if_better(step, results, value)
+                return self._keep_if_better(step, results, value, replaces=changes is not None)
         except (CheckpointError, *_FILE_ERRORS) as error:
             _logger.error('step %d could not be compared with the best, or kept: %s', step, error)
             return False
+
+    def _changes_since_training(self) -> list[str] | None:
+        """Returns how the evaluation differs from the training's; None if that is not known."""
+        if self._is_training:
+            return []
+        return resumption.evaluation_changes(self._config, str(self._directory.parent))
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         return folder_lock.exclusive(self._directory / _LOCK, _LOCK_TIMEOUT)
@@ -116,14 +140,19 @@ class BestCheckpoint:
         self._is_checked = True
 
     def _keep_if_better(
-        self, step: int, results: Mapping[str, Mapping[str, float]], value: float
+        self,
+        step: int,
+        results: Mapping[str, Mapping[str, float]],
+        value: float,
+        *,
+        replaces: bool,
     ) -> bool:
         """Compares with the model that is kept now, perhaps by another process; under the lock."""
         if self._is_checked:
             _finish_pending(self._directory)
         else:
             self._check()
-        if not self._is_better(value, read(self._directory)):
+        if not self._is_better(value, read(self._directory), replaces=replaces):
             return False
         metric, reader = self._choice
         number = _next_number(self._directory)
@@ -143,8 +172,11 @@ class BestCheckpoint:
         _logger.info('the best so far: %s = %.4g at step %d; kept', metric, value, step)
         return True
 
-    def _is_better(self, value: float, kept: dict[str, Any] | None) -> bool:
-        """Whether a value is better than that of the model which is kept."""
+    def _is_better(self, value: float, kept: dict[str, Any] | None, *, replaces: bool) -> bool:
+        """Whether a value is better than that of the model which is kept.
+
+        `replaces`: whether it also replaces a model that another metric chose.
+        """
         if kept is None:
             return True
         if kept.get('data', self._data) != self._data:
@@ -157,12 +189,13 @@ class BestCheckpoint:
         other = kept['metrics'].get(reader, {}).get(metric)
         if other is None:
             _logger.info(
-                '%s was chosen by another metric or reader (%s of %r), and is replaced.',
+                '%s was chosen by another metric or reader (%s of %r), and is %s.',
                 self._directory,
                 kept['metric'],
                 kept['reader'],
+                'replaced' if replaces else 'left as it is',
             )
-            return True
+            return replaces
         if not eval_config_rules.is_defined(metric, other):
             return True
         return value < other if eval_config_rules.is_less_better(metric) else value > other

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ from object_detection.system import files
 from object_detection.system.signals import Interrupts
 from object_detection.training.checkpoints import following
 from object_detection.training.evaluation import best_checkpoint
+from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation, ShowProgress
 from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
@@ -82,7 +84,7 @@ def evaluate_checkpoint(
         precision=precision,
         record_summaries=record_summaries,
         val_json_file=val_json_file,
-        keep_best=False,
+        best=None,
     )
     result = job.run([prefix])
     if not result.metrics:
@@ -151,8 +153,7 @@ def evaluate_directory(
             precision=precision,
             record_summaries=record_summaries,
             val_json_file=val_json_file,
-            # A best model is not compared with itself, and its folder holds no other best model.
-            keep_best=not is_one and not best_checkpoint.is_best_directory(directory),
+            best=_best_of_job(directory, is_one=is_one),
             log_files=log_files,
             strategy=strategy,
             is_validated=is_validated,
@@ -169,13 +170,20 @@ def evaluate_directory(
     return result
 
 
+def _best_of_job(directory: str, *, is_one: bool) -> Callable[..., BestCheckpoint] | None:
+    # A best model is not compared with itself, and its folder holds no other best model.
+    if is_one or best_checkpoint.is_best_directory(directory):
+        return None
+    return functools.partial(BestCheckpoint, is_training=False)
+
+
 class CheckpointEvaluation:
     """Evaluates checkpoints with one detector, so that its graph is built once.
 
     Args:
       pipeline_config, output_dir, precision, record_summaries, val_json_file, log_files, strategy,
         is_validated: see `evaluate_directory`.
-      keep_best: see `PipelineEvaluation`.
+      best: see `PipelineEvaluation`.
     """
 
     def __init__(
@@ -186,7 +194,7 @@ class CheckpointEvaluation:
         precision: str | None,
         record_summaries: bool,
         val_json_file: str | None,
-        keep_best: bool,
+        best: Callable[..., BestCheckpoint] | None,
         log_files: LogFiles = NO_LOG_FILES,
         strategy: tf.distribute.Strategy | None = None,
         is_validated: bool = False,
@@ -211,7 +219,7 @@ class CheckpointEvaluation:
             output_dir,
             record_summaries=record_summaries,
             val_json_file=val_json_file,
-            keep_best=keep_best,
+            best=best,
             log_files=log_files,
             strategy=self._strategy,
         )

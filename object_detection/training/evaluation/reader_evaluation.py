@@ -280,7 +280,7 @@ class PipelineEvaluation:
         `output_dir/best`; None writes nothing.
       record_summaries: whether to write TensorBoard events.
       val_json_file: COCO annotations to compare with in place of the records' ground truth.
-      keep_best: whether the best model is kept, if the config says so.
+      best: makes what keeps the best model, if the config says so; None keeps none.
       log_files: files for results and events outside of `output_dir`.
       strategy: the strategy that the detector was built in; None is the current one. Its replicas
         share the images. All of its workers have to construct this and to run it; only the chief
@@ -299,7 +299,7 @@ class PipelineEvaluation:
         *,
         record_summaries: bool = True,
         val_json_file: str | None = None,
-        keep_best: bool = True,
+        best: Callable[..., BestCheckpoint] | None = BestCheckpoint,
         log_files: LogFiles = NO_LOG_FILES,
         strategy: tf.distribute.Strategy | None = None,
     ):
@@ -329,14 +329,10 @@ class PipelineEvaluation:
         }
         self._dll_log = None if output_dir is None else log_files.open()
         self._best = None
-        if (
-            keep_best
-            and output_dir is not None
-            and pipeline_config.eval_config.best_checkpoint.keep
-        ):
-            self._best = BestCheckpoint(
-                pipeline_config, output_dir, detector.named_variables(), val_json_file
-            )
+        is_kept = output_dir is not None and pipeline_config.eval_config.best_checkpoint.keep
+        if best is not None and is_kept:
+            variables = detector.named_variables()
+            self._best = best(pipeline_config, output_dir, variables, val_json_file)
 
     def run(
         self,

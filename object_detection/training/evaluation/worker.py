@@ -91,6 +91,7 @@ def _build_evaluation(job: Job, answers: '_Answers') -> Any:
     tensorflow_setup.import_tensorflow()
     from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
     from object_detection.training.distribution import devices, strategies
+    from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
     from object_detection.training.evaluation.eval_job import CheckpointEvaluation
 
     logger = logging.getLogger('object_detection')
@@ -106,7 +107,7 @@ def _build_evaluation(job: Job, answers: '_Answers') -> Any:
         record_summaries=options.record_summaries,
         val_json_file=options.val_json_file,
         log_files=LogFiles(events=options.log_tensorboard, dllogger=options.log_file),
-        keep_best=True,
+        best=BestCheckpoint,
         strategy=strategies.build(),
     )
 

@@ -8,10 +8,14 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.config import writer
 from object_detection.errors import CheckpointError, ConfigError
+from object_detection.protos.eval_pb2 import EvalConfig
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk
 from object_detection.training.evaluation import best_checkpoint
+from object_detection.validation import resumption
+from object_detection.validation.eval_config import best_metric
 from object_detection.weights import checkpoints
 
 AP = 'DetectionBoxes_Precision/mAP'
@@ -213,3 +217,52 @@ def test_an_error_of_the_folder_does_not_end_a_training(tmp_path, weight, monkey
     (tmp_path / 'best' / 'checkpoint').write_text('damaged')
     assert not _update(_keeper(tmp_path, weight), weight, 3, 0.5)
     assert 'could not be compared with the best' in caplog.text
+
+
+def test_a_job_of_other_settings_than_the_trainings_keeps_nothing(tmp_path, weight, caplog):
+    trained = _config()
+    trained.eval_input_reader[0].tf_record_input_reader.input_path.append('val')
+
+    def job(**settings):
+        config = TrainEvalPipelineConfig()
+        config.CopyFrom(trained)
+        config.eval_config.MergeFrom(EvalConfig(**settings))
+        return config
+
+    def update(config, value, metric=AP, *, is_training=False):
+        keeper = best_checkpoint.BestCheckpoint(
+            config, tmp_path, {'layer/kernel': weight}, is_training=is_training
+        )
+        return _update(keeper, weight, int(10 * value), value, metric)
+
+    writer.write_pipeline(trained, tmp_path / resumption.CONFIG_FILE_NAME)
+    assert update(trained, 0.2, is_training=True)
+    other_data = job()
+    other_data.eval_input_reader[0].tf_record_input_reader.input_path[:] = ['test']
+    with caplog.at_level('INFO'):
+        assert not update(other_data, 0.9)
+        assert not update(job(max_detections=500), 0.9, best_metric(job(max_detections=500)).metric)
+        assert not update(job(best_checkpoint={'metric': LOSS}), 0.1, LOSS)
+    assert caplog.text.count('is left as it is: this evaluation has other settings') == 3
+    assert 'input_path[0]: val -> test' in caplog.text
+    assert 'eval_config.max_detections: not set -> 500' in caplog.text
+    assert _kept(tmp_path) == 2
+    # Neither pictures nor the size of batches are settings of a metric.
+    assert update(job(batch_size=8, num_visualizations=0), 0.3)
+    # The training goes by another metric since its last start, and so does its job.
+    by_new = job(best_checkpoint={'metric': 'new'})
+    writer.write_pipeline(by_new, tmp_path / resumption.CONFIG_FILE_NAME)
+    assert update(by_new, 0.1, 'new')
+    assert _kept(tmp_path) == 1
+
+
+def test_without_a_training_another_metric_replaces_nothing(tmp_path, weight, caplog):
+    _update(_keeper(tmp_path, weight), weight, 1, 0.2)
+    job = best_checkpoint.BestCheckpoint(
+        _config('metric: "new"'), tmp_path, {'layer/kernel': weight}, is_training=False
+    )
+    with caplog.at_level('INFO'):
+        assert not _update(job, weight, 2, 0.9, 'new')
+    assert 'was chosen by another metric or reader' in caplog.text
+    assert 'left as it is' in caplog.text
+    assert _kept(tmp_path) == 1

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.config import writer
 from object_detection.core.fields import InputFields
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.system import polling
@@ -22,6 +23,7 @@ from object_detection.training.evaluation import best_checkpoint, inference, rea
 from object_detection.training.evaluation import results as evaluation_results
 from object_detection.training.evaluation.eval_job import evaluate_checkpoint, evaluate_directory
 from object_detection.training.monitoring import history, run_record
+from object_detection.validation import resumption
 from object_detection.weights import checkpoints
 from tests.training import fakes
 
@@ -461,6 +463,11 @@ def test_the_best_checkpoint_of_a_job_is_kept(tmp_path, config):
     # It can be evaluated itself, which changes nothing in its folder but adds results.
     evaluate_directory(config, tmp_path / 'best', output_dir=tmp_path / 'best', timeout=0)
     assert not (tmp_path / 'best' / 'best').exists()
+    assert best_checkpoint.read(tmp_path / 'best') == entry
+    # The training has chosen by another metric; that of the job is another one.
+    writer.write_pipeline(config, tmp_path / resumption.CONFIG_FILE_NAME)
+    config.eval_config.best_checkpoint.metric = 'images'
+    evaluate_directory(config, tmp_path, output_dir=tmp_path, timeout=0)
     assert best_checkpoint.read(tmp_path / 'best') == entry
     config.eval_config.best_checkpoint.metric = 'mAP'
     with pytest.raises(ConfigError, match=r"best_checkpoint.metric: .*'images'.* Received: 'mAP'"):

@@ -92,7 +92,7 @@ def _finds(batch):
 def evaluated(tmp_path, monkeypatch):
     monkeypatch.setattr(reader_evaluation, 'make_predict', lambda *_, **__: _finds)
     evaluation = PipelineEvaluation(
-        fakes.FakeDetector(), _config(tmp_path), str(tmp_path), keep_best=False
+        fakes.FakeDetector(), _config(tmp_path), str(tmp_path), best=None
     )
     return evaluation.run(1)
 
