@@ -32,8 +32,9 @@ _GIF_HEADER_SIZE, _GIF_FRAME_SIZE, _GIF_BLOCK_SIZE = 13, 10, 256
 # chunks before the first frame, at most.
 _WEBP_CHUNKS, _WEBP_FRAME_SIZE, _MAX_WEBP_CHUNKS = 30, 24, 64
 _WEBP_ANIMATION, _WEBP_ALPHA = 0x02, 0x10
-# Pixels of the canvas, at most: TensorFlow refuses PNG and JPEG files of more, too.
-_MAX_WEBP_PIXELS = 2**29 // 3
+# Pixels of a GIF or WebP file, at most. TensorFlow refuses PNG and JPEG files of more, too, and BMP
+# files are as large as their pixels.
+_MAX_PIXELS = 2**29 // 3
 # All bytes, and the places of the bytes in a little-endian number of 32 bits.
 _BYTES, _PLACES = [bytes([value]) for value in range(256)], (0, 8, 16, 24)
 # Compression of a BMP file: none, and pixels with bit masks in the header.
@@ -114,7 +115,7 @@ def _decode_colors(encoded: tf.Tensor) -> tf.Tensor:
         [
             lambda: _decode_bmp(encoded),
             lambda: _decode_webp(encoded)[..., :3],
-            lambda: _decode(_first_gif_frame(_of_few_scans(_known(encoded)))[0], 3),
+            lambda: _decode(_bounded(*_first_gif_frame(_of_few_scans(_known(encoded)))), 3),
         ],
     )
     return tf.ensure_shape(image, [None, None, 3])
@@ -160,6 +161,14 @@ def _of_few_scans(encoded: tf.Tensor) -> tf.Tensor:
     num_scans = tf.cond(is_jpeg, count, lambda: tf.constant(0, tf.int64))
     message = f'Expected a JPEG file of at most {MAX_SCANS} scans.'
     check = tf.debugging.Assert(num_scans <= MAX_SCANS, [message])
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(encoded)
+
+
+def _bounded(encoded: tf.Tensor, num_pixels: tf.Tensor) -> tf.Tensor:
+    """Refuses GIF and WebP files of a few bytes that take gigabytes to decode."""
+    message = f'Expected a GIF or WebP file of no more pixels than {_MAX_PIXELS}. Received:'
+    check = tf.debugging.Assert(num_pixels <= _MAX_PIXELS, [message, num_pixels])
     with tf.control_dependencies([check] if check is not None else []):
         return tf.identity(encoded)
 
@@ -263,6 +272,7 @@ def _decode_webp(encoded: tf.Tensor) -> tf.Tensor:
     TensorFlow 2.21 writes past its memory if it decodes one of several frames.
     """
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)
+    encoded = _bounded(encoded, _webp_pixels(header))
     is_animated = (header[15] == ord('X')) & (header[20] & _WEBP_ANIMATION > 0)
     # `count_pixels` knows no other file.
     is_animated &= tf.reduce_all(header[8:12] == [*b'WEBP'])
@@ -300,14 +310,10 @@ def _decode_first_webp_frame(encoded: tf.Tensor) -> tf.Tensor:
     left, top = 2 * number(place + 8, 3), 2 * number(place + 11, 3)
     right, bottom = left + number(place + 14, 3) + 1, top + number(place + 17, 3) + 1
     check = tf.debugging.Assert(
-        (tag(place) == b'ANMF')
-        & (right <= width)
-        & (bottom <= height)
-        & (width * height <= _MAX_WEBP_PIXELS),
+        (tag(place) == b'ANMF') & (right <= width) & (bottom <= height),
         [
-            'Expected a WebP animation whose first frame is within its canvas, which has at most '
-            f'{_MAX_WEBP_PIXELS} pixels. Received (width and height of the canvas, right and lower '
-            'edge of the frame):',
+            'Expected a WebP animation whose first frame is within its canvas. Received (width and '
+            'height of the canvas, right and lower edge of the frame):',
             *(width, height, right, bottom),
         ],
     )

@@ -1,5 +1,6 @@
 import io
 import re
+import struct
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from PIL import Image
 
 from object_detection.data import image_decoding
 from object_detection.data.image_decoding import count_pixels, decode_image, decode_values
+from object_detection.data.pipeline import bad_records
 from object_detection.resizers.value_range import ValueRange
 from tests.data import examples
 
@@ -131,6 +133,7 @@ def test_an_animation_does_not_end_the_process():
     encoded = saved(frames[0], 'WEBP', save_all=True, append_images=frames[1:])
     program = f"""
 import tensorflow as tf
+from object_detection.data.pipeline import bad_records
 from object_detection.resizers.value_range import ValueRange
 from object_detection.data.image_decoding import decode_image
 dataset = tf.data.Dataset.from_tensors({encoded!r}).repeat(4)
@@ -210,11 +213,33 @@ def test_a_jpeg_of_countless_scans_is_refused():
         decode_image(many)
 
 
-def test_a_webp_of_a_huge_canvas_is_refused():
-    encoded = animation('WEBP', lossless=True)
-    large = encoded[:24] + b'\xff\x7f\0\xff\x7f\0' + encoded[30:]
-    with pytest.raises(tf.errors.InvalidArgumentError, match='at most 178956970 pixels'):
-        decode_image(large)
+def _with(encoded, place, claimed):
+    return encoded[:place] + claimed + encoded[place + len(claimed) :]
+
+
+@pytest.mark.parametrize('num_channels', [3, 4])
+def test_sizes_that_take_gigabytes_are_refused_before_the_pixels_are_made(num_channels):
+    """A file of one color and 16383 x 16383 pixels has 10 kB; TensorFlow has no limit for it."""
+    still, gif = Image.new('RGB', (7, 9)), saved(Image.new('P', (7, 9)), 'GIF')
+    lossless = saved(still, 'WEBP', lossless=True)
+    sizes = struct.pack('<HH', 16383, 16383)
+    claims = [
+        _with(saved(still, 'WEBP'), 26, sizes),
+        _with(lossless, 21, struct.pack('<I', 16382 << 14 | 16382)),
+        _with(lossless[:12] + b'VP8X\x0a' + b'\0' * 13, 24, b'\xfe\x3f\0\xfe\x3f\0')
+        + lossless[12:],
+        _with(animation('WEBP', lossless=True), 24, b'\xfe\x3f\0\xfe\x3f\0'),
+        _with(gif, gif.index(b',') + 5, sizes),
+    ]
+    for encoded in claims:
+        assert count_pixels(encoded) == 16383**2
+        with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+            decode_image(encoded, num_channels)
+        assert 'no more pixels than 178956970' in str(raised.value)
+        assert '268402689' in str(raised.value)
+        # The table of bad records counts it as too large.
+        kind, _ = bad_records._describe(encoded, lambda _, text=str(raised.value): text)
+        assert kind == 'image_too_large'
 
 
 def test_a_webp_of_another_signature_is_refused():

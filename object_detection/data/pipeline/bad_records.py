@@ -31,9 +31,9 @@ UNKNOWN_CLASS = 'unknown_class'
 _MARKER = b'\x00bad record\x00'
 # What TensorFlow says about an image that cannot be decoded, and what own checks say.
 IMAGE_ERRORS = (
-    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a (BMP|WebP)|'
-    'Unknown image file format|Invalid (PNG|JPEG|GIF|BMP|WebP)|Input is empty|Failed to decode|'
-    'Input size should match|jpeg'
+    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|'
+    'Expected a (BMP|GIF|JPEG|WebP)|Unknown image file format|Invalid (PNG|JPEG|GIF|BMP|WebP)|'
+    'Input is empty|Failed to decode|Input size should match|jpeg'
 )
 # What TensorFlow says about a record that cannot be decoded -> kind of the problem.
 _KINDS = {
