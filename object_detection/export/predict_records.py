@@ -18,6 +18,7 @@ from object_detection.metrics.detections import coco_image_id, coco_results, unb
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import folder_lock
 from object_detection.training.evaluation.inference import make_predict
 from object_detection.validation import eval_config as eval_config_rules
 
@@ -53,6 +54,7 @@ def predict_records(
 
     Raises:
       CheckpointError: if there is no checkpoint, or it is of another model.
+      UserError: if another process writes into the folder.
       TooManyBadRecordsError: if too many records cannot be used.
     """
     detector = exporter.load_detector(pipeline, checkpoint, precision)
@@ -101,6 +103,7 @@ def _predict_reader(
     )
     method = pipeline.eval_config.MaskPasteMethod.Name(pipeline.eval_config.mask_paste_method)
     with (
+        folder_lock.sole_writer(folder),
         corrupt_files.named(reader, where),
         results.ResultsFile(folder / results.DETECTIONS) as found,
         results.ResultsFile(folder / results.IMAGES) as images,

@@ -19,6 +19,7 @@ from object_detection.prediction.memory import Memory
 from object_detection.prediction.prediction import of_path
 from object_detection.prediction.predictor import Predictor
 from object_detection.prediction.sources import Frame
+from object_detection.system import folder_lock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +101,8 @@ def predict_files(
       Counts, and the files that could not be read.
 
     Raises:
-      UserError: if the output directory holds one of the inputs, or a package for videos is not
-        installed; if there are videos for a memory.
+      UserError: if the output directory holds one of the inputs, or another process writes into
+        it; if a package for videos is not installed; if there are videos for a memory.
     """
     options = options or OutputOptions()
     names = [os.fspath(each) for each in inputs]
@@ -112,13 +113,14 @@ def predict_files(
     sources.check_packages(names)
     output.mkdir(parents=True, exist_ok=True)
     run = _Run(predictor, options, memory, times)
-    earlier = results.read_list(output / results.IMAGES)
-    with contextlib.ExitStack() as stack:
-        run.open(stack, output)
-        frames = run.frames(names, progress)
-        while batch := list(itertools.islice(frames, predictor.batch_size)):
-            run.write(batch)
-    _delete_stale(output, earlier, run.written)
+    with folder_lock.sole_writer(output):
+        earlier = results.read_list(output / results.IMAGES)
+        with contextlib.ExitStack() as stack:
+            run.open(stack, output)
+            frames = run.frames(names, progress)
+            while batch := list(itertools.islice(frames, predictor.batch_size)):
+                run.write(batch)
+        _delete_stale(output, earlier, run.written)
     computed = predictor.precision or predictor.quantization
     return PredictionSummary(run.images.count, run.detections, run.sure, run.problems, computed)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, UserError
 from object_detection.system import polling
 
 _logger = logging.getLogger(__name__)
@@ -61,6 +61,32 @@ def occupied(directory: str) -> Iterator[None]:
                 yield
             return
         yield
+
+
+@contextlib.contextmanager
+def sole_writer(directory: str | os.PathLike) -> Iterator[None]:
+    """A context in which no other process has this context of the same folder.
+
+    The folder itself is locked, so that no file is left in it; without effect if the file system
+    has no locks.
+
+    Raises:
+      UserError: if another process writes into the folder.
+    """
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f'{os.fspath(directory)}: another command is writing into this folder. Wait for '
+                'its end, or choose another folder.'
+            ) from error
+        except OSError as error:
+            _logger.warning('%s: its file system has no locks (%s)', directory, error.strerror)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

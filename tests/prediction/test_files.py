@@ -8,6 +8,7 @@ from PIL import Image
 
 from object_detection import Predictor
 from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError
 from object_detection.export import class_names, exporter
 from object_detection.export.inference import read_image
 from object_detection.prediction import files, prediction, predictor, sources
@@ -107,6 +108,20 @@ def test_what_is_written_can_be_scored(one_object, tmp_path, format_):
     )
     assert (result.detections_format, result.num_detections) == (format_, 3)
     assert result.metrics['DetectionBoxes_Precision/mAP'] == pytest.approx(1)
+
+
+def test_a_second_run_into_the_same_folder_is_refused(one_object, tmp_path):
+    path = write_image(tmp_path / 'in' / 'a.png')
+    output = tmp_path / 'out'
+
+    def start_another(done, total):
+        with pytest.raises(UserError, match='out: another command is writing into this folder'):
+            predict_files('model', [path], output)
+
+    predict_files('model', [path], output, progress=start_another)
+    assert listed(output) == [(1, 'a.png')]
+    assert {each.name for each in output.iterdir()} == {'a.png', 'detections.json', 'images.json'}
+    predict_files('model', [path], output)
 
 
 def test_ids_are_the_numbers_of_the_names_and_never_collide(one_object, tmp_path):
