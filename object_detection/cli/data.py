@@ -229,9 +229,9 @@ def split(
 ) -> None:
     """Hold out images for validation.
 
-    Writes train.json and val.json from one COCO JSON file, and train.txt and val.txt, which list
-    their images, for `tfod eval --detections ... --image_list`; or OUTPUT/train-?????-of-????? and
-    OUTPUT/val-?????-of-????? from TFRecords. The part of a record follows from its source id, and
+    Writes train.json and val.json from one COCO JSON file; or OUTPUT/train-?????-of-????? and
+    OUTPUT/val-?????-of-????? from TFRecords. train.txt and val.txt list the images of both, for
+    `tfod eval --detections ... --image_list`. The part of a record follows from its source id, and
     no image is in two parts.
 
     Images of one scene or one video belong into the same part; this command draws them at random

@@ -17,6 +17,7 @@ from object_detection.dataset_tools.converters import sharded_writer
 from object_detection.dataset_tools.inspection.record_checks import digest
 from object_detection.errors import DataError, UserError
 from object_detection.protos.tf_example_pb2 import TfExample
+from object_detection.system import files as system_files
 
 _RANGE = 1 << 64
 
@@ -46,10 +47,12 @@ def split(
 ) -> dict[str, Part]:
     """Writes `OUTPUT/PART-00000-of-0000N` with the records of each part, unchanged.
 
+    `OUTPUT/PART.txt` lists the source ids of their images, one a line.
+
     The part of a record follows from its source id and the seed alone, so that it stays the same
     when records are added. Records of one source id are never in two parts; neither are records of
-    one image file under several source ids, of which one decides. Two digests of each record are
-    in memory, about 200 bytes.
+    one image file under several source ids, of which one decides. Two digests and the source id
+    of each record are in memory, about 300 bytes.
 
     Args:
       names: TFRecord files.
@@ -72,6 +75,7 @@ def split(
     parts = _draw_parts(names, shares, seed)
     _check_parts(parts, shares)
     counts = {}
+    ids: dict[str, dict[str, None]] = {part: {} for part in shares}
     with contextlib.ExitStack() as stack:
         outputs = {
             part: stack.enter_context(sharded_writer.open_output(prefix, shards))
@@ -85,7 +89,10 @@ def split(
                 counts[part] = Part(0, collections.Counter(), paths)
             for done, (name, content) in enumerate(_contents(names), start=1):
                 features = _features(name, content)
-                part = parts[digest(_source_id(name, features))]
+                source_id = _source_id(name, features)
+                part = parts[digest(source_id)]
+                # A line must be one id; readers of lists join words by one blank, too.
+                ids[part][' '.join(source_id.decode(errors='replace').split())] = None
                 count = counts[part]
                 tf_record_files.write_record(files[part][count.num_records % shards], content)
                 count.objects.update(_classes(features))
@@ -93,6 +100,8 @@ def split(
                 progress(done, None)
         for part, each in outputs.items():
             each.publish({i: file.draft() for i, file in enumerate(files[part])})
+            lines = ''.join(f'{source_id}\n' for source_id in ids[part])
+            system_files.write_text(f'{prefixes[part]}.txt', lines)
     return counts
 
 

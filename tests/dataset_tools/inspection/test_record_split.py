@@ -9,8 +9,10 @@ from click.testing import CliRunner
 
 from object_detection.cli import data
 from object_detection.data import tf_record_files
+from object_detection.data.file_access import LocalFiles
 from object_detection.dataset_tools.inspection import record_split
 from object_detection.errors import DataError, UserError
+from object_detection.scoring import formats, image_lists
 from tests.dataset_tools.inspection.damaged_records import example, write
 
 HALVES = {'train': 0.5, 'val': 0.5}
@@ -49,6 +51,22 @@ def test_no_image_and_no_source_id_in_two_parts(seed):
                 assert groups.root(of_id) == groups.root(other_id)
 
 
+def test_the_images_of_the_parts_are_listed_for_the_evaluation_of_files(tmp_path):
+    ids = [*map(str, range(19)), 'ü  x.jpg']
+    records = [example(i, encoded=b'%d' % i, source_id=name) for i, name in enumerate(ids)]
+    record_split.split([write(tmp_path / 'a', [*records, *records])], str(tmp_path / 'out'), HALVES)
+    images = [{'id': i, 'file_name': f'{i}.png', 'width': 9, 'height': 9} for i in range(19)]
+    images.append({'id': 19, 'file_name': 'ü x.jpg', 'width': 9, 'height': 9})
+    truth = {'images': images, 'annotations': [], 'categories': [{'id': 1, 'name': 'cat'}]}
+    (tmp_path / 'truth.json').write_text(json.dumps(truth))
+    _, truth = formats.open_truth(str(tmp_path / 'truth.json'), LocalFiles())
+    lists = [
+        image_lists.read(str(tmp_path / f'out/{part}.txt'), LocalFiles(), truth) for part in HALVES
+    ]
+    assert all(lists)
+    assert sorted(lists[0] + lists[1]) == sorted(truth.images)
+
+
 def test_what_cannot_be_split_writes_nothing(tmp_path):
     name, out = write(tmp_path / 'a', [example(0)]), tmp_path / 'out'
     with pytest.raises(UserError, match='no image is in'):
@@ -82,7 +100,7 @@ def test_a_part_replaces_an_earlier_one_of_another_number_of_files(tmp_path):
     record_split.split([name], str(out), HALVES, shards=2)
     parts = record_split.split([name], str(out), HALVES)
     assert sorted(path.name for path in out.iterdir()) == [
-        *('train-00000-of-00001', 'val-00000-of-00001')
+        *('train-00000-of-00001', 'train.txt', 'val-00000-of-00001', 'val.txt')
     ]
     with pytest.raises(UserError, match='expected another folder'):
         record_split.split(parts['train'].paths, str(out), HALVES, shards=2)
