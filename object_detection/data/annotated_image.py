@@ -4,6 +4,7 @@
 Beam workers start without it.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # Reasons of annotations that are left out on purpose: the label map has no such class, or an option
 # says so. They are counted, and are no problems.
 NOT_IN_LABEL_MAP, NOT_WANTED = 'not_in_label_map', 'not_wanted'
+# Begins the notes of annotations that are not converted, see `not_converted`.
+NOT_CONVERTED = 'not_converted: '
 # Boxes that many of a set are only if its coordinates have another meaning than the format's, see
 # `notes_of_boxes` and `annotation_checks.doubt`.
 FIRST_PIXEL, CLIPPED_START, CLIPPED_SHORT_END, CLIPPED_OTHER_END = (
@@ -107,6 +110,16 @@ _OBJECT_FIELDS = (
     *('class_texts', 'class_labels', 'is_crowd', 'areas', 'masks', 'keypoints'),
     *('keypoint_visibilities', 'num_keypoints', 'densepose'),
 )
+
+
+def not_converted(kinds: Iterable[str]) -> dict[str, int]:
+    """Returns the notes, see `ImageAnnotations`, of annotations that records have no place for.
+
+    Args:
+      kinds: what the format calls the kind of each.
+    """
+    counts = collections.Counter(f'{NOT_CONVERTED}{kind[:100]}' for kind in kinds)
+    return dict(counts)
 
 
 class ReadResult(NamedTuple):

@@ -16,6 +16,9 @@ _REQUIRED = {
 # Keys that identify entries.
 _IDS = ('id', 'image_id', 'category_id')
 
+# Note of annotations whose id an annotation before has, see `repeated_ids`.
+REPEATED_IDS = 'repeated_annotation_ids'
+
 
 class EntryProblem(NamedTuple):
     """Known facts about an entry that was left out of its list."""
@@ -149,6 +152,12 @@ def check_categories(file: CocoFile, *names: str) -> list[Any]:
                 f'{[category["name"] for category in file.categories]}.'
             )
     return [ids[name] for name in names]
+
+
+def repeated_ids(file: CocoFile) -> dict[str, int]:
+    """Returns the note of the annotations whose id one before has; {} if there is none."""
+    count = len(file.annotations) - len({str(item['id']) for item in file.annotations})
+    return {REPEATED_IDS: count} if count else {}
 
 
 def take_over(file: CocoFile, other: CocoFile, keys: Iterable[str]) -> None:

@@ -81,6 +81,7 @@ class CameraTrapsSource(Source):
             tuple(coco.problems(file)),
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
             unlisted=coco.num_unlisted(self.image_dir, file.images, files),
+            notes=coco_annotations.repeated_ids(file),
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

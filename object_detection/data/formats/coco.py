@@ -112,6 +112,7 @@ class CocoSource(Source):
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
             unlisted=num_unlisted(self.image_dir, file.images, files),
             categories={category['id']: category for category in file.categories},
+            notes=coco_annotations.repeated_ids(file),
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

@@ -14,6 +14,7 @@ from object_detection.data.annotated_image import (
     AnnotatedObject,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
@@ -89,10 +90,13 @@ class CvatSource(Source):
                 for item in image.iterchildren(etree.Element)
                 if item.tag not in _OTHERS
             ]
+            others = [item.tag for item in image.iterfind('.//*') if item.tag in _OTHERS]
             name = image.get('name', '')
             # Projects number the images of each task from 0 on.
             number = '/'.join(filter(None, (image.get('subset'), name)))
-            yield ImageEntry({'id': number, 'file_name': name, **keep}, annotations)
+            yield ImageEntry(
+                {'id': number, 'file_name': name, 'others': others, **keep}, annotations
+            )
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -170,7 +174,7 @@ class CvatReader(SourceReader[CvatSource]):
             paths=tuple(path for each in places for path in each.paths),
             path_note=places[0].note,
             stated_size=tuple(shapes.side(image[key], key) for key in ('height', 'width')),
-            notes=found.notes,
+            notes={**found.notes, **not_converted(image['others'])},
         )
 
     def read_object(

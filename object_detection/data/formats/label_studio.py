@@ -15,6 +15,7 @@ from object_detection.data.annotated_image import (
     AnnotatedObject,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.file_access import Files
 from object_detection.data.formats import shapes
@@ -35,6 +36,8 @@ _MAX_BYTES = 1 << 30
 # Kinds of labels of regions: the value of a region has a list under this key.
 _RECTANGLE, _POLYGON, _ELLIPSE = 'rectanglelabels', 'polygonlabels', 'ellipselabels'
 _ELLIPSE_CORNERS = 64
+# Keys of values that are said of a region, and do not draw it.
+_NOT_DRAWN = {'choices', 'text', 'rating', 'number', 'datetime', 'taxonomy'}
 # What Label Studio puts before the names of uploaded files.
 _UPLOAD = re.compile(r'[0-9a-f]{8}-')
 
@@ -91,7 +94,9 @@ class LabelStudioSource(Source):
             if results is None and not self.keep_not_annotated:
                 text = 'its task has no annotation, or was skipped'
                 problem = (formats_source.NOT_ANNOTATED, text)
-            yield ImageEntry({'id': image_id, 'file_name': name}, results or [], problem)
+            yield ImageEntry(
+                {'id': image_id, 'file_name': name, 'others': _others(task)}, results or [], problem
+            )
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -160,7 +165,7 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
             paths=tuple(path for each in places for path in each.paths),
             path_note=places[0].note,
             stated_size=_stated_size(entry.annotations),
-            notes=found.notes,
+            notes={**found.notes, **not_converted(entry.image['others'])},
         )
 
     def read_object(
@@ -225,10 +230,13 @@ def _image_name(data: Mapping[str, Any]) -> str:
 
 
 def _results(task: Mapping[str, Any]) -> list[Any] | None:
-    """Returns the regions of a task; None if nobody has finished it.
+    """Returns the regions of a task; None if nobody has finished it."""
+    annotation = _annotation_of(task)
+    return None if annotation is None else _regions(annotation)
 
-    Other results, such as choices, are of the whole image.
-    """
+
+def _annotation_of(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the annotation of a task that is read, with its 'result'; None if there is none."""
     annotations = task.get('annotations', task.get('completions'))
     if isinstance(annotations, list):
         usable = [item for item in annotations if isinstance(item, dict)]
@@ -236,20 +244,19 @@ def _results(task: Mapping[str, Any]) -> list[Any] | None:
         if not usable:
             return None
         usable.sort(key=lambda item: (not item.get('ground_truth'), not _regions(item)))
-        return _regions(usable[0])
+        return usable[0]
     else:
         # JSON-MIN has a list for each tag of the labelling interface.
         lists = [value for value in task.values() if isinstance(value, list)]
         results = [
             item for value in lists if any(_class_of(item)[0] for item in value) for item in value
         ]
-    return _regions({'result': results})
+    return {'result': results}
 
 
 def _regions(annotation: Mapping[str, Any]) -> list[Any]:
     """Returns the regions of an annotation, once for each label, also those without one."""
-    results = annotation.get('result')
-    results = results if isinstance(results, list) else [results]
+    results = _list_of_results(annotation)
     # The shape and the label of a region may be results of their own with the same id.
     labelled = {str(item.get('id')) for item in results if _class_of(item)[0]} - {'None'}
     regions = [
@@ -257,9 +264,30 @@ def _regions(annotation: Mapping[str, Any]) -> list[Any]:
         for item in results
         if not isinstance(item, dict)
         or _class_of(item)[0]
-        or ({'x', 'points', 'rle'} & {*_value(item)} and str(item.get('id')) not in labelled)
+        or (_is_shape(item) and str(item.get('id')) not in labelled)
     ]
     return [each for item in regions for each in _of_one_class(item)]
+
+
+def _others(task: Mapping[str, Any]) -> list[str]:
+    """Returns the types of the results that are no regions, such as choices, also of a region."""
+    results = _list_of_results(_annotation_of(task) or {})
+    return [
+        str(item.get('type') or 'result')
+        for item in results
+        if isinstance(item, dict)
+        and not _class_of(item)[0]
+        and not (_is_shape(item) and _NOT_DRAWN.isdisjoint(_value(item)))
+    ]
+
+
+def _list_of_results(annotation: Mapping[str, Any]) -> list[Any]:
+    results = annotation.get('result')
+    return results if isinstance(results, list) else [results]
+
+
+def _is_shape(item: Any) -> bool:
+    return not {'x', 'points', 'rle'}.isdisjoint(_value(item))
 
 
 def _of_one_class(item: Any) -> list[Any]:

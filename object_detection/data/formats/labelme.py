@@ -14,6 +14,7 @@ from object_detection.data.annotated_image import (
     AnnotatedObject,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.file_access import Files
 from object_detection.data.formats import shapes
@@ -129,7 +130,7 @@ class LabelMeReader(SourceReader[LabelMeSource]):
                 shapes.side(document.get(key), key) for key in ('imageHeight', 'imageWidth')
             ),
             embedded=_embedded_image(document),
-            notes=found.notes,
+            notes={**found.notes, **not_converted(_flags(document))},
         )
 
     def read_object(
@@ -180,6 +181,15 @@ def _document(path: str, files: Files) -> dict[str, Any]:
     if not isinstance(document, dict) or not isinstance(document.get('shapes'), list):
         raise UnusableError('bad_annotations', f'{path}: expected an object with a list `shapes`')
     return document
+
+
+def _flags(document: dict[str, Any]) -> Iterator[str]:
+    """Yields 'flag' for each flag that is set, of the image or of a shape."""
+    for item in (document, *document['shapes']):
+        flags = item.get('flags') if isinstance(item, dict) else None
+        yield from (
+            ('flag' for is_set in flags.values() if is_set) if isinstance(flags, dict) else ()
+        )
 
 
 def _class_names(path: str, files: Files) -> set[str]:

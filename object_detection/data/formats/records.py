@@ -267,7 +267,7 @@ def _load(source: Source, path: str, label_map_path: str, versions: tuple) -> Im
     del versions  # Part of the key.
     labels = label_map.load(label_map_path) if label_map_path else None
     data = source.open(_FILES, labels)
-    entries = [*formats_source.entries_of(source, _FILES)]
+    entries = [*formats_source.entries_of(source, _FILES, data.reader)]
     texts = [f'{item.file_name}: {item.error}' for item in data.problems]
     texts += [f'{each.image["file_name"]}: {each.problem[1]}' for each in entries if each.problem]
     if texts:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from object_detection.data import annotated_image, annotation_checks
+from object_detection.data import annotated_image, annotation_checks, file_access
 from object_detection.data.annotated_image import (
     NOT_IN_LABEL_MAP,
     AnnotatedObject,
@@ -96,6 +96,7 @@ class DataSet:
       labels: key of each class in the annotations -> its label.
       problems: what cannot be used and belongs to no entry.
       unlisted: number of image files in the folder that the annotations do not name.
+      notes: what is worth saying of the whole set -> number, as `ImageAnnotations.notes`.
       keypoints: the keypoints of the classes, by their keys.
       is_renumbered: whether labels differ from the numbers of classes in the annotations.
       categories: key of a class -> what else its entry in the annotations says of it.
@@ -109,6 +110,7 @@ class DataSet:
     is_renumbered: bool = False
     categories: Mapping[Any, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     unlisted: int = 0
+    notes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -278,16 +280,51 @@ def read_image_file(said: ImageAnnotations, files: Files) -> bytes:
     raise UnusableError('bad_image', text) from first
 
 
-def entries_of(source: Source, files: Files) -> Iterator[ImageEntry]:
-    """Yields the images of a data set; one whose id another has cannot be used."""
+def entries_of(source: Source, files: Files, reader: Reader | None = None) -> Iterator[ImageEntry]:
+    """Yields the images of a data set; one whose id or file another has cannot be used.
+
+    Args:
+      source: the data set.
+      files: access to files.
+      reader: its reader, which finds names of one file: those that differ in their letters' case
+        or their suffix, and only one of which is there. None does not look for them.
+    """
     seen: set[Any] = set()
+    named: dict[str, list[ImageEntry]] = {}
     for entry in source.entries(files):
         image_id = entry.image['id']
+        if reader and not entry.problem and 'frames' not in entry.image:
+            *_, spelled = ('', *file_access.spellings(str(entry.image['file_name'])))
+            alike = named.setdefault(file_access.without_suffix(spelled).lower(), [])
+            if other := _of_same_file(entry, alike, reader, files):
+                text = f'its file is that of another image, {other}'
+                entry = ImageEntry(entry.image, [], (DUPLICATE, text))
+            else:
+                alike.append(ImageEntry(entry.image, []))
         if image_id in seen and not entry.problem:
             text = f'another image has its id, {image_id}'
             entry = ImageEntry(entry.image, [], (DUPLICATE, text))
         seen.add(image_id)
         yield entry
+
+
+def _of_same_file(
+    entry: ImageEntry, others: Iterable[ImageEntry], reader: Reader, files: Files
+) -> str:
+    """Returns the name of another image, if it differs and has the same file; '' if none has."""
+    name = entry.image['file_name']
+    others = [other for other in others if other.image['file_name'] != name]
+    path = _path(entry, reader, files) if others else ''
+    same = (each.image['file_name'] for each in others if _path(each, reader, files) == path)
+    return str(next(same, '')) if path else ''
+
+
+def _path(entry: ImageEntry, reader: Reader, files: Files) -> str:
+    try:
+        said = annotations_of(reader, entry, files)
+    except UnusableError:  # The conversion counts it.
+        return ''
+    return file_access.first_that_exists(said.paths, files)
 
 
 def unread(names: Iterable[str], why: str) -> tuple[EntryProblem, ...]:

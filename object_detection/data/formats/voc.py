@@ -13,6 +13,7 @@ from object_detection.data.annotated_image import (
     AnnotatedObject,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.file_access import Files
 from object_detection.data.formats import source as formats_source
@@ -180,6 +181,7 @@ class VocReader(SourceReader[VocSource]):
             paths=inner.paths if is_inner else found.paths,
             path_note=found.note,
             stated_size=stated_size(annotation),
+            notes=not_converted(item.tag for item in annotation.iterfind('object/part')),
         )
 
     def _check_name(

@@ -114,7 +114,7 @@ def _pipeline(
     images = (
         pipeline
         | 'Source' >> beam.Create([job.source])
-        | 'Read' >> beam.FlatMap(entries, output.num_shards)
+        | 'Read' >> beam.FlatMap(entries, output.num_shards, job.reader)
     )
     # Shards without images are written too. Also, some runners (Dask) divide the work into at most
     # as many parts as there were elements at the beginning.
@@ -134,9 +134,10 @@ def _pipeline(
     return pipeline
 
 
-def entries(source: Source, num_shards: int) -> Iterator[Entry]:
-    """Yields the images of a data set; they are assigned to shards in turn."""
-    for index, item in enumerate(formats_source.entries_of(source, BeamFiles())):
+# The reader is a `Reader`, a protocol, which the type checks of Beam refuse.
+def entries(source: Source, num_shards: int, reader: Any = None) -> Iterator[Entry]:
+    """Yields the images of a data set, see `entries_of`, and assigns them to shards in turn."""
+    for index, item in enumerate(formats_source.entries_of(source, BeamFiles(), reader)):
         yield index % num_shards, (index, zlib.compress(json.dumps(item).encode(), 1))
 
 

@@ -94,6 +94,7 @@ def _job(source: Source, strict: bool) -> Job:
     for item in data.problems:
         tally.add_entry_problem(item)
     tally.counts['unlisted_images'] = data.unlisted
+    tally.notes.update(data.notes)
     return Job(
         source=source,
         reader=data.reader,

@@ -7,8 +7,8 @@ from typing import Any
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotation_checks
-from object_detection.data.annotated_image import AnnotatedImage
-from object_detection.data.coco.annotations import EntryProblem
+from object_detection.data.annotated_image import NOT_CONVERTED, AnnotatedImage
+from object_detection.data.coco.annotations import REPEATED_IDS, EntryProblem
 from object_detection.data.formats import shapes
 from object_detection.data.formats.source import DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE
 from object_detection.errors import UnusableError, format_list
@@ -237,6 +237,20 @@ def _sentences(notes: dict[str, int]) -> list[str]:
         lines.append(
             f'shapes that share a class and a group, and stay separate objects: {separate}; '
             '--groups all joins them'
+        )
+    if repeated := notes.get(REPEATED_IDS):
+        lines.append(
+            f'annotations whose id another one has, and that are read all the same: {repeated}'
+        )
+    others = {
+        name.removeprefix(NOT_CONVERTED): count
+        for name, count in notes.items()
+        if name.startswith(NOT_CONVERTED)
+    }
+    if others:
+        lines.append(
+            f'{sum(others.values())} annotations of kinds that records do not hold are not '
+            f'converted: {_most_frequent(others)}'
         )
     return lines
 
