@@ -1,6 +1,7 @@
 """The machine of a benchmark: what it is, and the devices that a measurement uses."""
 
 import importlib.metadata
+import os
 import pathlib
 import platform
 import re
@@ -20,7 +21,7 @@ _PACKAGES = ('object-detection-toolkit', 'tensorflow', 'keras')
 
 
 def describe() -> dict[str, Any]:
-    """Returns the processor, its cores and instruction sets, memory and versions."""
+    """Returns the processor, its cores and instruction sets, load, memory and versions."""
     try:
         facts = _CPU_FACTS.read_text()
     except OSError:
@@ -32,6 +33,8 @@ def describe() -> dict[str, Any]:
         'cpu': name[1].strip() if name else platform.processor() or platform.machine(),
         'instructions': [each for each in _INSTRUCTIONS if each in known],
         'cores': cpu.num_cores(),
+        # How many programs ran before the benchmark; None where the system does not say.
+        'load': os.getloadavg()[0] if hasattr(os, 'getloadavg') else None,
         'memory_gb': memory.total() / 1e9,
         'python': platform.python_version(),
         **{each: _version(each) for each in _PACKAGES},

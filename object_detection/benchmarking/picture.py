@@ -29,10 +29,10 @@ _PARTS = {
 _OTHER = 'other'
 _GRADIENT = ' gradient'
 _NAMES = (*dict.fromkeys(_PARTS.values()), _OTHER)
-# One colour for each name; gradients are hatched.
+# One colour for each name; gradients are hatched. No two are alike.
 _COLORS = (
-    *('#9ca3af', '#2563eb', '#0891b2', '#7c3aed', '#db2777', '#d97706'),
-    *('#059669', '#0d9488', '#65a30d', '#dc2626', '#92400e', '#d1d5db'),
+    *('#6b7280', '#2563eb', '#38bdf8', '#7c3aed', '#f472b6', '#ea580c'),
+    *('#15803d', '#fde047', '#84cc16', '#b91c1c', '#78350f', '#d1d5db'),
 )
 _WIDTH = 10.0  # inches
 _DPI = 110

@@ -11,6 +11,8 @@ from object_detection.visualization import report
 
 PAGE, PICTURE = 'benchmark.html', 'benchmark.png'
 _PARTS_SHOWN = 6
+# Calls of an idle machine differ by less.
+_STEADY = 1.3  # p90 / p50
 
 # Key of a row, heading, factor, format or function. Columns whose key no row has are left out.
 _COLUMNS = (
@@ -31,6 +33,9 @@ _COLUMNS = (
     ('device_memory', 'GPU peak MB', 1, '{:.0f}'),
     ('first', 'first result s', 1, '{:.1f}'),
 )
+
+
+_ROOFS = ('matmul', 'convolutions')
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -105,7 +110,7 @@ def _facts(document: dict[str, Any]) -> dict[str, str]:
 
 def _notes(document: dict[str, Any]) -> list[str]:
     rows = document['rows']
-    notes = []
+    notes = _busy_notes(document)
     if any('rate' in row for row in rows):
         notes.append(
             'GFLOP are those of convolutions and matrix products; "of matmul" is the rate as a '
@@ -120,6 +125,30 @@ def _notes(document: dict[str, Any]) -> list[str]:
     if any(row.get('not_counted') for row in rows):
         notes.append('Matrix products within loops of unknown length are not counted.')
     notes += [f'{picture.label(row)}: {row["error"]}' for row in rows if 'error' in row]
+    return notes
+
+
+def _busy_notes(document: dict[str, Any]) -> list[str]:
+    """Returns sentences about signs that other programs disturbed the measurements."""
+    notes = []
+    load, cores = document['machine'].get('load'), document['machine']['cores']
+    if load is not None and load > cores:
+        notes.append(
+            f'The machine was busy before the benchmark: a load of {load:.1f} with {cores:g} '
+            'cores. Measure again on an idle machine.'
+        )
+    spread = [row for row in document['rows'] if 'p50' in row and row['p90'] > _STEADY * row['p50']]
+    if spread:
+        named = ', '.join(f'{picture.label(row)}: {row["p90"] / row["p50"]:.1f}' for row in spread)
+        notes.append(
+            f'Calls took unequal times (p90 / p50 above {_STEADY}: {named}), as on a machine that '
+            'does other work.'
+        )
+    if any((row.get(f'share_of_{what}') or 0) > 1 for row in document['rows'] for what in _ROOFS):
+        notes.append(
+            'A share above 1 is no speed of the model: what it is compared with was measured '
+            'while the machine was slower.'
+        )
     return notes
 
 

@@ -61,6 +61,9 @@ tbody th { font-weight: 400; }
 tbody tr:last-child > * { border-bottom: 0; }
 td, thead th:not(:first-child) { text-align: right; width: 130px; }
 td.part { background: linear-gradient(var(--bar), var(--bar)) no-repeat left / var(--part) 100%; }
+.dense, .dense thead th { font-size: 12px; }
+.dense td, .dense thead th:not(:first-child) { width: auto; padding: 6px 4px; }
+.dense th { padding: 6px 4px; }
 .tall { max-height: 520px; overflow-y: auto; }
 .tall thead th { position: sticky; top: 0; background: var(--card); }
 table.sortable thead th { cursor: pointer; user-select: none; white-space: nowrap; }
@@ -85,6 +88,8 @@ figure img { width: 100%; display: block; border-radius: 6px; border: 1px solid 
 summary { cursor: pointer; font-weight: 600; }
 figcaption { color: var(--soft); font-size: 13px; margin-top: 4px; overflow-wrap: anywhere; }
 """
+# Tables with more are set closer, so that they fit the page.
+_MAX_COLUMNS = 8
 # Sorts a table by the column whose heading is clicked; cells without a value come last.
 _SCRIPT = """
 for (const table of document.querySelectorAll('table.sortable')) {
@@ -326,8 +331,9 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
         + '</tr>'
         for first, *others in rows[1:]
     )
+    kind = ' class="dense"' if len(rows[0]) > _MAX_COLUMNS else ''
     return (
-        f'<div class="tables"><table><thead><tr>{head}</tr></thead>'
+        f'<div class="tables"><table{kind}><thead><tr>{head}</tr></thead>'
         f'<tbody>{body}</tbody></table></div>'
     )
 

@@ -55,6 +55,33 @@ def test_lines_have_each_measurement_and_what_is_known_of_it(document):
     assert 'float32, batch 64: the process was killed.' in text
 
 
+def test_a_busy_machine_is_noted(document):
+    document['rows'][0]['p90'] = document['rows'][1]['p90'] = 0.2
+    quiet = '\n'.join(report.lines(document))
+    assert 'busy' not in quiet
+    assert 'above 1' not in quiet
+    document['machine']['load'] = 9.0
+    document['rows'][0] |= {'p90': 0.38, 'share_of_matmul': 1.83}
+    text = '\n'.join(report.lines(document))
+    assert 'a load of 9.0 with 2 cores' in text
+    assert '(p90 / p50 above 1.3: float32, batch 2: 2.0)' in text
+    assert 'A share above 1 is no speed of the model' in text
+
+
+def test_colors_of_parts_are_distinct():
+    colors = [[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in picture._COLORS]
+    for i, one in enumerate(colors):
+        for other in colors[:i]:
+            assert sum(abs(a - b) for a, b in zip(one, other, strict=True)) > 90
+
+
+def test_the_table_fits_the_page(document, tmp_path, open_page):
+    document['rows'][0]['device_memory'] = 12000.0
+    report.write_page(document, str(tmp_path))
+    hidden = "(t => t.scrollWidth - t.clientWidth)(document.querySelector('.tables'))"
+    assert open_page(tmp_path / report.PAGE).evaluate(hidden) <= 0
+
+
 def test_shares_add_up_and_unknown_parts_are_other(document):
     shares = picture.shares(document['rows'][0])
     assert sum(shares.values()) == pytest.approx(1)
