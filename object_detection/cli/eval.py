@@ -118,6 +118,9 @@ def command(
         return
     own = {'config': config, 'checkpoint_dir': checkpoint_dir}
     _check(own, tuple(own), list(of_files), 'checkpoints')
+    if options.run_once:
+        # Otherwise the training may only begin.
+        option_flags.check_checkpoint_dir(checkpoint_dir)
     # Imported here: files of detections need nothing of it.
     from object_detection.cli.common import progress
     from object_detection.reporting import page

@@ -128,6 +128,7 @@ def command(
         if calibration
         else []
     )
+    option_flags.check_checkpoint_dir(checkpoint_dir)
     from object_detection.config.reader import read_pipeline
     from object_detection.validation.validate import validate
 

@@ -11,6 +11,7 @@ from object_detection.cli.main import main
 from object_detection.training import jobs
 from object_detection.training.evaluation.eval_job import EvaluationResult
 from tests.reporting import model_dirs
+from tests.validation import pipelines
 
 DOCUMENT = {
     'images': [{'id': 7, 'file_name': 'seven.jpg', 'height': 40, 'width': 60}],
@@ -112,6 +113,23 @@ def test_conflicts(arguments, message):
     result = _run(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+@pytest.mark.parametrize('command', ['eval --run_once', 'export --output out'])
+def test_an_absent_checkpoint_folder_is_named_before_tensorflow_is_loaded(tmp_path, command):
+    config = pipelines.write_files(tmp_path)
+    arguments = [*command.split(), '--config', str(config), '--checkpoint_dir', 'absent/ckpt-3']
+    program = (
+        'import sys\nfrom object_detection.cli.main import main\n'
+        f'try: main({arguments!r})\n'
+        "finally: assert 'tensorflow' not in sys.modules"
+    )
+    result = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert (
+        'Error: --checkpoint_dir absent/ckpt-3: expected a folder of checkpoints' in result.stderr
+    )
+    assert 'AssertionError' not in result.stderr
 
 
 def test_tensorflow_is_not_loaded(files):

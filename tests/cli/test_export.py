@@ -1,4 +1,5 @@
 import contextlib
+import pathlib
 import subprocess
 import sys
 
@@ -29,6 +30,8 @@ def test_the_checkpoint_that_is_reported_is_the_one_that_is_exported(tmp_path, m
     image = tmp_path / 'a.png'
     image.write_bytes(b'')
     config = pipelines.write_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path('run').mkdir()
     arguments = ['--config', config, '--checkpoint_dir', 'run', '--output', tmp_path / 'out']
     arguments += ['--verify', image, '--precision', 'bfloat16']
     result = CliRunner().invoke(command, [*map(str, arguments)])
@@ -59,6 +62,8 @@ def test_each_file_is_reported_while_its_writing_is_shown(tmp_path, monkeypatch)
     monkeypatch.setattr(exporter, 'describe', lambda asked, found: found)
     monkeypatch.setattr(exporter, 'export_files', export_files)
     config = pipelines.write_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path('run').mkdir()
     arguments = ['--config', config, '--checkpoint_dir', 'run', '--output', tmp_path / 'out']
     arguments += ['--format', 'onnx,tflite']
     result = CliRunner().invoke(command, [*map(str, arguments)])
