@@ -28,8 +28,7 @@ from object_detection.reporting import comparison, page
     '--base',
     metavar='FILE',
     type=click.Path(exists=True, dir_okay=False),
-    help='Config to compare with; if not given, that of the checkpoint the training started from, '
-    'or the most similar sample config.',
+    help='Config to compare with; if not given, that of the checkpoint the training started from.',
 )
 def command(model_dirs: tuple[str, ...], output: str | None, base: str | None) -> None:
     """Write an HTML page about the training in MODEL_DIR, or a comparison of several.

@@ -63,7 +63,10 @@ def _metrics_table(metrics: Mapping[str, Mapping[str, float]]) -> str:
     """Returns the metrics over all categories, of each run and the difference from the first."""
     keys = list(dict.fromkeys(key for values in metrics.values() for key in values))
     keys = [key for key in keys if 'ByCategory' not in key and 'BySuperCategory' not in key]
-    rows = [[key, *_with_differences([m.get(key) for m in metrics.values()])] for key in keys]
+    rows = [
+        [report.metric_name(key), *_with_differences([m.get(key) for m in metrics.values()])]
+        for key in keys
+    ]
     return grid_table(['Metric', *_heads(list(metrics))], rows, is_sortable=True)
 
 
@@ -109,7 +112,9 @@ def _loss_chart(runs: Mapping[str, RunFiles]) -> str:
         name: [(e['step'], e['losses'][_TOTAL]) for e in run.history if _TOTAL in e['losses']]
         for name, run in runs.items()
     }
-    return line_chart(series, x_label='step') if any(series.values()) else ''
+    groups = {name: number for number, name in enumerate(series)}
+    shown = {name: points for name, points in series.items() if points}
+    return line_chart(shown, x_label='step', groups=groups) if shown else ''
 
 
 def _speed_table(runs: Mapping[str, RunFiles]) -> str:

@@ -52,7 +52,7 @@ class Extras:
       facts: name -> value, below the title.
       pictures: (caption, picture) as `picture_grid` takes them.
       base: path of a config that the config of the training is compared with; None takes that of
-        the checkpoint that it started from, or else the most similar sample config.
+        the checkpoint that it started from, if there is one.
     """
 
     title: str = ''
@@ -156,12 +156,13 @@ def _facts(run: RunFiles) -> dict[str, str]:
 
 
 def ap_chart(runs: Mapping[str, RunFiles]) -> str:
-    """Draws the mean average precisions of all evaluations; '' without any.
+    """Draws the mean average precisions of all evaluations; a sentence if a run has only one.
 
-    Of several runs only those without an IoU in their name are drawn.
+    Of several runs only those without an IoU in their name are drawn; each has one colour.
     """
     series: dict[str, list[tuple[float, float]]] = {}
-    for run_name, run in runs.items():
+    groups: dict[str, int] = {}
+    for number, (run_name, run) in enumerate(runs.items()):
         for reader, entries in run.evaluations.items():
             for entry in entries:
                 for name, value in entry['metrics'].items():
@@ -169,7 +170,11 @@ def ap_chart(runs: Mapping[str, RunFiles]) -> str:
                     if match and value >= 0 and (len(runs) == 1 or not match[1]):
                         words = ' '.join(filter(None, (run_name, reader, _short(name))))
                         series.setdefault(words, []).append((entry['step'], value))
-    return line_chart(series, x_label='step') if series else ''
+                        groups.setdefault(words, number if len(runs) > 1 else len(groups))
+    steps = {step for points in series.values() for step, _ in points}
+    if len(runs) == 1 and len(steps) == 1:
+        return note(f'One evaluation so far, at step {steps.pop():,}: its values are above.')
+    return line_chart(series, x_label='step', groups=groups) if series else ''
 
 
 def _short(name: str) -> str:
@@ -186,8 +191,9 @@ def history_chart(runs: Mapping[str, RunFiles], key: str) -> str:
         ]
         for name, run in runs.items()
     }
+    groups = {name: number for number, name in enumerate(series)}
     series = {name: points for name, points in series.items() if points}
-    return line_chart(series, x_label='step') if series else ''
+    return line_chart(series, x_label='step', groups=groups) if series else ''
 
 
 def category_values(
@@ -292,14 +298,10 @@ def _config_sections(run: RunFiles, base: str | None) -> Iterator[str]:
 def _base(run: RunFiles, path: str | None) -> tuple[str, str] | None:
     """Returns name and text of the config that the run's is compared with."""
     path = path or run.base
-    if path is not None:
-        text = files.read_bytes(os.fspath(path)).decode('utf-8', errors='replace')
-        return os.fspath(path), text
-    sample = config_difference.closest_sample(run.config)
-    if sample is None:
+    if path is None:
         return None
-    name, text = sample
-    return f'{name}, the most similar of the sample configs', text
+    text = files.read_bytes(os.fspath(path)).decode('utf-8', errors='replace')
+    return os.fspath(path), text
 
 
 def _duration(seconds: float) -> str:

@@ -51,7 +51,8 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .chart { width: 100%; height: auto; display: block; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 12px 0 0;
   padding: 0; color: var(--soft); font-size: 13px; }
-.legend span { display: inline-block; width: 14px; height: 3px; border-radius: 2px;
+.legend output { color: var(--ink); font-variant-numeric: tabular-nums; }
+.legend span { display: inline-block; width: 14px; height: 0;
   margin-right: 7px; vertical-align: middle; }
 .tables { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -90,8 +91,24 @@ figcaption { color: var(--soft); font-size: 13px; margin-top: 4px; overflow-wrap
 """
 # Tables with more are set closer, so that they fit the page.
 _MAX_COLUMNS = 8
+# Shows the values of a line chart at the pointer in its legend.
 # Sorts a table by the column whose heading is clicked; cells without a value come last.
 _SCRIPT = """
+for (const plot of document.querySelectorAll('.plot')) {
+  const {frame: [left, right, low, high], lines} = JSON.parse(plot.dataset.plot);
+  const shown = plot.querySelectorAll('output'), svg = plot.querySelector('svg');
+  svg.addEventListener('pointermove', event => {
+    const box = svg.getBoundingClientRect(), share = (event.clientX - box.left) / box.width;
+    const x = low + (share - left) / (right - left) * (high - low);
+    lines.forEach((points, i) => {
+      if (!points.length) return;
+      const near = (a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a;
+      const [at, value] = points.reduce(near);
+      shown[i].textContent = `${value} at ${Math.round(at).toLocaleString('en')}`;
+    });
+  });
+  svg.addEventListener('pointerleave', () => shown.forEach(each => { each.textContent = ''; }));
+}
 for (const table of document.querySelectorAll('table.sortable')) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   heads.forEach((head, column) => head.addEventListener('click', () => {
@@ -215,6 +232,12 @@ def summary_table(metrics: Mapping[str, float]) -> str:
             column = columns.setdefault(_SIDES[match[1]], {})
             column[_words(match[2])] = value
     return value_table(columns, bars=True)
+
+
+def metric_name(key: str) -> str:
+    """Returns the name of a metric in the tables of `summary_table`, with its side."""
+    match = _SUMMARY.fullmatch(key)
+    return f'{_SIDES[match[1]]}: {_words(match[2])}' if match else key
 
 
 def _words(name: str) -> str:

@@ -2,20 +2,12 @@
 
 import re
 
-from object_detection.config import reader
-from object_detection.reporting import config_difference
-from object_detection.reporting.config_difference import closest_sample, difference
-
-SAMPLE = 'mask_rcnn_resnet18_fpn_shapes.config'
+from object_detection.reporting.config_difference import difference
 
 
 def changed(text):
     """The lines that are added or removed."""
     return re.findall('<span class="(?:added|removed)">(.*?)</span>', text)
-
-
-def sample(name=SAMPLE):
-    return config_difference._samples()[name][0]
 
 
 def test_the_form_of_a_config_makes_no_difference():
@@ -32,19 +24,3 @@ def test_defaults_that_are_comments_are_not_shown():
 
 def test_texts_that_are_no_configs_are_compared_by_line():
     assert changed(difference('a: <1>\nb', 'a: 2 # c\nb', 'x')) == ['-a: &lt;1&gt;', '+a: 2']
-
-
-def test_the_closest_sample_of_a_changed_one_is_this_one():
-    pipeline = reader.parse_pipeline(sample(), SAMPLE)
-    pipeline.train_config.num_steps += 1
-    pipeline.model.faster_rcnn.num_classes += 1
-    name, text = closest_sample(str(pipeline))
-    assert name == SAMPLE
-    assert len(changed(difference(text, str(pipeline), name))) == 4
-
-
-def test_configs_without_a_similar_sample_have_none():
-    assert closest_sample('model { ssd { num_classes: 3 } }') is None
-    assert closest_sample('model { experimental_model { name: "a" } }') is None
-    assert closest_sample('') is None
-    assert closest_sample('no config') is None

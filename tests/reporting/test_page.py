@@ -138,6 +138,23 @@ def test_the_page_works_in_a_browser(whole, open_page):
     assert [int(c) for c in counts] == sorted(map(int, counts), reverse=True)
 
 
+def test_the_legend_shows_values_at_the_pointer(whole, open_page):
+    chart = open_page(whole[0]).locator('.plot').first
+    value = chart.locator('output').first
+    assert value.inner_text() == ''
+    chart.locator('svg').hover()
+    assert re.fullmatch(r'[\d.]+ at [\d,]+', value.inner_text())
+
+
+def test_a_single_evaluation_is_no_chart(tmp_path):
+    folder = model_dirs.whole(tmp_path)
+    (file,) = (folder / 'eval').rglob('metrics.jsonl')
+    file.write_text(file.read_text().splitlines()[-1] + '\n')
+    assert re.search(
+        r'One evaluation so far, at step [\d,]+: its values are above', written(folder)
+    )
+
+
 def test_a_folder_without_a_training_is_refused(tmp_path):
     with pytest.raises(UserError, match='files of a training'):
         page.write(tmp_path, tmp_path / 'report.html')
@@ -227,8 +244,8 @@ def test_comparison(tmp_path, open_page):
     path = tmp_path / 'comparison.html'
     comparison.write(folders, path)
     text = path.read_text()
-    assert row(text, 'DetectionBoxes_Precision/mAP') == ['0.5', '0.75', '+0.25']
-    assert row(text, 'DetectionBoxes_Precision/mAP (large)') == [DASH, DASH, DASH]
+    assert row(text, 'box: AP, mean over IoU .50 to .95') == ['0.5', '0.75', '+0.25']
+    assert row(text, 'box: AP, objects over 96² pixels') == [DASH, DASH, DASH]
     assert row(text, 'dog/cat') == ['0.75', '0.75', '+0']
     assert row(text, 'a') == ['5.0', '25.0%', '1.1 GB']
     shown = open_page(path)

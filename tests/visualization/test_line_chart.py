@@ -1,3 +1,5 @@
+import html
+import json
 import re
 import subprocess
 import sys
@@ -6,16 +8,18 @@ import xml.etree.ElementTree
 import pytest
 
 from object_detection.visualization.line_chart import line_chart
+from object_detection.visualization.svg_figure import COLORS
 
 SVG = '{http://www.w3.org/2000/svg}'
 
 
 def _svg(chart):
-    return xml.etree.ElementTree.fromstring(re.match('<svg.*</svg>', chart, re.DOTALL)[0])
+    return xml.etree.ElementTree.fromstring(re.search('<svg.*</svg>', chart, re.DOTALL)[0])
 
 
 def _group(chart, name):
-    return next(group for group in _svg(chart).iter(f'{SVG}g') if group.get('id') == name)
+    found = (group for group in _svg(chart).iter(f'{SVG}g') if group.get('id') == name)
+    return next(found, None)
 
 
 def _parts(chart, line=0):
@@ -35,7 +39,31 @@ def _labels(chart):
 def _marks(chart, line=0):
     """Where values that are not finite are marked."""
     group = _group(chart, f'lost-{line}')
-    return [float(mark.get('x')) for mark in group.iter(f'{SVG}use')]
+    return [] if group is None else [float(mark.get('x')) for mark in group.iter(f'{SVG}use')]
+
+
+def _data(chart):
+    return json.loads(html.unescape(re.search('data-plot="(.*?)"', chart)[1]))
+
+
+def test_the_axis_begins_at_the_left_edge():
+    left, right, low, high = _data(line_chart({'a': [(0, 1.0), (100, 2.0)]}, x_label='x'))['frame']
+    assert left < 0.06
+    assert right > 0.97
+    assert (low, high) == pytest.approx((-1, 101))
+
+
+def test_values_at_the_pointer_are_those_drawn():
+    chart = line_chart({'a': [(1, 0.123456), (2, float('nan'))], 'b': []}, x_label='x')
+    assert _data(chart)['lines'] == [[[1, 0.1235]], []]
+
+
+def test_series_of_a_group_have_one_color_and_other_dashes():
+    series = {name: [(1, 0.5), (2, 0.75)] for name in ('run a', 'run b box', 'run b mask')}
+    chart = line_chart(series, x_label='x', groups={'run a': 0, 'run b box': 1, 'run b mask': 1})
+    first, second = COLORS[:2]
+    styles = re.findall('border-top: 3px (.*?)"', chart)
+    assert styles == [f'solid {first}', f'solid {second}', f'dashed {second}']
 
 
 def test_values_are_drawn_in_proportion():
