@@ -3,7 +3,7 @@
 import itertools
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -126,25 +126,31 @@ class Predictor:
         return next(self.stream([images], score_threshold=score_threshold))
 
     def stream(
-        self, images: Iterable[ImageLike], *, score_threshold: float | None = None
+        self,
+        images: Iterable[ImageLike],
+        *,
+        score_threshold: float | None = None,
+        on_error: Callable[[ImageLike, UserError], None] | None = None,
     ) -> Iterator[Prediction]:
         """Finds objects in any number of images; holds `batch_size` of them in memory.
 
         Args:
           images: as for a call.
           score_threshold: as for a call.
+          on_error: is called with each image that cannot be read, and the error; the image is left
+            out. None ends at the first one.
 
         Yields:
           What was found in each image, in order.
 
         Raises:
-          UserError: as a call.
+          UserError: as a call, without `on_error`.
         """
-        remaining = iter(images)
+        remaining = self._readable(images, on_error)
         while batch := list(itertools.islice(remaining, self.batch_size)):
-            arrays = [self._read(image) for image in batch]
+            arrays = [array for _, array in batch]
             found = self.predict_batch(arrays, score_threshold=score_threshold)
-            for image, prediction in zip(batch, found, strict=True):
+            for (image, _), prediction in zip(batch, found, strict=True):
                 is_path = isinstance(image, (str, os.PathLike))
                 yield of_path(prediction, image if is_path else None)
 
@@ -178,6 +184,21 @@ class Predictor:
             )
             for image, each in zip(arrays, found, strict=True)
         ]
+
+    def _readable(
+        self,
+        images: Iterable[ImageLike],
+        on_error: Callable[[ImageLike, UserError], None] | None,
+    ) -> Iterator[tuple[ImageLike, np.ndarray]]:
+        for image in images:
+            try:
+                array = self._read(image)
+            except UserError as error:
+                if on_error is None:
+                    raise
+                on_error(image, error)
+            else:
+                yield image, array
 
     def _read(self, image: ImageLike) -> np.ndarray:
         return image_inputs.read(image, self.max_pixels, self.value_range)

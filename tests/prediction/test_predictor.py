@@ -134,6 +134,18 @@ def test_values_of_a_range_are_the_same_by_every_way_in(tmp_path):
         images.read(np.full((6, 8), np.nan, np.float32), value_range=ValueRange())
 
 
+def test_a_stream_goes_on_after_images_that_cannot_be_read(predictor, tmp_path):
+    image, bad = np.zeros((32, 32, 3), np.uint8), tmp_path / 'bad.jpg'
+    bad.write_bytes(b'no image')
+    errors = []
+    stream = predictor.stream([bad, image, bad, image], on_error=lambda *each: errors.append(each))
+    assert len(list(stream)) == 2
+    assert [path for path, _ in errors] == [bad, bad]
+    assert 'bad.jpg' in str(errors[0][1])
+    with pytest.raises(UserError, match=r'bad\.jpg'):
+        next(predictor.stream([bad, image]))
+
+
 def test_photos_are_upright(predictor):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
