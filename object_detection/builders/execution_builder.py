@@ -114,8 +114,8 @@ def _synchronized_norms(detector: DetectionModel, strategy: tf.distribute.Strate
     if not norms:
         return ''
     return (
-        f'sync_batch_norm of {len(norms)} layers, such as {norms[0]}, adds up over the replicas, '
-        'which a compiled program of one of them cannot'
+        f'{len(norms)} batch norms over all replicas (sync_batch_norm, or those of an hourglass), '
+        f'such as {norms[0]}, add up over the replicas, which a compiled program of one cannot'
     )
 
 

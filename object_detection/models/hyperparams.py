@@ -158,7 +158,7 @@ class LayerHyperparams:
         if frozen and params.freeze_affine:
             options = {**options, 'trainable': False}
         kind = FrozenBatchNorm if frozen else BatchNorm
-        norm = kind(
+        return kind(
             momentum=params.momentum,
             epsilon=params.epsilon,
             center=params.center,
@@ -167,8 +167,6 @@ class LayerHyperparams:
             name=name,
             **options,
         )
-        norm.population_variance = params.population_variance
-        return norm
 
     def activation_layer(self, *, name: str) -> keras.layers.Layer:
         return rounding.Activation(self.activation or 'linear', name=name)

@@ -26,7 +26,6 @@ class BatchNormParams:
       train: False freezes the layer everywhere.
       synchronized: whether the statistics cover all replicas.
       freeze_affine: whether offset and scale of frozen layers are frozen too.
-      population_variance: see `BatchNorm`.
     """
 
     momentum: float = 0.999
@@ -36,7 +35,6 @@ class BatchNormParams:
     train: bool = True
     synchronized: bool = False
     freeze_affine: bool = False
-    population_variance: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +56,7 @@ class BatchNorm(Roundable, keras.layers.BatchNormalization):
     Keras uses a dozen operations, each of which reads and writes the whole map. Results are the
     same up to rounding, but for the moving variance, see `population_variance`. bfloat16 maps are
     read without conversion; the statistics are float32. Keras normalizes inputs of other ranks,
-    and with statistics over several replicas.
+    and with statistics over several replicas; one replica alone needs no exchange.
 
     In graphs, normalisation by the moving statistics is folded into the layer before it if
     `normalized` calls both: the kernel is scaled and an offset added. Training then need not
@@ -77,7 +75,7 @@ class BatchNorm(Roundable, keras.layers.BatchNormalization):
         if layer is not None and self.is_folded(layer, training):
             return inputs
         updates = self._updates(training)
-        if len(inputs.shape) != 4 or mask is not None or self.synchronized:
+        if len(inputs.shape) != 4 or mask is not None or self._spans_replicas():
             with self._momentum_of_this_pass():
                 return super().call(inputs, training=updates, mask=mask)
         mean, variance = self.moving_mean.value, self.moving_variance.value
@@ -96,7 +94,7 @@ class BatchNorm(Roundable, keras.layers.BatchNormalization):
         if updates and not tracing.FrozenStatistics.is_on():
             share = 1.0 - self.momentum
             self.moving_mean.assign(mean * self.momentum + normalized.batch_mean * share)
-            if not self.population_variance:
+            if self.synchronized or not self.population_variance:
                 share *= _biased_by_unbiased(inputs)
             self.moving_variance.assign(
                 variance * self.momentum + normalized.batch_variance * share
@@ -112,7 +110,7 @@ class BatchNorm(Roundable, keras.layers.BatchNormalization):
             return False
         if layer.compute_dtype != self.compute_dtype:
             return False
-        return not training or (layer.folds_in_training and not self.synchronized)
+        return not training or (layer.folds_in_training and not self._spans_replicas())
 
     def fold(self, layer: FoldableLayer) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the kernel and offset with which `layer` computes its normalized outputs.
@@ -130,6 +128,9 @@ class BatchNorm(Roundable, keras.layers.BatchNormalization):
     def _updates(self, training: bool | None) -> bool:
         """Returns whether a call normalizes by the statistics of its batch."""
         return bool(training and self.trainable)
+
+    def _spans_replicas(self) -> bool:
+        return self.synchronized and tf.distribute.get_strategy().num_replicas_in_sync > 1
 
     def _scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
         mean = self.moving_mean.value

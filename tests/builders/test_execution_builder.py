@@ -94,7 +94,7 @@ def test_norms_over_replicas_cannot_wait_within_a_program(fields, monkeypatch):
     detector = _with_norm(synchronized=True)
     _of(detector=detector, **fields)
     monkeypatch.setattr(tf.distribute, 'get_strategy', TwoReplicas)
-    with pytest.raises(ConfigError, match='sync_batch_norm of 1 layers, such as some_norm'):
+    with pytest.raises(ConfigError, match=r'1 batch norms over all replicas .*, such as some_norm'):
         _of(detector=detector, **fields)
     _of(detector=_with_norm(), **fields)
 

@@ -1,3 +1,7 @@
+import json
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -184,3 +188,35 @@ def test_a_further_pass_moves_no_statistics(shape):
     once(inputs, training=True)
     for ours, expected in zip(norm.variables, once.variables, strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-6)
+
+
+_TWO_REPLICAS = """
+import json, numpy as np, tensorflow as tf
+from object_detection.models.backbones import hourglass
+(device,) = tf.config.list_physical_devices('CPU')
+tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])
+maps = tf.constant(np.random.default_rng(0).normal(size=[2, 4, 4, 3]), tf.float32)
+with strategy.scope():
+    norm = hourglass.HYPERPARAMS.norm(frozen=False, name='norm')
+    norm.build((None, None, None, 3))
+start = norm.get_weights()
+
+def of_replica():
+    index = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return norm(maps[index : index + 1], training=True)
+
+parts = strategy.experimental_local_results(tf.function(lambda: strategy.run(of_replica))())
+shared = [tf.concat(parts, axis=0).numpy().tolist(), *(w.tolist() for w in norm.get_weights())]
+norm.set_weights(start)
+whole = [norm(maps, training=True).numpy().tolist(), *(w.tolist() for w in norm.get_weights())]
+print(json.dumps([shared, whole]))
+"""
+
+
+def test_norms_of_an_hourglass_are_over_all_replicas():
+    command = [sys.executable, '-c', _TWO_REPLICAS]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    shared, whole = json.loads(run.stdout.splitlines()[-1])
+    for ours, wanted in zip(shared, whole, strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)

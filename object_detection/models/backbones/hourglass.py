@@ -8,9 +8,9 @@ from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
-# Norms over replicas in the reference implementation, which have the variance of the pixels.
+# Its norms are over all replicas in the reference implementation, too.
 HYPERPARAMS = LayerHyperparams(
-    batch_norm=BatchNormParams(momentum=0.1, epsilon=1e-5, scale=True, population_variance=False)
+    batch_norm=BatchNormParams(momentum=0.1, epsilon=1e-5, scale=True, synchronized=True)
 )
 
 
