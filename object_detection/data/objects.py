@@ -1,6 +1,6 @@
 """The objects of one example: dropping, ordering and merging their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -56,14 +56,21 @@ def _extended(rows: tf.Tensor, sizes: tf.Tensor, padding: float) -> tf.Tensor:
     return tf.pad(rows, paddings, constant_values=tf.cast(padding, rows.dtype))
 
 
-# Why `keep_known` and `clip_boxes` drop an object.
-INVALID_KINDS = (
-    'unknown_class',
-    'nan_box',
-    'inverted_box',
-    'box_without_area',
-    'box_outside_image',
-)
+# Why `keep_known` and `clip_boxes` drop an object -> what such an object is.
+INVALID_KINDS = {
+    'unknown_class': 'with an unknown class',
+    'nan_box': 'with a box that has a NaN coordinate',
+    'inverted_box': 'with a box whose maximum is less than its minimum',
+    'box_without_area': 'with a box without area',
+    'box_outside_image': 'with a box outside the image',
+}
+
+
+def describe_invalid(counts: Mapping[str, int]) -> str:
+    """Returns, e.g., '17 with an unknown class, 2 with a box without area' for kind -> number."""
+    return ', '.join(
+        f'{counts[kind]} {text}' for kind, text in INVALID_KINDS.items() if counts.get(kind)
+    )
 
 
 def count_invalid(example: Example) -> tf.Tensor:

@@ -117,6 +117,7 @@ def _predict_reader(
             progress(images.count)
             if limit and images.count >= limit:
                 break
+        left_out.log_objects()
         if not images.count:
             left_out.check_any_is_usable()
     return images.count, found.count

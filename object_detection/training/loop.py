@@ -210,6 +210,7 @@ class _Training:
                 evaluation=evaluation,
                 input_changes=setup.InputChanges(config, strategy, input_state, left_out),
             ).run()
+            left_out.log_objects()
             if self.is_chief:
                 measurements.write_averages(self.directory, name, result)
             return result

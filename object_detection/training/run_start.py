@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from object_detection.config import writer
 from object_detection.core.fields import InputFields as F
+from object_detection.data import objects
 from object_detection.errors import ConfigError, format_list
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
@@ -133,13 +134,9 @@ def check_batch(detector: DetectionModel, batch: Mapping[str, np.ndarray]) -> No
 
 
 def _warn_no_objects(batch: Mapping[str, np.ndarray], where: str) -> None:
-    invalid = int(batch[F.NUM_INVALID_OBJECTS].sum()) if F.NUM_INVALID_OBJECTS in batch else 0
-    reason = (
-        f'; {invalid} were left out for an unknown class, or a box without area or outside the '
-        'image'
-        if invalid
-        else ''
-    )
+    counts = batch[F.INVALID_OBJECTS].sum(axis=0) if F.INVALID_OBJECTS in batch else ()
+    left_out = objects.describe_invalid(dict(zip(objects.INVALID_KINDS, counts, strict=False)))
+    reason = f'; objects were left out: {left_out}' if left_out else ''
     _logger.warning('%s: no image has an object to learn from%s.', where, reason)
 
 

@@ -50,8 +50,8 @@ def pipeline(tmp_path, monkeypatch) -> TrainEvalPipelineConfig:
         for i, image in enumerate(images):
             writer.write(
                 examples.example(
-                    [[0.1, 0.2, 0.9, 0.6]],
-                    [2],
+                    [[0.1, 0.2, 0.9, 0.6], [0.1, 0.2, 0.5, 0.6]],
+                    [2, 0],
                     image=examples.png(image),
                     source_id=('10', '11', '12', '13', 'a/b c', '15')[i],
                 )
@@ -134,6 +134,8 @@ def test_a_corrupt_record_is_skipped_and_named(truncated, tmp_path, caplog):
     counts = predict_records.predict_records(truncated, 'model', tmp_path)
     assert list(counts.values()) == [(5, 5)]
     assert re.search(r'eval_input_reader\[0\]: skipped record \(.*val\.record', caplog.text)
+    text = 'eval_input_reader[0]: 5 objects were left out: 5 with an unknown class.'
+    assert text in caplog.messages
 
 
 @pytest.mark.slow

@@ -13,8 +13,9 @@ import tensorflow as tf
 from object_detection.config import reader
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import iterator_state
+from object_detection.data.pipeline.bad_records import Place
 from object_detection.errors import CheckpointError, ConfigError, DivergenceError
-from object_detection.training import measurements
+from object_detection.training import measurements, setup
 from object_detection.training.checkpoints import manager
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.loop import train
@@ -247,10 +248,20 @@ def test_parts_of_a_batch_train_the_same(tmp_path, monkeypatch):
 @pytest.mark.parametrize('call', [1, 4])
 def test_data_that_ends_ends_the_training(tmp_path, monkeypatch, caplog, call):
     fakes.patch_builders(monkeypatch.setattr, repeat=False)
+    build_left_out = setup.build_left_out
+
+    def with_lost_objects(*args):
+        left_out = build_left_out(*args)
+        left_out.add_objects(Place('f', 0, 'a'), 0, {'unknown_class': 17, 'box_without_area': 2})
+        return left_out
+
+    monkeypatch.setattr(setup, 'build_left_out', with_lost_objects)
     with caplog.at_level(logging.WARNING):
         result = _run(tmp_path, 100, intervals=Intervals(call=call))
     assert result.step == 3
     assert 'the training data ended at step 3 of 100' in caplog.text
+    reasons = '17 with an unknown class, 2 with a box without area'
+    assert f'train_input_reader: 19 objects were left out: {reasons}.' in caplog.messages
     assert _saved(tmp_path) == {1: 3}
 
 

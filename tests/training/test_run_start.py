@@ -59,9 +59,10 @@ def test_masks_are_compared_with_the_mask_head(batch):
 
 def test_a_batch_without_objects_is_warned_of(batch, caplog):
     batch[F.NUM_GROUNDTRUTH_BOXES][:] = 0
-    batch[F.NUM_INVALID_OBJECTS] = np.array([3, 1])
+    batch[F.INVALID_OBJECTS] = np.array([[2, 0, 0, 0, 1], [1, 0, 0, 0, 0]])
     _check(batch)
-    assert 'no image has an object to learn from; 4 were left out' in caplog.text
+    reasons = '3 with an unknown class, 1 with a box outside the image.'
+    assert f'no image has an object to learn from; objects were left out: {reasons}' in caplog.text
 
 
 def test_few_objects_may_be_odd_by_chance(batch, caplog):

@@ -203,7 +203,7 @@ def log_dropped_objects(
     """
     report, unknown = DroppedObjectsReport(), UnknownClassReport(reader.label_map_path)
     fields = (
-        InputFields.NUM_INVALID_OBJECTS,
+        InputFields.INVALID_OBJECTS,
         InputFields.NUM_EXCESS_OBJECTS,
         InputFields.SOURCE_ID,
     )
@@ -213,7 +213,8 @@ def log_dropped_objects(
         unknown.update(texts)
         report.update(dict(zip(fields, values[: len(fields)], strict=True)))
         if left_out is not None and len(values) > len(fields):
-            _add_objects(left_out, texts, *values[len(fields) - 1 :])
+            invalid, _, source_ids, *places = values
+            _add_objects(left_out, texts, source_ids, invalid, *places)
         return np.int32(0)
 
     def log(entries: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -222,10 +223,10 @@ def log_dropped_objects(
         texts = entries.get(InputFields.UNKNOWN_CLASSES, tf.fill(tf.shape(source_ids), ''))
         values = [texts, invalid, excess, source_ids]
         if InputFields.RECORD_FILE in entries:
-            values += [entries[field] for field in (InputFields.INVALID_OBJECTS, *_PLACES)]
+            values += [entries[field] for field in _PLACES]
         # Python is called only for the few batches that have something to log.
         tf.cond(
-            tf.reduce_any((invalid > 0) | (excess > 0) | (texts != '')),
+            tf.reduce_any(invalid > 0) | tf.reduce_any((excess > 0) | (texts != '')),
             lambda: tf.numpy_function(update, values, tf.int32),
             lambda: tf.constant(0),
         )

@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import tf_examples
+from object_detection.data import objects, tf_examples
 from object_detection.errors import DataError, format_list
 
 FILE_NAME = 'bad_records.jsonl'
@@ -167,7 +167,7 @@ class BadRecords:
         self.objects: collections.Counter[str] = collections.Counter()
         self._seen: set[tuple[str, ...]] = set()
         self._written = set(_entries(path))
-        self._num_bad, self._reason = 0, ''
+        self._num_bad, self._reason, self._num_logged = 0, '', 0
         self._consecutive, self._latest = 0, -1
         self._num_before = 0
 
@@ -232,6 +232,15 @@ class BadRecords:
                 )
                 entry = {'kind': UNKNOWN_CLASS, 'reason': reason, 'class': text}
                 self._write(identity, dataclasses.asdict(place) | entry)
+
+    def log_objects(self) -> None:
+        """Logs how many objects were left out so far, and why, if more than at the last call."""
+        with self._lock:
+            total = self.objects.total()
+            if total > self._num_logged:
+                self._num_logged = total
+                reasons = objects.describe_invalid(self.objects)
+                _log.warning('%s: %d objects were left out: %s.', self._where, total, reasons)
 
     def check_any_is_usable(self) -> None:
         """Raises `TooManyBadRecordsError` if records were skipped; for data that gave no example.

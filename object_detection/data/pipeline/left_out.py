@@ -19,10 +19,8 @@ _log = logging.getLogger(__name__)
 _END, _END_OF_A_PART = -1, -2
 
 _REASONS = {
-    InputFields.NUM_INVALID_OBJECTS: (
-        'have an unknown class, or a box without area or outside the image'
-    ),
-    InputFields.NUM_EXCESS_OBJECTS: 'are more than max_number_of_boxes',
+    **objects.INVALID_KINDS,
+    InputFields.NUM_EXCESS_OBJECTS: 'beyond max_number_of_boxes',
 }
 
 
@@ -34,8 +32,8 @@ class DroppedObjectsReport:
         are more.
 
     Attributes:
-      counts: number of objects left out so far by reason (keys of the batch), counting each image
-        once.
+      counts: number of objects left out so far by reason (`objects.INVALID_KINDS`, and
+        num_excess_objects), counting each image once.
     """
 
     def __init__(self, max_warnings: int = 10):
@@ -45,10 +43,11 @@ class DroppedObjectsReport:
 
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
         """Adds the counters of a batch (from `ExampleTransform`), as NumPy arrays."""
-        for reason in _REASONS:
-            left_out = np.asarray(batch[reason])
-            for i in np.flatnonzero(left_out):
-                self._add(reason, bytes(batch[InputFields.SOURCE_ID][i]), int(left_out[i]))
+        excess = np.asarray(batch[InputFields.NUM_EXCESS_OBJECTS])
+        left_out = np.column_stack([batch[InputFields.INVALID_OBJECTS], excess])
+        for i, k in np.argwhere(left_out):
+            source_id = bytes(batch[InputFields.SOURCE_ID][i])
+            self._add(list(_REASONS)[k], source_id, int(left_out[i, k]))
 
     def _add(self, reason: str, source_id: bytes, count: int) -> None:
         seen = self._seen[reason]
@@ -58,13 +57,13 @@ class DroppedObjectsReport:
         self.counts[reason] += count
         if len(seen) <= self._max_warnings:
             _log.warning(
-                'Image %s: %d objects %s; they are left out.',
+                'Image %s: objects are left out: %d %s.',
                 source_id.decode(errors='replace'),
                 count,
                 _REASONS[reason],
             )
         if len(seen) == self._max_warnings + 1:
-            _log.warning('Further images whose objects %s are not named.', _REASONS[reason])
+            _log.warning('Further images that lose objects %s are not named.', _REASONS[reason])
 
 
 class UnknownClassReport:

@@ -171,6 +171,7 @@ class ReaderEvaluation:
             )
         if metrics is None:
             return None
+        self._left_out.log_objects()
         # Of several workers, one may have no usable record in its part.
         if not images and strategies.num_workers(self._strategy) == 1:
             self._left_out.check_any_is_usable()

@@ -236,6 +236,20 @@ def test_records_without_place_and_name_differ_by_their_contents(tmp_path):
     assert counter.counts()['records'] == 2
 
 
+def test_lost_objects_are_logged_when_there_are_more(tmp_path, caplog):
+    counter = left_out(tmp_path)
+    counter.log_objects()
+    for number in (0, 1, 1):
+        counts = {'nan_box': 1, 'unknown_class': number}
+        counter.add_objects(Place('f', number, ''), number, counts)
+        counter.log_objects()
+    assert caplog.messages == [
+        'r: 1 objects were left out: 1 with a box that has a NaN coordinate.',
+        'r: 3 objects were left out: 1 with an unknown class, 2 with a box that has a NaN '
+        'coordinate.',
+    ]
+
+
 def test_a_truncated_file_ends_with_a_bad_record(tmp_path):
     path = tmp_path / 'train'
     write(path, bad={})

@@ -10,7 +10,7 @@ from PIL import Image
 
 from object_detection.builders import dataset_builder, evaluator_builder
 from object_detection.core.fields import InputFields
-from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
+from object_detection.data.pipeline.bad_records import Place, TooManyBadRecordsError
 from object_detection.training.evaluation import inference
 from object_detection.training.evaluation.reader_evaluation import EvaluationTimes, ReaderEvaluation
 from object_detection.visualization import tensorboard
@@ -63,6 +63,21 @@ def test_data_without_a_usable_record_are_an_error(detector, tmp_path):
     for _ in range(2):
         with pytest.raises(TooManyBadRecordsError, match=r'no record can be used.*\n *2 records'):
             evaluation.run(1)
+
+
+def test_objects_that_are_left_out_are_counted_at_the_end(detector, tmp_path, monkeypatch, caplog):
+    config = tiny_models.tiny_pipeline('eval_config { batch_size: 1 }')
+    path = examples.write_records(tmp_path / 'val.record', [examples.example()])
+    config.eval_input_reader[0].label_map_path = examples.write_label_map(tmp_path)
+    config.eval_input_reader[0].tf_record_input_reader.input_path[:] = [path]
+    monkeypatch.setattr(
+        'object_detection.training.evaluation.reader_evaluation.evaluate', lambda *_, **__: {}
+    )
+    evaluation = ReaderEvaluation(detector, config, 0, str(tmp_path / 'eval'))
+    evaluation._left_out.add_objects(Place('f', 0, 'a'), 0, {'box_outside_image': 2})
+    evaluation.run(1)
+    reasons = '2 with a box outside the image'
+    assert f'eval_input_reader[0]: 2 objects were left out: {reasons}.' in caplog.messages
 
 
 class _Storing(fakes.FakeEvaluator):
