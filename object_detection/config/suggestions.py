@@ -2,7 +2,7 @@
 
 import difflib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
 
@@ -10,6 +10,8 @@ from object_detection.errors import format_list
 from object_detection.protos import pipeline_pb2, string_int_label_map_pb2
 
 _MAX_NAMES = 12
+# What is known of a type that only the reference implementation has.
+NOT_BUILT = ', a feature extractor of the reference implementation that is not built here'
 
 
 def unknown_field(message: Descriptor, name: str) -> str:
@@ -30,6 +32,33 @@ def unknown_value(enum: EnumDescriptor, name: str) -> str:
     """Returns a sentence for a value `name` that `enum` does not have."""
     names = [value.name for value in enum.values]
     return f'{enum.name} has no value `{name}`; its values: {", ".join(names)}.'
+
+
+def unknown_choice(
+    name: str,
+    choices: Sequence[str],
+    *,
+    similar: Sequence[str] | None = None,
+    cutoff: float = 0.6,
+    note: str = '',
+) -> str:
+    """Returns what continues the name of a field whose value is none of its many choices.
+
+    What helps most precedes the list of choices.
+
+    Args:
+      name: the value.
+      choices: the values that the field may have.
+      similar: those of which the nearest one is suggested; None takes all.
+      cutoff: least similarity of a suggestion, 0 to 1.
+      note: what is known of the value, in place of a suggestion, such as ', which is not built'.
+    """
+    expected = f'xpected one of {", ".join(choices)}.'
+    near = difflib.get_close_matches(name, choices if similar is None else similar, 1, cutoff)
+    if note or near:
+        hint = f'{note}.' if note else f'; did you mean {near[0]!r}?'
+        return f'Received: {name!r}{hint} E{expected}'
+    return f'e{expected} Received: {name!r}.'
 
 
 def field_list(message: Descriptor) -> str:

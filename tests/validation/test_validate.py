@@ -150,15 +150,16 @@ def test_a_sound_config_passes(tmp_path):
         (
             f'{MODEL}.feature_extractor.type=faster_rcnn_resnet18_keras',
             'export',
-            f'{MODEL}.feature_extractor.type: expected one of',
-            "'faster_rcnn_resnet18_keras'; did you mean 'faster_rcnn_resnet18_fpn_keras'?",
+            f"{MODEL}.feature_extractor.type: Received: 'faster_rcnn_resnet18_keras'; "
+            "did you mean 'faster_rcnn_resnet18_fpn_keras'? Expected one of ",
+            'faster_rcnn_resnet34_fpn_keras',
         ),
         (
             f'{MODEL}.feature_extractor.type=faster_rcnn_nas',
             'export',
-            f'{MODEL}.feature_extractor.type: expected one of',
-            "Received: 'faster_rcnn_nas', a feature extractor of the reference implementation "
-            'that is not built here.',
+            f"{MODEL}.feature_extractor.type: Received: 'faster_rcnn_nas', a feature extractor "
+            'of the reference implementation that is not built here. Expected one of ',
+            'faster_rcnn_resnet34_fpn_keras',
         ),
         (
             f'{MODEL}.feature_extractor.type=ssd_mobilenet_v2_keras',

@@ -1,11 +1,10 @@
 """What has to hold for the masks of DeepMAC, found without TensorFlow."""
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterator
 
-from object_detection.config import model_rules
+from object_detection.config import model_rules, suggestions
 from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE, SHARE
 from object_detection.protos.center_net_pb2 import (
     NORMALIZE_BALANCED,
@@ -122,11 +121,9 @@ def _loss(task: CenterNet.DeepMACMaskEstimation, path: str) -> Iterator[str]:
 def _network(task: CenterNet.DeepMACMaskEstimation, path: str) -> Iterator[str]:
     kind, depth = task.network_type, network_depth(task.network_type)
     if kind not in TYPES and depth is None:
-        near = difflib.get_close_matches(kind, TYPES, n=1)
-        yield (
-            f'{path}.network_type: expected one of {", ".join(TYPES)}, cond_inst1, cond_inst2 ... '
-            f'Received: {kind!r}' + (f'; did you mean {near[0]!r}?' if near else '.')
-        )
+        choices = (*TYPES, 'cond_inst1', 'cond_inst2 ..')
+        problem = suggestions.unknown_choice(kind, choices, similar=TYPES)
+        yield f'{path}.network_type: {problem}'
         return
     if task.use_instance_embedding and (kind == PROJECTION or depth):
         yield (

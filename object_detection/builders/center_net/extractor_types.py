@@ -1,6 +1,6 @@
 """The `type` names of CenterNet's feature extractors, known without loading TensorFlow."""
 
-import difflib
+from object_detection.config import suggestions
 
 TYPES = (
     *(f'resnet_v1_{depth}_fpn' for depth in (18, 34, 50, 101)),
@@ -23,10 +23,6 @@ def padding_multiple(type_name: str) -> int:
 def problem(type_name: str) -> str | None:
     """Returns what is wrong with a feature extractor's type, or None.
 
-    It is a sentence that continues the name of the field, such as 'expected ...'.
+    It continues the name of the field, such as 'expected ...'.
     """
-    if type_name in TYPES:
-        return None
-    expected = f'expected one of {", ".join(TYPES)}. Received: {type_name!r}'
-    near = difflib.get_close_matches(type_name, TYPES, n=1)
-    return expected + (f'; did you mean {near[0]!r}?' if near else '.')
+    return None if type_name in TYPES else suggestions.unknown_choice(type_name, TYPES)

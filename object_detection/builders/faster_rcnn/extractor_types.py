@@ -1,7 +1,8 @@
 """The `type` names of Faster R-CNN's feature extractors, known without loading TensorFlow."""
 
-import difflib
 import re
+
+from object_detection.config import suggestions
 
 _FPN_DEPTHS = (18, 34, 50, 101, 152, 200)
 _DEPTHS = (50, 101, 152)
@@ -29,13 +30,9 @@ def problem(type_name: str) -> str | None:
     """
     if type_name in TYPES:
         return None
-    if type_name in _NOT_BUILT:
-        reason = 'a feature extractor of the reference implementation that is not built here'
-        return f'expected one of {", ".join(TYPES)}. Received: {type_name!r}, {reason}.'
+    note = suggestions.NOT_BUILT if type_name in _NOT_BUILT else ''
     same = [name for name in TYPES if _network(name) == _network(type_name)]
-    near = difflib.get_close_matches(type_name, same, n=1, cutoff=0)
-    hint = f'; did you mean {near[0]!r}?' if near else '.'
-    return f'expected one of {", ".join(TYPES)}. Received: {type_name!r}{hint}'
+    return suggestions.unknown_choice(type_name, TYPES, similar=same, cutoff=0, note=note)
 
 
 def halves_crops(type_name: str) -> bool:

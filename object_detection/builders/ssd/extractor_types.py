@@ -1,7 +1,8 @@
 """The `type` names of SSD's feature extractors, known without loading TensorFlow."""
 
-import difflib
 from collections.abc import Mapping
+
+from object_detection.config import suggestions
 
 _RESNETS = (18, 34, 50, 101, 152)
 _TF1_RESNETS = (50, 101, 152)
@@ -44,17 +45,11 @@ NEAREST: Mapping[str, str] = {
 def problem(type_name: str) -> str | None:
     """Returns what is wrong with a feature extractor's type, or None.
 
-    It is a sentence that continues the name of the field, such as 'expected ...'.
+    It continues the name of the field, such as 'expected ...'.
     """
     if type_name in TYPES:
         return None
-    expected = f'expected one of {", ".join(TYPES)}. Received: {type_name!r}'
-    if not type_name:
-        return expected + '.'
+    note = ''
     if type_name in NEAREST:
-        return (
-            f'{expected}, a feature extractor of the reference implementation that is not built '
-            f'here; the nearest one is {NEAREST[type_name]}.'
-        )
-    near = difflib.get_close_matches(type_name, TYPES, n=1)
-    return expected + (f'; did you mean {near[0]!r}?' if near else '.')
+        note = f'{suggestions.NOT_BUILT}; the nearest one is {NEAREST[type_name]}'
+    return suggestions.unknown_choice(type_name, TYPES, note=note)

@@ -230,7 +230,10 @@ def test_layers_of_other_classes_and_tracks_keep_their_initial_values(tmp_path):
             "keypoint_estimation_task { task_name: 'a' candidate_search_scale: -2 }",
             'candidate_search_scale: expected at least 0',
         ),
-        ("feature_extractor { type: 'resnet' }", 'feature_extractor.type: expected one of'),
+        (
+            "feature_extractor { type: 'resnet' }",
+            "Received: 'resnet'; did you mean 'resnet_v2_50'? Exp",
+        ),
         ('object_center_params { min_box_overlap_iou: 1 }', 'min_box_overlap_iou: expected'),
         ('object_center_params { max_box_predictions: 0 }', 'max_box_predictions'),
         ('object_center_params { center_head_params { num_filters: [8, 8] } }', 'kernel_sizes'),
