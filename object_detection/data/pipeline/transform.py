@@ -124,10 +124,11 @@ class ExampleTransform:
           num_excess_objects int32: number of objects left out because of their box or class, and
           because there are more than M;
           invalid_objects int32 [kinds], the former by `objects.INVALID_KINDS`;
-          unknown_classes string, if the decoder returns it; for evaluation, for all G objects of a
-          known class, evaluation_boxes float32 [G, 4], normalized to the original image, not
-          clipped, evaluation_classes int64 [G], 1-based, evaluation_is_crowd bool [G],
-          evaluation_area float32 [G], evaluation_masks string [G], num_evaluation_boxes int32;
+          unknown_classes string, if the decoder returns it; for evaluation, filename string, '' if
+          not recorded, and for all G objects of a known class, evaluation_boxes float32 [G, 4],
+          normalized to the original image, not clipped, evaluation_classes int64 [G], 1-based,
+          evaluation_is_crowd bool [G], evaluation_area float32 [G], evaluation_masks string [G],
+          num_evaluation_boxes int32;
           further rows of `OBJECT_FIELDS` and `IMAGE_FIELDS` as they say.
 
         Raises:
@@ -160,6 +161,7 @@ class ExampleTransform:
         example = objects.keep_known(example)
         if self.for_evaluation:
             outputs.update(evaluation_groundtruth(example))
+            outputs[F.FILENAME] = example[F.FILENAME]
         example = objects.clip_boxes(example)
         outputs[F.NUM_INVALID_OBJECTS] = _count(decoded) - _count(example)
         outputs[F.INVALID_OBJECTS] = tf.cond(

@@ -44,7 +44,7 @@ class Picture(NamedTuple):
     """A picture of an image's ground truth beside its detections.
 
     Attributes:
-      name: the source id of the image.
+      name: the name of the image's file, or its source id where the record has none.
       caption: what it shows.
       is_best: whether the image is one of the best; otherwise it is one of the worst.
       jpeg: the content of a JPEG file.

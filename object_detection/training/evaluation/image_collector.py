@@ -163,7 +163,7 @@ class ImageCollector:
                 {name: np.array(value[row : row + 1]) for name, value in each.items()}
                 for each in (batch, detections)
             )
-            kept.append(_Example(image.name, found, *parts))
+            kept.append(_Example(_shown_name(image, batch, row), found, *parts))
             kept.sort(key=lambda each: _key(each.quality, is_best))
             del kept[_NUM_PICTURES:]
 
@@ -190,6 +190,12 @@ class ImageCollector:
         file = io.BytesIO()
         image.save(file, 'JPEG', quality=85)
         return file.getvalue()
+
+
+def _shown_name(image: ImageBoxes, batch: Batch, row: int) -> str:
+    """Returns the name of the image's file, or its source id where none is recorded."""
+    filename = batch[InputFields.FILENAME][row] if InputFields.FILENAME in batch else b''
+    return bytes(filename).decode(errors='replace') or image.name
 
 
 def _identity(picture: Picture) -> tuple[str, bytes]:

@@ -411,6 +411,10 @@ def test_source_ids_and_their_hashes():
     assert same[F.HASH_FROM_SOURCE_ID] >= 0
     named = run(source_id='', image__filename=[b'x.jpg'])
     assert named[F.SOURCE_ID] == b'x.jpg'
+    assert F.FILENAME not in named
+    transform = make(for_evaluation=True)
+    assert run(transform=transform, image__filename=[b'x.jpg'])[F.FILENAME] == b'x.jpg'
+    assert run(transform=transform)[F.FILENAME] == b''
 
 
 def test_inside_tf_data_as_alone():

@@ -95,6 +95,16 @@ def test_the_worst_and_the_best_are_drawn(tmp_path):
     assert picture.width > picture.height
 
 
+def test_pictures_have_the_names_of_files_where_they_are_recorded(tmp_path):
+    collector = ImageCollector(NAMES)
+    images, found = batch(['1', '2'], [0.9, 0.2])
+    images[InputFields.FILENAME] = np.array(['dög.jpg'.encode(), b''], object)
+    collector.add_batch(images, found)
+    evaluated = saved(collector, tmp_path)
+    assert {picture.name for picture in evaluated.pictures} == {'dög.jpg', '2'}
+    assert [image.name for image in evaluated.images] == ['1', '2']
+
+
 def test_workers_merge_theirs(tmp_path):
     chief, other = ImageCollector(NAMES), ImageCollector(NAMES)
     chief.add_batch(*batch(['a', 'b'], [0.9, 0.9]))
