@@ -10,4 +10,6 @@ from tests.meta_architectures.center_net.test_center_net import parse
 @pytest.fixture(scope='package')
 def detector():
     keras.utils.set_random_seed(1)
-    return model_builder.build(parse())
+    detector = model_builder.build(parse())
+    detector.build_variables()
+    return detector
