@@ -72,10 +72,10 @@ def targets_by_objects(size: int, folder: pathlib.Path) -> Callable[[], object]:
     """Matches the anchors of an image of 832 x 1344 pixels to `size` objects."""
     import tensorflow as tf
 
-    from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
-    from object_detection.matchers.argmax_matcher import ArgMaxMatcher
-    from object_detection.similarities.similarities import IouSimilarity
-    from object_detection.target_assigners.target_assigner import TargetAssigner
+    from object_detection.targets.box_coders import FasterRcnnBoxCoder
+    from object_detection.targets.matchers import ArgMaxMatcher
+    from object_detection.targets.similarities import IouSimilarity
+    from object_detection.targets.target_assigner import TargetAssigner
 
     del folder
     matcher = ArgMaxMatcher(0.7, 0.3, force_match_for_each_row=True)

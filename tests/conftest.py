@@ -42,7 +42,7 @@ _UNOPTIMIZED = (
     'tests/models/backbones/',
     'tests/models/feature_extractors/',
     'tests/models/necks/',
-    'tests/target_assigners/',
+    'tests/targets/',
     'tests/training/',
     'tests/weights/',
 )

@@ -25,7 +25,6 @@ ITS_FOLDERS = (
 )
 # Files elsewhere that name it. None may be added.
 ELSEWHERE = {
-    'box_coders/keypoint_box_coder.py': 'a box coder is named so, as its message is',
     'builders/box_coder_builder.py': 'a box coder is named so, as its message is',
     'builders/families.py': 'the row of the table',
     'builders/ssd/rules.py': 'a box coder is named so, as its message is',

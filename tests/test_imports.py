@@ -13,30 +13,20 @@ LAYERS = [
     {'absent_modules', 'errors'},
     {'protos'},
     {'system'},
-    {'config'},
     {'core'},
-    {
-        'anchor_generators',
-        'box_coders',
-        'losses',
-        'matchers',
-        'optimizers',
-        'resizers',
-        'similarities',
-    },
-    {'target_assigners'},
-    {'models', 'predictors'},
-    {'weights'},
-    {'meta_architectures'},
-    {'data', 'metrics', 'visualization'},
-    {'builders'},
+    {'config'},
+    {'optimizers', 'resizers', 'targets'},
+    {'data', 'losses', 'models', 'predictors'},
+    {'metrics', 'weights'},
+    {'builders', 'visualization'},
+    {'meta_architectures', 'utils'},
     {'validation'},
-    {'training'},
-    {'reporting'},
-    {'dataset_tools', 'export'},
-    {'prediction', 'scoring'},
-    {'benchmarking', 'serving', 'utils'},
-    {'cli', '__main__', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
+    {'dataset_tools', 'training'},
+    {'export', 'reporting', 'scoring'},
+    {'prediction'},
+    {'benchmarking', 'serving'},
+    {'cli'},
+    {'__main__', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
 SEE_PROTOS |= {'scoring'}
@@ -45,8 +35,52 @@ FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
     'models/precision.py',
 }
+# Imports of a floor above; each ends when its table is a registry, or its place changes.
+IMPORTS_UP = {
+    ('builders.center_net.build', 'meta_architectures.center_net.center_net'),
+    ('builders.center_net.build', 'meta_architectures.center_net.heads'),
+    ('builders.center_net.build', 'meta_architectures.center_net.tasks.box'),
+    ('builders.center_net.build', 'meta_architectures.center_net.tasks.densepose'),
+    ('builders.center_net.build', 'meta_architectures.center_net.tasks.keypoints'),
+    ('builders.center_net.build', 'meta_architectures.center_net.tasks.masks'),
+    ('builders.center_net.build', 'meta_architectures.center_net.tasks.object_center'),
+    ('builders.center_net.build', 'meta_architectures.center_net.tasks.task'),
+    ('builders.center_net.build', 'meta_architectures.center_net.tasks.tracking'),
+    ('builders.center_net.deepmac_builder', 'meta_architectures.center_net.tasks.deepmac.colors'),
+    ('builders.center_net.deepmac_builder', 'meta_architectures.center_net.tasks.deepmac.deepmac'),
+    ('builders.center_net.deepmac_builder', 'meta_architectures.center_net.tasks.deepmac.losses'),
+    ('builders.center_net.deepmac_builder', 'meta_architectures.center_net.tasks.task'),
+    ('builders.center_net.family', 'meta_architectures.detection_model'),
+    ('builders.center_net.heads_builder', 'meta_architectures.center_net.tasks.task'),
+    ('builders.center_net.keypoints_builder', 'meta_architectures.center_net.tasks.keypoints'),
+    ('builders.center_net.keypoints_builder', 'meta_architectures.center_net.tasks.snapping'),
+    ('builders.detector_builder', 'meta_architectures.detection_model'),
+    ('builders.execution_builder', 'meta_architectures.detection_model'),
+    ('builders.families', 'meta_architectures.detection_model'),
+    ('builders.faster_rcnn.build', 'meta_architectures.faster_rcnn.croppers'),
+    ('builders.faster_rcnn.build', 'meta_architectures.faster_rcnn.extra_outputs'),
+    ('builders.faster_rcnn.build', 'meta_architectures.faster_rcnn.faster_rcnn'),
+    ('builders.faster_rcnn.build', 'meta_architectures.faster_rcnn.rfcn'),
+    ('builders.faster_rcnn.family', 'meta_architectures.detection_model'),
+    ('builders.faster_rcnn.family', 'meta_architectures.faster_rcnn.loss_names'),
+    ('builders.faster_rcnn.rpn_builder', 'meta_architectures.faster_rcnn.proposals'),
+    ('builders.faster_rcnn.rpn_builder', 'meta_architectures.faster_rcnn.region_proposal_network'),
+    ('builders.faster_rcnn.second_stage_builder', 'meta_architectures.faster_rcnn.box_stage'),
+    ('builders.faster_rcnn.second_stage_builder', 'meta_architectures.faster_rcnn.context_stage'),
+    ('builders.faster_rcnn.second_stage_builder', 'meta_architectures.faster_rcnn.croppers'),
+    ('builders.faster_rcnn.second_stage_builder', 'meta_architectures.faster_rcnn.keypoint_stage'),
+    ('builders.faster_rcnn.second_stage_builder', 'meta_architectures.faster_rcnn.mask_stage'),
+    ('builders.model_builder', 'meta_architectures.detection_model'),
+    ('builders.ssd.build', 'meta_architectures.ssd.anchor_losses'),
+    ('builders.ssd.build', 'meta_architectures.ssd.ssd'),
+    ('builders.ssd.family', 'meta_architectures.detection_model'),
+    ('builders.ssd.family', 'meta_architectures.ssd.loss_names'),
+    ('builders.variables_builder', 'meta_architectures.detection_model'),
+    ('dataset_tools.context_rcnn.models', 'export.inference'),
+    ('dataset_tools.context_rcnn.models', 'export.input_types'),
+}
 CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 'typing', 'enum'}
-CORE_MAY_IMPORT |= {'contextlib', 'contextvars', 'functools', 'time'}
+CORE_MAY_IMPORT |= {'contextlib', 'contextvars', 'functools', 're', 'time'}
 
 
 def modules() -> list[pathlib.Path]:
@@ -77,6 +111,7 @@ def layer_of(part: str) -> int:
 @pytest.mark.parametrize('path', modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_one_way(path):
     part, file = part_of(path), path.relative_to(PACKAGE).as_posix()
+    module = file.removesuffix('.py').replace('/', '.')
     for name in imported(path):
         if not name.startswith('object_detection.'):
             continue
@@ -85,7 +120,11 @@ def test_imports_go_one_way(path):
             allowed = part in SEE_PROTOS or file in FILES_THAT_SEE_PROTOS
             assert allowed or part == 'protos', f'{part} sees protos: {name}'
         else:
-            assert layer_of(other) <= layer_of(part), f'{part} imports {name}'
+            known = any(
+                (module, up.partition('.')[2]) in IMPORTS_UP
+                for up in (name, name.rpartition('.')[0])
+            )
+            assert known or layer_of(other) <= layer_of(part), f'{part} imports {name}'
 
 
 @pytest.mark.parametrize('path', modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

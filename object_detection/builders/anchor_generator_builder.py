@@ -2,18 +2,21 @@
 
 from typing import Any
 
-from object_detection.anchor_generators.flexible_grid import AnchorGrid, FlexibleGridAnchorGenerator
-from object_detection.anchor_generators.grid import GridAnchorGenerator
-from object_detection.anchor_generators.multiscale_grid import MultiscaleGridAnchorGenerator
-from object_detection.anchor_generators.ssd import (
+from object_detection.builders.oneof import build_oneof
+from object_detection.errors import UserError
+from object_detection.protos import anchor_generator_pb2
+from object_detection.targets.anchors import (
+    AnchorGrid,
+    FlexibleGridAnchorGenerator,
+    GridAnchorGenerator,
+    MultiscaleGridAnchorGenerator,
+)
+from object_detection.targets.default_boxes import (
     SsdAnchorGenerator,
     SsdLayout,
     linear_scales,
     ssd_box_specs,
 )
-from object_detection.builders.oneof import build_oneof
-from object_detection.errors import UserError
-from object_detection.protos import anchor_generator_pb2
 
 AnchorGenerator = (
     GridAnchorGenerator

@@ -1,12 +1,14 @@
 """Builds the box coder that a BoxCoder proto describes."""
 
-from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
-from object_detection.box_coders.keypoint_box_coder import KeypointBoxCoder
-from object_detection.box_coders.mean_stddev_box_coder import MeanStddevBoxCoder
-from object_detection.box_coders.square_box_coder import SquareBoxCoder
 from object_detection.builders.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.protos import box_coder_pb2
+from object_detection.targets.box_coders import (
+    FasterRcnnBoxCoder,
+    KeypointBoxCoder,
+    MeanStddevBoxCoder,
+    SquareBoxCoder,
+)
 
 _BOX_CODE_SIZE = 4
 

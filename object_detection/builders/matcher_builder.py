@@ -3,11 +3,9 @@
 from typing import Any
 
 from object_detection.builders.oneof import build_oneof
-from object_detection.matchers.argmax_matcher import ArgMaxMatcher
-from object_detection.matchers.bipartite_matcher import BipartiteMatcher
-from object_detection.matchers.hungarian_matcher import HungarianMatcher
-from object_detection.matchers.matcher import Matcher
 from object_detection.protos import matcher_pb2
+from object_detection.targets.hungarian import HungarianMatcher
+from object_detection.targets.matchers import ArgMaxMatcher, BipartiteMatcher, Matcher
 
 
 def build(config: matcher_pb2.Matcher) -> Matcher:

@@ -6,7 +6,7 @@ from object_detection.core.nms import non_max_suppression
 from object_detection.core.nms_tiles import NEVER, NmsSelection
 from object_detection.core.shapes import dimensions, smaller
 from object_detection.errors import UserError
-from object_detection.matchers.matcher import UNMATCHED
+from object_detection.targets.matchers import UNMATCHED
 
 
 class HardExampleMiner:

@@ -1,7 +1,5 @@
 import pytest
 
-from object_detection.anchor_generators.grid import GridAnchorGenerator
-from object_detection.box_coders.mean_stddev_box_coder import MeanStddevBoxCoder
 from object_detection.builders import (
     anchor_generator_builder,
     box_coder_builder,
@@ -15,6 +13,8 @@ from object_detection.protos import (
     matcher_pb2,
     region_similarity_calculator_pb2,
 )
+from object_detection.targets.anchors import GridAnchorGenerator
+from object_detection.targets.box_coders import MeanStddevBoxCoder
 
 # Builder, message, oneof.
 ONEOFS = {

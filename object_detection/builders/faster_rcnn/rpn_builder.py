@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
 from object_detection.builders import (
     anchor_generator_builder,
     box_coder_builder,
@@ -14,8 +13,6 @@ from object_detection.builders import (
 from object_detection.core.post_processing import NmsParams
 from object_detection.errors import UserError
 from object_detection.losses.localization import SmoothL1LocalizationLoss
-from object_detection.matchers.argmax_matcher import ArgMaxMatcher
-from object_detection.matchers.matcher import Matcher
 from object_detection.meta_architectures.faster_rcnn.proposals import ProposalLimits
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
     OutsideAnchors,
@@ -26,8 +23,10 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.predictors.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, matcher_pb2
-from object_detection.similarities.similarities import IouSimilarity
-from object_detection.target_assigners.target_assigner import TargetAssigner
+from object_detection.targets.box_coders import FasterRcnnBoxCoder
+from object_detection.targets.matchers import ArgMaxMatcher, Matcher
+from object_detection.targets.similarities import IouSimilarity
+from object_detection.targets.target_assigner import TargetAssigner
 
 _MATCHERS = ('argmax_matcher', 'bipartite_matcher')
 _NUM_LOGITS = {

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
 from object_detection.builders import (
     box_coder_builder,
     box_predictor_builder,
@@ -18,7 +17,6 @@ from object_detection.core.score_conversion import ScoreConverter
 from object_detection.data import label_map
 from object_detection.errors import UserError
 from object_detection.losses.localization import SmoothL1LocalizationLoss
-from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
 from object_detection.meta_architectures.faster_rcnn.context_stage import ContextStage
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
@@ -28,8 +26,10 @@ from object_detection.models.feature_extractors.two_stage import TwoStageFeature
 from object_detection.predictors.context_attention import ContextAttention, ContextMemory
 from object_detection.protos import faster_rcnn_pb2, post_processing_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
-from object_detection.similarities.similarities import IouSimilarity
-from object_detection.target_assigners.target_assigner import TargetAssigner
+from object_detection.targets.box_coders import FasterRcnnBoxCoder
+from object_detection.targets.matchers import ArgMaxMatcher
+from object_detection.targets.similarities import IouSimilarity
+from object_detection.targets.target_assigner import TargetAssigner
 
 
 def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:

@@ -18,7 +18,7 @@ from object_detection.meta_architectures.ssd.anchor_losses import (
 )
 from object_detection.meta_architectures.ssd.ssd import PostProcessing, Ssd
 from object_detection.protos import ssd_pb2
-from object_detection.target_assigners.target_assigner import TargetAssigner
+from object_detection.targets.target_assigner import TargetAssigner
 
 
 def build(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:

@@ -13,7 +13,6 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.losses.hard_example_miner import HardExampleMiner
-from object_detection.matchers.matcher import IGNORED, UNMATCHED
 from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import (
@@ -22,8 +21,8 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     true_image_windows,
     with_objects,
 )
-from object_detection.target_assigners.crowds import without_crowds
-from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
+from object_detection.targets.matchers import IGNORED, UNMATCHED
+from object_detection.targets.target_assigner import TargetAssigner, Targets, without_crowds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,7 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
 )
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models import rounding
-from object_detection.target_assigners.target_assigner import Targets
+from object_detection.targets.target_assigner import Targets
 
 # Told apart in the seeds, so that the samples of the two stages and dropout do not depend on each
 # other. Added to even numbers.

@@ -25,8 +25,7 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     is_large_enough,
     true_image_windows,
 )
-from object_detection.target_assigners.crowds import without_crowds
-from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
+from object_detection.targets.target_assigner import TargetAssigner, Targets, without_crowds
 
 
 class OutsideAnchors(enum.Enum):

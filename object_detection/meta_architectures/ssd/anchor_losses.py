@@ -14,8 +14,7 @@ from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.losses.localization import fill_nan_targets
 from object_detection.meta_architectures.ssd import loss_names
 from object_detection.meta_architectures.ssd.predictions import Predictions
-from object_detection.target_assigners.confidences import confidence_targets
-from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
+from object_detection.targets.target_assigner import TargetAssigner, Targets, confidence_targets
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from object_detection.anchor_generators.tiling import AnchorGenerator
 from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
@@ -20,7 +19,8 @@ from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
 from object_detection.meta_architectures.ssd.predictions import Predictions
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
-from object_detection.target_assigners.target_assigner import Targets
+from object_detection.targets.anchors import AnchorGenerator
+from object_detection.targets.target_assigner import Targets
 
 # Distinguish the seeds of the sample of anchors and of dropout. Added to even numbers.
 _SAMPLE, _DROPOUT = (0, 0), (1, 0)

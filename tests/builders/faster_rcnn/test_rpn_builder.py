@@ -3,11 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
-from object_detection.box_coders.mean_stddev_box_coder import MeanStddevBoxCoder
 from object_detection.builders.faster_rcnn import rpn_builder
 from object_detection.meta_architectures.faster_rcnn.proposals import ProposalLimits
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import OutsideAnchors
+from object_detection.targets.box_coders import FasterRcnnBoxCoder, MeanStddevBoxCoder
 from tests import tiny_models as tiny
 
 

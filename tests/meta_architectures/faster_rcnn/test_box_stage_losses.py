@@ -8,7 +8,7 @@ from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
-from object_detection.target_assigners.target_assigner import Targets
+from object_detection.targets.target_assigner import Targets
 from tests import tiny_models as tiny
 from tests.losses.mining import mined
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
 from object_detection.builders.faster_rcnn import rpn_builder
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
+from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from tests import tiny_models as tiny
 
 # One stage, whose losses see all anchors, so that no sample is drawn.

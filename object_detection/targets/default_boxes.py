@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from object_detection.anchor_generators import tiling
 from object_detection.errors import UserError
+from object_detection.targets import anchors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class SsdLayout:
     offsets: Sequence[tuple[float, float]] = ()
 
 
-class SsdAnchorGenerator(tiling.AnchorGenerator):
+class SsdAnchorGenerator(anchors.AnchorGenerator):
     """Generates boxes of one scale per layer, and of one between this scale and the next.
 
     Box sizes are relative to the image's shorter side, so that boxes of aspect ratio 1 are square
@@ -58,7 +58,7 @@ class SsdAnchorGenerator(tiling.AnchorGenerator):
                 f'Received: {base_size[0]:g} and {base_size[1]:g}.'
             )
         self._sizes = [
-            tiling.box_sizes([scale for scale, _ in specs], [ratio for _, ratio in specs])
+            anchors.box_sizes([scale for scale, _ in specs], [ratio for _, ratio in specs])
             for specs in box_specs
         ]
         self._base_size = base_size
@@ -70,9 +70,9 @@ class SsdAnchorGenerator(tiling.AnchorGenerator):
     def _generate_level(
         self,
         level: int,
-        shape: tuple[tiling.Size, tiling.Size],
-        image_height: tiling.Size | None,
-        image_width: tiling.Size | None,
+        shape: tuple[anchors.Size, anchors.Size],
+        image_height: anchors.Size | None,
+        image_width: anchors.Size | None,
     ) -> tf.Tensor:
         # Without a size the image is a square, whose side is the unit of the layout.
         sides = [
@@ -83,7 +83,7 @@ class SsdAnchorGenerator(tiling.AnchorGenerator):
             for side, base in zip(sides, self._base_size, strict=True)
         ]
         stride, offset = self._place(level, shape, sides)
-        return tiling.tile(self._sizes[level] * tf.stack(base), shape, stride, offset)
+        return anchors.tile(self._sizes[level] * tf.stack(base), shape, stride, offset)
 
     def _place(self, layer: int, shape: tuple, sides: list[tf.Tensor]) -> tuple[list, list]:
         """Returns the normalized (y, x) stride and offset of a layer."""

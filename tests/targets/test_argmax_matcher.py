@@ -5,10 +5,10 @@ from google.protobuf import text_format
 
 from object_detection.builders import matcher_builder
 from object_detection.core import sampling
-from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.protos import matcher_pb2
+from object_detection.targets.matchers import ArgMaxMatcher
 from tests import goldens
-from tests.matchers.golden_matches import check_golden_matches
+from tests.targets.golden_matches import check_golden_matches
 
 SIMILARITY = np.array(
     [[[0.9, 0.1, 0.4, 0.2, 0.6], [0.3, 0.1, 0.5, 0.2, 0.6], [0.0, 0.2, 0.1, 0.2, 0.0]]], np.float32

@@ -1,15 +1,23 @@
-"""Computes training targets of anchors (or proposals) from their matches to ground truth."""
+"""Computes training targets of anchors (or proposals) from their matches to ground truth.
+
+Classification targets from labels with confidences, some of which say what is not there.
+
+Boxes on crowds, which are regions of many objects without separate annotations.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core import boxes as box_ops
 from object_detection.core import sampling, tracing
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.nms_tiles import at_least_one_row, used_first
 from object_detection.core.shapes import dimensions
-from object_detection.matchers.argmax_matcher import ArgMaxMatcher
-from object_detection.matchers.matcher import IGNORED, UNMATCHED, Matcher
-from object_detection.similarities.similarities import IouSimilarity
+from object_detection.errors import UserError
+from object_detection.targets.matchers import IGNORED, UNMATCHED, ArgMaxMatcher, Matcher
+from object_detection.targets.similarities import IouSimilarity
 
 # Up to this number (16 MiB), all pairs of ground truth and anchors are compared at once.
 _MAX_PAIRS = 2**22
@@ -253,3 +261,117 @@ def _without_last_padding(boxes: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     numbers = tf.range(1, num_rows + 1)
     last = tf.reduce_max(tf.where(is_padding, 0, numbers))
     return tf.minimum(tf.maximum(last, 0) + 1, num_rows)
+
+
+def confidence_targets(
+    targets: Targets, *, has_background: bool, implicit_weight: float = 1.0
+) -> Targets:
+    """Turns targets whose labels are confidences into those of verified and unverified classes.
+
+    A label of an object is positive for its classes, negative for classes that it is known not to
+    be of, and 0 where nothing is known. Both known cases are explicit examples of weight 1; all
+    others, including anchors that match no object, are implicit negatives. An anchor whose object
+    has no positive label is background. As in the reference, the weights of objects matter only
+    for the matching.
+
+    Args:
+      targets: as `TargetAssigner.assign` returns them for labels float32 [B, M, K'] of such
+        confidences.
+      has_background: whether the first column is background.
+      implicit_weight: class weight of implicit examples.
+
+    Returns:
+      Targets with `class_weights` float32 [B, N, K'], a weight for each class.
+    """
+    labels = targets.class_targets[..., 1:] if has_background else targets.class_targets
+    is_explicit = tf.cast(labels != 0.0, tf.float32)
+    is_object = tf.cast(tf.reduce_any(labels > 0.0, axis=-1), tf.float32)
+    class_targets = tf.maximum(labels, 0.0)
+    if has_background:
+        is_object_column = is_object[..., tf.newaxis]
+        is_explicit = tf.concat([is_object_column, is_explicit], axis=-1)
+        class_targets = tf.concat([1.0 - is_object_column, class_targets], axis=-1)
+    return targets._replace(
+        class_targets=class_targets,
+        class_weights=implicit_weight + (1.0 - implicit_weight) * is_explicit,
+        box_targets=targets.box_targets * is_object[..., tf.newaxis],
+        box_weights=is_object,
+    )
+
+
+class WithoutCrowds(NamedTuple):
+    """Ground truth in which crowds are replaced by padding.
+
+    Attributes:
+      boxes: float32 [B, M, 4], zero for crowds.
+      weights: float32 [B, M], zero for crowds.
+      is_on_crowd: bool [B, N], whether a region to match is on a crowd.
+    """
+
+    boxes: tf.Tensor
+    weights: tf.Tensor
+    is_on_crowd: tf.Tensor
+
+
+def without_crowds(
+    regions: tf.Tensor,
+    groundtruth_boxes: tf.Tensor,
+    groundtruth: Groundtruth,
+    ioa_threshold: float,
+) -> WithoutCrowds:
+    """Replaces crowds by padding, and finds the regions that are on crowds.
+
+    Args:
+      regions: float32 [N, 4], or [B, N, 4] with separate regions for each image.
+      groundtruth_boxes: float32 [B, M, 4], in the same frame.
+      groundtruth: ground truth with the weights and `is_crowd`.
+      ioa_threshold: a region is on a crowd that covers at least this share of its area; above 0.
+
+    Raises:
+      ValueError: if the ground truth has no `is_crowd`.
+    """
+    is_crowd = groundtruth.is_crowd
+    if is_crowd is None:
+        raise UserError(
+            f'Regions on crowds are to be ignored (crowd_ioa_threshold {ioa_threshold:g}): '
+            'expected groundtruth.is_crowd, bool [B, M]. Received: None.'
+        )
+    return WithoutCrowds(
+        boxes=tf.where(is_crowd[..., tf.newaxis], 0.0, groundtruth_boxes),
+        weights=tf.where(is_crowd, 0.0, groundtruth.weights),
+        is_on_crowd=is_on_crowd(regions, groundtruth_boxes, is_crowd, ioa_threshold),
+    )
+
+
+def is_on_crowd(
+    boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, is_crowd: tf.Tensor, ioa_threshold: float
+) -> tf.Tensor:
+    """Returns which boxes have at least a given share of their area on one crowd.
+
+    It compares crowd by crowd, since images have few; all pairs would need as much memory as the
+    matching.
+
+    Args:
+      boxes: float32 [N, 4], or [B, N, 4].
+      groundtruth_boxes: float32 [B, M, 4], in the same frame.
+      is_crowd: bool [B, M]; False for padding.
+      ioa_threshold: the minimum share, above 0.
+
+    Returns:
+      bool [B, N].
+    """
+    is_crowd = at_least_one_row(is_crowd, False)
+    batch, rows = dimensions(is_crowd, 0, 1)
+    (count,) = dimensions(boxes, -2)
+    is_used, order = used_first(is_crowd, rows)
+    crowds = tf.gather(at_least_one_row(groundtruth_boxes), order, batch_dims=1)
+    crowds = tf.where(is_used[..., tf.newaxis], crowds, 0.0)
+    most = tf.reduce_max(tf.reduce_sum(tf.cast(is_crowd, tf.int32), axis=1))
+
+    def visit(row: tf.Tensor, shares: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        crowd = tf.gather(crowds, row, axis=1)[:, tf.newaxis]  # [B, 1, 4]
+        on_crowd = box_ops.ioa(crowd, boxes)[:, 0]
+        return row + 1, tf.ensure_shape(tf.maximum(shares, on_crowd), shares.shape)
+
+    _, shares = tf.while_loop(lambda row, _: row < most, visit, (0, tf.zeros([batch, count])))
+    return shares >= ioa_threshold

@@ -3,25 +3,23 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
-from object_detection.box_coders.keypoint_box_coder import KeypointBoxCoder
 from object_detection.builders import (
     box_coder_builder,
     matcher_builder,
     region_similarity_calculator_builder,
 )
 from object_detection.core import sampling
-from object_detection.matchers.argmax_matcher import ArgMaxMatcher
-from object_detection.matchers.bipartite_matcher import BipartiteMatcher
-from object_detection.matchers.hungarian_matcher import HungarianMatcher
 from object_detection.protos import target_assigner_pb2
-from object_detection.similarities.similarities import (
+from object_detection.targets import target_assigner
+from object_detection.targets.box_coders import FasterRcnnBoxCoder, KeypointBoxCoder
+from object_detection.targets.hungarian import HungarianMatcher
+from object_detection.targets.matchers import ArgMaxMatcher, BipartiteMatcher
+from object_detection.targets.similarities import (
     IouSimilarity,
     NegSqDistSimilarity,
     ThresholdedIouSimilarity,
 )
-from object_detection.target_assigners import target_assigner
-from object_detection.target_assigners.target_assigner import TargetAssigner, gather_matched
+from object_detection.targets.target_assigner import TargetAssigner, gather_matched
 from tests import goldens, slow_cases
 
 ANCHORS = np.array([[0, 0, 4, 4], [0, 0, 4, 2], [8, 8, 9, 9], [0, 0, 4, 3]], np.float32)

@@ -1,11 +1,10 @@
 import numpy as np
 import tensorflow as tf
 
-from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
-from object_detection.matchers.argmax_matcher import ArgMaxMatcher
-from object_detection.similarities.similarities import IouSimilarity
-from object_detection.target_assigners.confidences import confidence_targets
-from object_detection.target_assigners.target_assigner import TargetAssigner
+from object_detection.targets.box_coders import FasterRcnnBoxCoder
+from object_detection.targets.matchers import ArgMaxMatcher
+from object_detection.targets.similarities import IouSimilarity
+from object_detection.targets.target_assigner import TargetAssigner, confidence_targets
 from tests import goldens
 
 

@@ -3,12 +3,14 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
-from object_detection.box_coders.keypoint_box_coder import KeypointBoxCoder
-from object_detection.box_coders.mean_stddev_box_coder import MeanStddevBoxCoder
-from object_detection.box_coders.square_box_coder import SquareBoxCoder
 from object_detection.builders import box_coder_builder
 from object_detection.protos import box_coder_pb2
+from object_detection.targets.box_coders import (
+    FasterRcnnBoxCoder,
+    KeypointBoxCoder,
+    MeanStddevBoxCoder,
+    SquareBoxCoder,
+)
 from tests import goldens
 from tests.contracts import check_box_coder
 

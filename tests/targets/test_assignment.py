@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.matchers import assignment
+from object_detection.targets import hungarian
 from tests import slow_cases
 
 
@@ -34,7 +34,7 @@ def random_costs(seed, num_rows, num_columns):
 @pytest.mark.parametrize('mode', ['eager', 'graph', 'xla'])
 @slow_cases.parametrize(2, ('num_rows', 'num_columns'), [(3, 5), (5, 3), (0, 3), (5, 5)])
 def test_no_assignment_costs_less(num_rows, num_columns, mode):
-    assign = assignment.assign
+    assign = hungarian.assign
     if mode != 'eager':
         signature = [tf.TensorSpec([None, None, None]), tf.TensorSpec([None, None], tf.bool)]
         assign = tf.function(
@@ -51,16 +51,16 @@ def test_no_assignment_costs_less(num_rows, num_columns, mode):
 def test_rows_move_for_later_ones():
     # Each row takes the first column while it can, and moves on for the next row.
     costs = np.array([[[0.0, 1, 2, 3], [0, 2, 4, 6], [0, 3, 6, 9], [0, 4, 8, 12]]], np.float32)
-    row_of = assignment.assign(costs, np.ones([1, 4], bool))
+    row_of = hungarian.assign(costs, np.ones([1, 4], bool))
     np.testing.assert_array_equal(row_of, [[3, 2, 1, 0]])
 
 
 def test_invalid_rows_may_hold_anything():
     costs = np.array([[[np.nan, np.inf], [2, 1]]], np.float32)
-    row_of = assignment.assign(costs, np.array([[False, True]]))
+    row_of = hungarian.assign(costs, np.array([[False, True]]))
     np.testing.assert_array_equal(row_of, [[-1, 1]])
 
 
 def test_costs_that_are_no_numbers_end():
     costs = np.full([1, 3, 4], np.nan, np.float32)
-    assert assignment.assign(costs, np.ones([1, 3], bool)).shape == (1, 4)
+    assert hungarian.assign(costs, np.ones([1, 3], bool)).shape == (1, 4)

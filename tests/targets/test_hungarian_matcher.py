@@ -2,10 +2,10 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import matcher_builder
-from object_detection.matchers.hungarian_matcher import HungarianMatcher
 from object_detection.protos import matcher_pb2
+from object_detection.targets.hungarian import HungarianMatcher
 from tests import goldens
-from tests.matchers.golden_matches import check_golden_matches
+from tests.targets.golden_matches import check_golden_matches
 
 
 def test_the_sum_counts_not_the_best_pair():

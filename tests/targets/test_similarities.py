@@ -6,12 +6,13 @@ from google.protobuf import text_format
 from object_detection.builders import region_similarity_calculator_builder
 from object_detection.core import boxes as box_ops
 from object_detection.protos import region_similarity_calculator_pb2
-from object_detection.similarities.detr import DetrSimilarity, center_size_l1
-from object_detection.similarities.similarities import (
+from object_detection.targets.similarities import (
+    DetrSimilarity,
     IoaSimilarity,
     IouSimilarity,
     NegSqDistSimilarity,
     ThresholdedIouSimilarity,
+    center_size_l1,
 )
 from tests import goldens
 

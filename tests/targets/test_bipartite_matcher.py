@@ -4,8 +4,8 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import matcher_builder
-from object_detection.matchers.bipartite_matcher import BipartiteMatcher
 from object_detection.protos import matcher_pb2
+from object_detection.targets.matchers import BipartiteMatcher
 from tests import goldens, slow_cases
 
 MATCHER = BipartiteMatcher()

@@ -3,12 +3,15 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.anchor_generators.flexible_grid import AnchorGrid, FlexibleGridAnchorGenerator
-from object_detection.anchor_generators.grid import GridAnchorGenerator
-from object_detection.anchor_generators.multiscale_grid import MultiscaleGridAnchorGenerator
-from object_detection.anchor_generators.ssd import SsdAnchorGenerator, linear_scales, ssd_box_specs
 from object_detection.builders import anchor_generator_builder
 from object_detection.protos import anchor_generator_pb2
+from object_detection.targets.anchors import (
+    AnchorGrid,
+    FlexibleGridAnchorGenerator,
+    GridAnchorGenerator,
+    MultiscaleGridAnchorGenerator,
+)
+from object_detection.targets.default_boxes import SsdAnchorGenerator, linear_scales, ssd_box_specs
 from tests import goldens
 
 

@@ -1,0 +1,204 @@
+"""The box coder of Faster R-CNN (https://arxiv.org/abs/1506.01497, eq. 2).
+
+A box coder for square boxes, such as faces.
+
+A box coder that also encodes an object's keypoints.
+
+A box coder that encodes the differences of corners.
+"""
+
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.errors import UserError
+
+# Keeps the codes of padding rows (boxes of zero size) finite.
+EPSILON = 1e-8
+
+
+class FasterRcnnBoxCoder:
+    """Encodes a box as its offset from an anchor: [ty, tx, th, tw].
+
+        ty = (y - ya) / ha * scale_y        th = log(h / ha) * scale_h
+        tx = (x - xa) / wa * scale_x        tw = log(w / wa) * scale_w
+
+    where (y, x, h, w) is the centre and size of the box and (ya, xa, ha, wa) those of the anchor.
+    Boxes and anchors may be in any common coordinate frame; the codes do not depend on it.
+
+    Args:
+      scale_factors: (scale_y, scale_x, scale_h, scale_w), all positive.
+    """
+
+    code_size = 4
+
+    def __init__(self, scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0)):
+        if min(scale_factors) <= 0:
+            raise UserError(
+                f'FasterRcnnBoxCoder: scale_factors must be positive. Received: {scale_factors}.'
+            )
+        self._scale_factors = scale_factors
+
+    def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the codes of `boxes` relative to `anchors`.
+
+        Args:
+          boxes: float32 [..., N, 4].
+          anchors: float32 [..., N, 4]; leading dimensions broadcast.
+
+        Returns:
+          float32 [..., N, 4], rows [ty, tx, th, tw].
+        """
+        center, size = _center_and_size(boxes)
+        anchor_center, anchor_size = _center_and_size(anchors)
+        anchor_size += EPSILON
+        shift = (center - anchor_center) / anchor_size
+        scale = tf.math.log((size + EPSILON) / anchor_size)
+        return tf.concat([shift, scale], axis=-1) * self._scale_factors
+
+    def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the boxes that `encode` maps to `codes`, in the same shapes and not clipped."""
+        anchor_center, anchor_size = _center_and_size(anchors)
+        shift, scale = tf.split(codes / self._scale_factors, 2, axis=-1)
+        center = anchor_center + shift * anchor_size
+        return box_ops.corners(center, anchor_size * tf.exp(scale))
+
+
+def _center_and_size(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the centres (y, x) and sizes (h, w), each [..., 2], of boxes [..., 4]."""
+    center, size = tf.split(box_ops.corners_to_center_size(boxes), 2, axis=-1)
+    return center, size
+
+
+# Keeps the codes of padding rows (boxes of zero size) finite.
+_EPSILON = 1e-8
+
+
+class SquareBoxCoder:
+    """Encodes a box by its centre and area only: [ty, tx, tl].
+
+        ty = (y - ya) / la * scale_y        tl = log(l / la) * scale_l
+        tx = (x - xa) / la * scale_x        l = sqrt(h * w), la = sqrt(ha * wa)
+
+    where (y, x, h, w) is the centre and size of the box and (ya, xa, ha, wa) those of the anchor.
+    Decoded boxes are square: encoding and decoding a box keeps its centre and area.
+
+    Args:
+      scale_factors: (scale_y, scale_x, scale_l), all positive.
+    """
+
+    code_size = 3
+
+    def __init__(self, scale_factors: tuple[float, float, float] = (10.0, 10.0, 5.0)):
+        if min(scale_factors) <= 0:
+            raise UserError(
+                f'SquareBoxCoder: scale_factors must be positive. Received: {scale_factors}.'
+            )
+        self._scale_factors = scale_factors
+
+    def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the codes, float32 [..., N, 3], of boxes and anchors, both [..., N, 4]."""
+        center, length = _center_and_length(boxes)
+        anchor_center, anchor_length = _center_and_length(anchors)
+        anchor_length += _EPSILON
+        shift = (center - anchor_center) / anchor_length
+        scale = tf.math.log((length + _EPSILON) / anchor_length)
+        return tf.concat([shift, scale], axis=-1) * self._scale_factors
+
+    def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns square boxes, float32 [..., N, 4], of codes [..., N, 3]."""
+        anchor_center, anchor_length = _center_and_length(anchors)
+        shift, scale = tf.split(codes / self._scale_factors, [2, 1], axis=-1)
+        center = anchor_center + shift * anchor_length
+        length = anchor_length * tf.exp(scale)
+        return box_ops.center_size_to_corners(tf.concat([center, length, length], axis=-1))
+
+
+def _center_and_length(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns centres (y, x) [..., 2] and square roots of areas [..., 1] of boxes [..., 4]."""
+    center, size = tf.split(box_ops.corners_to_center_size(boxes), 2, axis=-1)
+    return center, tf.sqrt(tf.reduce_prod(size, axis=-1, keepdims=True))
+
+
+class KeypointBoxCoder:
+    """Encodes a box as `FasterRcnnBoxCoder` does, and appends (ty, tx) of each keypoint.
+
+    A keypoint (y, x) has ty = (y - ya) / ha * scale_y and tx = (x - xa) / wa * scale_x, as if it
+    were a box's centre.
+
+    Args:
+      num_keypoints: number of keypoints of an object.
+      scale_factors: (scale_y, scale_x, scale_h, scale_w), all positive.
+    """
+
+    def __init__(
+        self,
+        num_keypoints: int,
+        scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0),
+    ):
+        if num_keypoints < 0:
+            raise UserError(
+                f'KeypointBoxCoder: num_keypoints must not be negative. Received: {num_keypoints}.'
+            )
+        self.num_keypoints = num_keypoints
+        self.code_size = 4 + 2 * num_keypoints
+        self._box_coder = FasterRcnnBoxCoder(scale_factors)
+        self._keypoint_scale = scale_factors[:2]
+
+    def encode(self, boxes: tf.Tensor, anchors: tf.Tensor, keypoints: tf.Tensor) -> tf.Tensor:
+        """Returns the codes of boxes and keypoints relative to `anchors`.
+
+        Args:
+          boxes: float32 [..., N, 4].
+          anchors: float32 [..., N, 4]; leading dimensions broadcast.
+          keypoints: float32 [..., N, num_keypoints, 2], (y, x) in the frame of the boxes, with the
+            leading dimensions of `boxes`.
+
+        Returns:
+          float32 [..., N, 4 + 2 * num_keypoints].
+        """
+        codes = self._box_coder.encode(boxes, anchors)
+        center, size = _keypoint_frame(anchors)
+        points = (keypoints - center) / (size + EPSILON) * self._keypoint_scale
+        points = tf.reshape(points, tf.concat([tf.shape(codes)[:-1], [-1]], axis=0))
+        return tf.concat([codes, points], axis=-1)
+
+    def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the boxes, float32 [..., N, 4], of codes [..., N, 4 + 2 * num_keypoints]."""
+        return self._box_coder.decode(codes[..., :4], anchors)
+
+    def decode_keypoints(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the keypoints, float32 [..., N, num_keypoints, 2], of codes; see `decode`."""
+        center, size = _keypoint_frame(anchors)
+        shape = tf.concat([tf.shape(codes)[:-1], [self.num_keypoints, 2]], axis=0)
+        points = tf.reshape(codes[..., 4:], shape)
+        return points / self._keypoint_scale * size + center
+
+
+def _keypoint_frame(anchors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the centres (y, x) and sizes (h, w), each [..., 1, 2], of anchors [..., 4]."""
+    frame = box_ops.corners_to_center_size(anchors)[..., tf.newaxis, :]
+    center, size = tf.split(frame, 2, axis=-1)
+    return center, size
+
+
+class MeanStddevBoxCoder:
+    """Encodes a box as the offsets of its corners from those of an anchor, divided by `stddev`.
+
+    Args:
+      stddev: positive, in the unit of the coordinates of the boxes.
+    """
+
+    code_size = 4
+
+    def __init__(self, stddev: float = 0.01):
+        if stddev <= 0:
+            raise UserError(f'MeanStddevBoxCoder: stddev must be positive. Received: {stddev}.')
+        self._stddev = stddev
+
+    def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the codes, float32 [..., N, 4], of boxes and anchors, both [..., N, 4]."""
+        return (boxes - anchors) / self._stddev
+
+    def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the boxes that `encode` maps to `codes`, in the same shapes."""
+        return codes * self._stddev + anchors
