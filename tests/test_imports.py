@@ -16,7 +16,7 @@ LAYERS = [
     {'core'},
     {'config'},
     {'optimizers', 'resizers', 'targets'},
-    {'data', 'losses', 'models', 'predictors'},
+    {'data', 'losses', 'models'},
     {'metrics', 'weights'},
     {'builders', 'visualization'},
     {'meta_architectures', 'utils'},

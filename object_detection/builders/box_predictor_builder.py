@@ -7,11 +7,11 @@ from typing import Any
 from object_detection.builders import hyperparams_builder
 from object_detection.builders.oneof import build_oneof
 from object_detection.errors import UserError
-from object_detection.predictors.box_classifier import BoxClassifier
-from object_detection.predictors.box_head import BoxHead
-from object_detection.predictors.keypoint_head import KeypointHead
-from object_detection.predictors.mask_head import MaskHead
-from object_detection.predictors.rfcn_head import RfcnHead
+from object_detection.models.heads.box_classifier import BoxClassifier
+from object_detection.models.heads.box_head import BoxHead
+from object_detection.models.heads.keypoint_head import KeypointHead
+from object_detection.models.heads.mask_head import MaskHead
+from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.protos import box_predictor_pb2
 
 

@@ -6,8 +6,10 @@ from object_detection.builders.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import resizer
-from object_detection.resizers.conditional_shape import GREATER, SMALLER, ConditionalShapeResizer
 from object_detection.resizers.fixed_sizes import (
+    GREATER,
+    SMALLER,
+    ConditionalShapeResizer,
     FixedShapeResizer,
     IdentityResizer,
     PadToMultipleResizer,

@@ -8,8 +8,7 @@ from google.protobuf.message import Message
 from object_detection.builders.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.optimizers import optimizers, schedules
-from object_detection.optimizers.gradient_reduction import GradientReduction
-from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
+from object_detection.optimizers.gradients import DynamicLossScale, GradientReduction, LossScale
 from object_detection.protos import optimizer_pb2, train_pb2
 from object_detection.protos.train_pb2 import TrainConfig
 

@@ -1,4 +1,9 @@
-"""The losses and gradients of one replica's batch: at once or in parts, interpreted or compiled."""
+"""The losses and gradients of one replica's batch: at once or in parts, interpreted or compiled.
+
+The reduction of gradients over replicas.
+
+Scaling of the loss for gradients in float16 (https://arxiv.org/abs/1710.03740, sec. 3.2).
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -268,3 +273,124 @@ def with_total(
         named[REGULARIZATION_LOSS] = determinism.sum_in_order(penalties)
     named = {name: tf.cast(loss, tf.float32) for name, loss in named.items()}
     return {**named, TOTAL_LOSS: determinism.sum_in_order(list(named.values()))}
+
+
+class GradientReduction:
+    """The sum of gradients over all replicas.
+
+    Args:
+      bytes_per_pack: number of bytes of gradients that are sent at a time, so that the first pack
+        is sent while other gradients are computed; 0 sends all gradients at once.
+      implementation: 'AUTO', 'RING' or 'NCCL', see `tf.distribute.experimental`.
+      in_bfloat16: whether gradients are sent and summed in bfloat16, which halves the traffic.
+    """
+
+    def __init__(
+        self,
+        *,
+        bytes_per_pack: int = 0,
+        implementation: str = 'AUTO',
+        in_bfloat16: bool = False,
+    ):
+        self._options = tf.distribute.experimental.CommunicationOptions(
+            bytes_per_pack=bytes_per_pack,
+            implementation=tf.distribute.experimental.CommunicationImplementation[implementation],
+        )
+        self._in_bfloat16 = in_bfloat16
+
+    def __call__(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Sums gradients in replica context; the results have the dtypes of the gradients."""
+        context = tf.distribute.get_replica_context()
+        total = tf.distribute.ReduceOp.SUM
+        # A single replica sends nothing, so it does not round.
+        if not self._in_bfloat16 or context.num_replicas_in_sync == 1:
+            return list(context.all_reduce(total, list(gradients), options=self._options))
+        sent = [tf.cast(gradient, tf.bfloat16) for gradient in gradients]
+        sums = context.all_reduce(total, sent, options=self._options)
+        return [tf.cast(s, own.dtype) for s, own in zip(sums, gradients, strict=True)]
+
+
+# Maximum of the scale: the next power of two is infinite in float32.
+_LARGEST = 2.0**127
+
+
+class LossScale:
+    """A constant factor of the loss during differentiation.
+
+    Without it, gradients below float16's smallest number would become zero. A power of two does not
+    round.
+
+    Args:
+      value: the factor.
+    """
+
+    def __init__(self, value: float):
+        self._value = value
+
+    @property
+    def value(self) -> tf.Tensor:
+        """The current factor, float32 scalar."""
+        return tf.constant(self._value, tf.float32)
+
+    def scaled(self, objective: tf.Tensor) -> tf.Tensor:
+        """Returns the objective, float32 scalar, times the factor."""
+        return objective * self.value
+
+    def unscaled(self, gradients: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Divides gradients of the scaled objective, float tensors by name; returns float32."""
+        value = self.value
+        return {name: tf.cast(values, tf.float32) / value for name, values in gradients.items()}
+
+    def can_fall(self) -> tf.Tensor:
+        """Whether the factor can decrease after gradients that are not finite, bool scalar."""
+        return tf.constant(False)
+
+    def update(self, is_finite: tf.Tensor) -> None:
+        """Updates the factor; `is_finite`, bool scalar: whether all gradients were finite."""
+        del is_finite
+
+    def state(self) -> dict[str, tf.Variable]:
+        """Returns the variables to save for a resumed training, by name."""
+        return {}
+
+
+class DynamicLossScale(LossScale):
+    """A factor that is as large as finite gradients allow.
+
+    It doubles after `growth_steps` consecutive steps with finite gradients, and is halved, down to
+    1, by each step whose gradients are not finite. It must be created in the scope of the strategy.
+    With several replicas, all must pass the same value to `update`.
+
+    Args:
+      initial: the initial factor, at least 1.
+      growth_steps: number of steps before it doubles, at least 1.
+    """
+
+    def __init__(self, initial: float = 32768.0, growth_steps: int = 2000):
+        super().__init__(initial)
+        self._growth_steps = growth_steps
+        options = {
+            'trainable': False,
+            # All replicas write the same value.
+            'synchronization': tf.VariableSynchronization.ON_WRITE,
+            'aggregation': tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        }
+        self._scale = tf.Variable(initial, dtype=tf.float32, name='loss_scale', **options)
+        self._finite_steps = tf.Variable(0, dtype=tf.int64, name='finite_steps', **options)
+
+    @property
+    def value(self) -> tf.Tensor:
+        return self._scale.read_value()
+
+    def can_fall(self) -> tf.Tensor:
+        return self.value > 1.0
+
+    def update(self, is_finite: tf.Tensor) -> None:
+        scale, steps = self._scale.read_value(), self._finite_steps.read_value() + 1
+        grows = steps >= self._growth_steps
+        raised = tf.where(grows, tf.minimum(scale * 2.0, _LARGEST), scale)
+        self._scale.assign(tf.where(is_finite, raised, tf.maximum(scale / 2.0, 1.0)))
+        self._finite_steps.assign(tf.where(is_finite & ~grows, steps, 0))
+
+    def state(self) -> dict[str, tf.Variable]:
+        return {'scale': self._scale, 'finite_steps': self._finite_steps}

@@ -1,4 +1,9 @@
-"""Resizers to a fixed size, to the size of the image itself, and to its next multiple."""
+"""Resizers to a fixed size, to the size of the image itself, and to its next multiple.
+
+Resizes only images that are too large or too small.
+"""
+
+import tensorflow as tf
 
 from object_detection.core.shapes import round_up
 from object_detection.errors import UserError
@@ -63,3 +68,56 @@ class PadToMultipleResizer(Resizer):
 
     def padded_size(self, height: Size, width: Size) -> tuple[Size, Size]:
         return tuple(round_up(side, self._multiple) for side in (height, width))
+
+
+GREATER = 'greater'
+SMALLER = 'smaller'
+
+
+class ConditionalShapeResizer(Resizer):
+    """Resizes images beyond a threshold to the threshold and keeps their aspect ratio.
+
+    Args:
+      condition: GREATER scales images whose longer side is above `size_threshold` down to it;
+        SMALLER scales images whose shorter side is below `size_threshold` up to it.
+      size_threshold: pixels.
+      method, convert_to_grayscale: see `Resizer`. Corner pixels are aligned here.
+
+    Raises:
+      ValueError: if the condition is unknown or the threshold is not positive.
+    """
+
+    def __init__(
+        self,
+        *,
+        condition: str,
+        size_threshold: int,
+        method: str = BILINEAR,
+        convert_to_grayscale: bool = False,
+    ):
+        super().__init__(
+            method=method, align_corners=True, convert_to_grayscale=convert_to_grayscale
+        )
+        if condition not in (GREATER, SMALLER):
+            raise UserError(
+                f'ConditionalShapeResizer: condition must be {GREATER!r} or {SMALLER!r}. '
+                f'Received: {condition!r}.'
+            )
+        if size_threshold < 1:
+            raise UserError(
+                'ConditionalShapeResizer: size_threshold must be positive. '
+                f'Received: {size_threshold}.'
+            )
+        self._condition = condition
+        self._size_threshold = size_threshold
+
+    def resized_size(self, height: Size, width: Size) -> tuple[Size, Size]:
+        if self._condition == GREATER:
+            side = tf.maximum(height, width)
+            target = tf.minimum(side, self._size_threshold)
+        else:
+            side = tf.minimum(height, width)
+            target = tf.maximum(side, self._size_threshold)
+        # Integers make the side in question equal to the threshold exactly; fractions of a pixel
+        # are cut off, not rounded, as in the reference.
+        return tuple(tf.maximum(length * target // side, 1) for length in (height, width))

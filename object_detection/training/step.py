@@ -13,9 +13,13 @@ from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.optimizers.gradient_reduction import GradientReduction
-from object_detection.optimizers.gradients import Execution, LossGradients, with_total
-from object_detection.optimizers.loss_scale import LossScale
+from object_detection.optimizers.gradients import (
+    Execution,
+    GradientReduction,
+    LossGradients,
+    LossScale,
+    with_total,
+)
 from object_detection.optimizers.optimizers import Optimizer
 from object_detection.training.checkpoints import input_state
 from object_detection.training.distribution import strategies

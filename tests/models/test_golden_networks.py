@@ -8,7 +8,7 @@ from object_detection.builders import box_predictor_builder
 from object_detection.builders.faster_rcnn import feature_extractor_builder, rpn_builder
 from object_detection.core import crop_and_resize
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
-from object_detection.predictors.rpn_head import RpnHead
+from object_detection.models.heads.rpn_head import RpnHead
 from tests.models.golden_models import (
     GoldenModel,
     crop,

@@ -6,7 +6,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import optimizer_builder
-from object_detection.optimizers.gradient_reduction import GradientReduction
+from object_detection.optimizers.gradients import GradientReduction
 from object_detection.protos import train_pb2
 from tests import forks
 from tests.training import reduction_runs

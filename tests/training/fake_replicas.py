@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.optimizers import schedules
-from object_detection.optimizers.loss_scale import DynamicLossScale
+from object_detection.optimizers.gradients import DynamicLossScale
 from object_detection.optimizers.moving_averages import swapped
 from object_detection.optimizers.optimizers import Averaging, Momentum
 from object_detection.training import step

@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from object_detection.optimizers.gradient_reduction import GradientReduction
+from object_detection.optimizers.gradients import GradientReduction
 from object_detection.training import loop
 from object_detection.training.distribution import strategies
 from object_detection.training.distribution.strategy_choice import Choice

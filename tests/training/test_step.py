@@ -12,8 +12,12 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields
 from object_detection.models.normalization import BatchNorm
 from object_detection.optimizers import schedules
-from object_detection.optimizers.gradients import REGULARIZATION_LOSS, TOTAL_LOSS
-from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
+from object_detection.optimizers.gradients import (
+    REGULARIZATION_LOSS,
+    TOTAL_LOSS,
+    DynamicLossScale,
+    LossScale,
+)
 from object_detection.optimizers.optimizers import Averaging, Momentum
 from object_detection.training import step
 from tests import slow_cases

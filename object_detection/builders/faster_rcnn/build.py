@@ -17,7 +17,7 @@ from object_detection.meta_architectures.faster_rcnn.croppers import RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
 from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
-from object_detection.predictors.rfcn_head import RfcnHead
+from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.protos import faster_rcnn_pb2
 
 

@@ -20,8 +20,8 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
     RegionProposalNetwork,
     RpnLossParams,
 )
+from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.predictors.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, matcher_pb2
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher, Matcher

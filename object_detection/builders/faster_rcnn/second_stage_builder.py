@@ -23,7 +23,7 @@ from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, 
 from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
-from object_detection.predictors.context_attention import ContextAttention, ContextMemory
+from object_detection.models.heads.context_attention import ContextAttention, ContextMemory
 from object_detection.protos import faster_rcnn_pb2, post_processing_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.targets.box_coders import FasterRcnnBoxCoder

@@ -6,11 +6,11 @@ from typing import Any
 from object_detection.builders import hyperparams_builder
 from object_detection.builders.oneof import build_oneof
 from object_detection.errors import UserError
-from object_detection.predictors.convolutional import (
+from object_detection.models.heads.convolutional import (
     ConvolutionalBoxPredictor,
     ConvolutionalOptions,
 )
-from object_detection.predictors.weight_shared import (
+from object_detection.models.heads.weight_shared import (
     WeightSharedConvolutionalBoxPredictor,
     WeightSharedOptions,
 )

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import UserError
-from object_detection.predictors.context_attention import ContextAttention, ContextMemory, Memory
+from object_detection.models.heads.context_attention import ContextAttention, ContextMemory, Memory
 
 
 class RegionContext(NamedTuple):

@@ -21,7 +21,7 @@ from object_detection.meta_architectures.faster_rcnn.predictions import (
     KeypointPredictions,
     Predictions,
 )
-from object_detection.predictors.keypoint_head import KeypointHead
+from object_detection.models.heads.keypoint_head import KeypointHead
 from object_detection.targets.target_assigner import Targets
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
-from object_detection.predictors.context_attention import Memory
+from object_detection.models.heads.context_attention import Memory
 from object_detection.targets.target_assigner import Targets
 
 

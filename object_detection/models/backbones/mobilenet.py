@@ -1,11 +1,19 @@
-"""What both versions of MobileNet share: options, hyperparameters and the groups of layers."""
+"""What both versions of MobileNet share: options, hyperparameters and the groups of layers.
+
+MobileNet v1 (https://arxiv.org/abs/1704.04861) as a functional Keras model.
+
+Layers are named as in `keras.applications`. As in the reference implementation, padding is SAME
+unless `Options` say otherwise (`keras.applications` pads layers of stride 2 at the bottom and
+right only).
+"""
 
 import dataclasses
+from collections.abc import Sequence
 
 import keras
 
 from object_detection.errors import UserError
-from object_detection.models import rounding
+from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
@@ -98,3 +106,83 @@ class Layers:
     def _normalize(self, conv: keras.layers.Layer, x, norm_name: str):
         norm = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=norm_name)
         return normalized(conv, norm, x)
+
+
+# Level l, of stride 2**l -> the last block of that stride.
+LEVELS = {2: 3, 3: 5, 4: 11, 5: 13}
+
+# Channels of the first convolution, then of the blocks 1 to 13.
+_FIRST_FILTERS = 32
+_FILTERS = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
+# Blocks that halve the resolution.
+_STRIDED = (2, 4, 6, 12)
+_DEFAULTS = Options()
+
+
+def trunk(
+    blocks: Sequence[int],
+    *,
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    name: str,
+    options: Options = _DEFAULTS,
+    last_filters: tuple[int, int] | None = None,
+    squares_multiplier: bool = False,
+) -> keras.Model:
+    """Builds the network from the image up to the last of `blocks`.
+
+    Args:
+      blocks: ascending, within 1..13: the blocks of which the outputs are returned.
+      hyperparams: set-up of all layers.
+      batch_norm_trainable: False freezes the batch norms.
+      name: name of the model.
+      options: variant of the network.
+      last_filters: channels of the blocks 12 and 13, before the factor of the options; None: as
+        in the paper.
+      squares_multiplier: whether the factor of the options counts twice for the paper's numbers of
+        channels, as in the reference under TensorFlow 2.
+
+    Returns:
+      A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
+
+    Raises:
+      ValueError: if there is no such block.
+    """
+    if not blocks or list(blocks) != sorted(set(blocks) & set(range(1, len(_FILTERS) + 1))):
+        raise UserError(
+            f'MobileNet v1: expected ascending blocks within 1..{len(_FILTERS)}. '
+            f'Received: {list(blocks)}.'
+        )
+    layers = Layers(hyperparams, batch_norm_trainable, options)
+    first_filters, *filters = [
+        int(each * options.depth_multiplier) if squares_multiplier else each
+        for each in (_FIRST_FILTERS, *_FILTERS)
+    ]
+    if last_filters is not None:
+        filters[-2:] = last_filters
+    images = keras.Input((None, None, image_channels.current()), name='images')
+    x = layers.conv_norm(
+        images, _depth(first_filters, options), 3, strides=2, name='conv1', norm_name='conv1_bn'
+    )
+    x = layers.activate(x, name='conv1_relu')
+    outputs = []
+    for block in range(1, blocks[-1] + 1):
+        x = _block(layers, x, block, _depth(filters[block - 1], options))
+        if block in blocks:
+            outputs.append(x)
+    return keras.Model(images, outputs, name=name)
+
+
+def _block(layers: Layers, x, block: int, filters: int):
+    """Appends a depthwise convolution and one of size 1, each with norm and activation."""
+    name = f'conv_dw_{block}'
+    strides = 2 if block in _STRIDED else 1
+    x = layers.depthwise_norm(x, strides=strides, name=name, norm_name=f'{name}_bn')
+    x = layers.activate(x, name=f'{name}_relu')
+    name = f'conv_pw_{block}'
+    x = layers.conv_norm(x, filters, 1, name=name, norm_name=f'{name}_bn')
+    return layers.activate(x, name=f'{name}_relu')
+
+
+def _depth(filters: int, options: Options) -> int:
+    return max(int(filters * options.depth_multiplier), options.min_depth)

@@ -6,8 +6,8 @@ from object_detection.models.feature_extractors.center_net import CenterNetOptio
 from object_detection.models.feature_extractors.extractor_types import ExtractorType
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.necks.merged_pyramid import merged_pyramid
-from object_detection.models.necks.upsampling import upsampling
+from object_detection.models.necks.multi_resolution import merged_pyramid
+from object_detection.models.necks.resizing import upsampling
 from object_detection.models.normalization import BatchNormParams
 
 # Networks of keras.applications: convolutions have a bias although a norm follows.

@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from object_detection.models.backbones import mobilenet, mobilenet_v1, mobilenet_v2
+from object_detection.models.backbones import mobilenet, mobilenet_v2
 from object_detection.models.feature_extractors import single_shot
 from object_detection.models.feature_extractors.extractor_types import ExtractorType
 from object_detection.models.feature_extractors.feature_extractor import (
@@ -47,8 +47,8 @@ def _backbone_of_six_maps(version: int, slim: bool, options: SingleShotOptions) 
     """Returns the backbone with the last maps of the strides 16 and 32."""
     arguments = trunk_options(options)
     if version == 1:
-        levels = mobilenet_v1.LEVELS
-        return mobilenet_v1.trunk([levels[4], levels[5]], squares_multiplier=not slim, **arguments)
+        levels = mobilenet.LEVELS
+        return mobilenet.trunk([levels[4], levels[5]], squares_multiplier=not slim, **arguments)
     outputs = [mobilenet_v2.BEFORE_LAST_STRIDE, mobilenet_v2.LAST]
     return mobilenet_v2.trunk(outputs, **arguments)
 
@@ -63,8 +63,8 @@ def _backbone_of_pyramid(version: int, slim: bool, options: SingleShotOptions) -
         return mobilenet_v2.trunk([mobilenet_v2.LEVELS[level] for level in levels], **arguments)
     if options.use_depthwise:
         arguments['last_filters'] = _THIN_V1
-    return mobilenet_v1.trunk(
-        [mobilenet_v1.LEVELS[level] for level in levels],
+    return mobilenet.trunk(
+        [mobilenet.LEVELS[level] for level in levels],
         squares_multiplier=not slim,
         **arguments,
     )

@@ -5,7 +5,7 @@ ends of stages, which gives the same maps as those at the beginnings of the next
 """
 
 from object_detection.errors import UserError
-from object_detection.models.backbones import mobilenet_v1, resnet_v1
+from object_detection.models.backbones import mobilenet, resnet_v1
 from object_detection.models.feature_extractors import resnet, single_shot
 from object_detection.models.feature_extractors.extractor_types import ExtractorType
 from object_detection.models.feature_extractors.feature_extractor import (
@@ -14,7 +14,7 @@ from object_detection.models.feature_extractors.feature_extractor import (
 )
 from object_detection.models.feature_extractors.single_shot import SingleShotOptions
 from object_detection.models.feature_extractors.ssd_mobilenet import trunk_options
-from object_detection.models.necks.pooling_pyramid import pooling_pyramid
+from object_detection.models.necks.multi_resolution import pooling_pyramid
 
 # Level of the backbone's map that is pooled.
 _LEVEL = 4
@@ -56,7 +56,7 @@ def _mobilenet_v1() -> ExtractorType:
     """Returns the row of MobileNet v1, whose own map is the first one."""
 
     def build(options: SingleShotOptions) -> FeatureExtractor:
-        backbone = mobilenet_v1.trunk([mobilenet_v1.LEVELS[_LEVEL]], **trunk_options(options))
+        backbone = mobilenet.trunk([mobilenet.LEVELS[_LEVEL]], **trunk_options(options))
         return _extractor(backbone, None, options, scale_to_unit)
 
     return ExtractorType(build, _check)

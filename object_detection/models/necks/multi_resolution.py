@@ -1,4 +1,9 @@
-"""The maps of SSD (https://arxiv.org/abs/1512.02325): those of a backbone and ever coarser ones."""
+"""The maps of SSD (https://arxiv.org/abs/1512.02325): those of a backbone and ever coarser ones.
+
+A pyramid that merges the maps of a backbone into a single one, the finest, as CenterNet has.
+
+The pyramid of pooled maps of PPN (https://arxiv.org/abs/1807.03284).
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,6 +13,8 @@ import keras
 from object_detection.errors import UserError
 from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
+from object_detection.models.necks.fpn import BilinearUpsampling
+from object_detection.models.necks.resizing import Doubling
 from object_detection.models.normalization import normalized
 
 MAX_MAPS = 6
@@ -126,3 +133,103 @@ class _Layers:
         norm = self._hyperparams.norm(frozen=frozen, name=f'{conv.name}_bn')
         activation = self._hyperparams.activation_layer(name=f'{conv.name}_activation')
         return activation(normalized(conv, norm, x))
+
+
+# Channels of the merged maps on a ResNet, coarse to fine.
+RESNET_DEPTHS = (256, 128, 64)
+
+
+def merged_pyramid(
+    channels: Sequence[int],
+    *,
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    depths: Sequence[int] = RESNET_DEPTHS,
+    use_separable: bool = False,
+    bilinear: bool = False,
+    name: str = 'fpn',
+) -> keras.Model:
+    """Builds the pyramid on maps of strides 4, 8, 16 and 32.
+
+    The coarsest map is projected; then, three times, it is doubled in size, added
+    to the projection of the next map, and convolved (3x3, batch norm, ReLU).
+
+    Args:
+      channels: numbers of channels of the maps of the backbone, fine to coarse.
+      hyperparams: set-up of all layers.
+      batch_norm_trainable: False freezes the batch norms.
+      depths: numbers of channels of the merged maps, coarse to fine.
+      use_separable: whether the 3x3 convolutions are separable.
+      bilinear: whether maps are doubled in size linearly, not by nearest neighbour.
+      name: name of the model.
+
+    Returns:
+      A model from the maps [B, H, W, C] to the merged one, of stride 4.
+    """
+    dtype = keras.config.dtype_policy().compute_dtype
+    maps = [keras.Input((None, None, count), dtype=dtype) for count in channels]
+    double = BilinearUpsampling if bilinear else Doubling
+    x = hyperparams.conv(depths[0], 1, name='projection_top')(maps[-1])
+    for i, (features, count) in enumerate(zip(maps[-2::-1], depths, strict=True)):
+        x = double(name=f'doubling_{i}')(x)
+        x = rounding.Add(name=f'sum_{i}')(
+            [x, hyperparams.conv(count, 1, name=f'lateral_{i}')(features)]
+        )
+        following = depths[min(i + 1, len(depths) - 1)]
+        if use_separable:
+            convolution = hyperparams.separable_conv(
+                following, 3, name=f'merge_{i}', setup=SeparableSetup.BOTH
+            )
+        else:
+            convolution = hyperparams.conv(following, 3, name=f'merge_{i}')
+        norm = hyperparams.norm(frozen=not batch_norm_trainable, name=f'merge_{i}_bn')
+        x = normalized(convolution, norm, x)
+        x = hyperparams.activation_layer(name=f'merge_{i}_relu')(x)
+    return keras.Model(maps, x, name=name)
+
+
+def pooling_pyramid(
+    channels: int,
+    *,
+    depth: int | None,
+    num_maps: int,
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    name: str,
+) -> keras.Model:
+    """Builds the maps that are pooled from one map of a backbone, one after the other.
+
+    The poolings take the maximum of 2x2 cells and have no weights, so one predictor that all maps
+    share sees the same features at each size.
+
+    Args:
+      channels: channels of the backbone map.
+      depth: channels of all maps, to which a convolution of size 1 with norm and activation, named
+        `base`, converts the backbone map first; None leaves the backbone map as it is.
+      num_maps: number of maps.
+      hyperparams: hyperparameters of the convolution.
+      batch_norm_trainable: False freezes its batch norm.
+      name: name of the model.
+
+    Returns:
+      A model from a map [B, H, W, channels] to the list of maps, the finest first, each half as
+      large as the one before, rounded up.
+
+    Raises:
+      ValueError: if the number of maps is not positive.
+    """
+    if num_maps < 1:
+        raise UserError(f'num_layers: expected at least 1. Received: {num_maps}.')
+    # An output that is the input keeps the dtype of the backbone.
+    dtype = keras.config.dtype_policy().compute_dtype
+    features = keras.Input((None, None, channels), name='features', dtype=dtype)
+    x = features
+    if depth is not None:
+        conv = hyperparams.conv(depth, 1, name='base')
+        norm = hyperparams.norm(frozen=not batch_norm_trainable, name='base_bn')
+        x = hyperparams.activation_layer(name='base_activation')(normalized(conv, norm, x))
+    maps = [x]
+    for index in range(1, num_maps):
+        pool = rounding.MaxPooling2D(2, strides=2, padding='same', name=f'pool_{index}')
+        maps.append(pool(maps[-1]))
+    return keras.Model(features, maps, name=name)

@@ -4,8 +4,8 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.builders.ssd import predictor_builder
-from object_detection.predictors.convolutional import ConvolutionalOptions
-from object_detection.predictors.weight_shared import WeightSharedOptions
+from object_detection.models.heads.convolutional import ConvolutionalOptions
+from object_detection.models.heads.weight_shared import WeightSharedOptions
 from object_detection.protos import box_predictor_pb2
 
 

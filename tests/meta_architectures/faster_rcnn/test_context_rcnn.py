@@ -327,7 +327,7 @@ def test_a_graph_of_any_batch_equals_eager_execution(detector, images):
     np.testing.assert_allclose(found.class_logits, eager.class_logits, rtol=0, atol=1e-4 * scale)
 
 
-# By default, the attention is compiled by itself (tests/predictors/test_context_attention.py).
+# By default, the attention is compiled by itself (tests/models/heads/test_context_attention.py).
 @pytest.mark.slow
 def test_static_execution_compiles(images, groundtruth):
     detector = make(TWO_STAGES, tiny.STATIC)

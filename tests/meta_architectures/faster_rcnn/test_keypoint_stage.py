@@ -15,8 +15,8 @@ from object_detection.meta_architectures.faster_rcnn.predictions import (
     Predictions,
 )
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
+from object_detection.models.heads.keypoint_head import KeypointHead
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.predictors.keypoint_head import KeypointHead
 from object_detection.targets.target_assigner import Targets
 from tests import tiny_models as tiny
 from tests.tiny_models import shapes, train_losses

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.backbones import mobilenet, mobilenet_v1, mobilenet_v2
+from object_detection.models.backbones import mobilenet, mobilenet_v2
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from tests import goldens, slow_cases
@@ -17,7 +17,7 @@ def build(version: int, outputs, *, hyperparams=None, frozen=False, only_v1=None
         'options': mobilenet.Options(**options),
         **(only_v1 or {}),
     }
-    trunk = mobilenet_v1.trunk if version == 1 else mobilenet_v2.trunk
+    trunk = mobilenet.trunk if version == 1 else mobilenet_v2.trunk
     return trunk(outputs, **arguments)
 
 

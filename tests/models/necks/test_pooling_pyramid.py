@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.models.necks.pooling_pyramid import pooling_pyramid
+from object_detection.models.necks.multi_resolution import pooling_pyramid
 from object_detection.models.normalization import BatchNormParams
 
 

@@ -26,7 +26,7 @@ from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import iterator_state
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.backbones import resnet_v1
-from object_detection.optimizers.gradient_reduction import GradientReduction
+from object_detection.optimizers.gradients import GradientReduction
 from object_detection.optimizers.optimizers import Momentum
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.training import loop, step

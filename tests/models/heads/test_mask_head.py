@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.models.heads.mask_head import MaskHead, automatic_depth
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from object_detection.predictors.mask_head import MaskHead, automatic_depth
 
 FEATURES = tf.random.stateless_normal([2, 2, 3, 4], [1, 2])
 

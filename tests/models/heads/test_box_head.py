@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.models.heads.box_head import BoxHead
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from object_detection.predictors.box_head import BoxHead
 
 
 def build(num_classes: int = 3, **options) -> BoxHead:

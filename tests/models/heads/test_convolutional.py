@@ -3,13 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.models.normalization import BatchNormParams
-from object_detection.predictors.convolutional import (
+from object_detection.models.heads.convolutional import (
     ConvolutionalBoxPredictor,
     ConvolutionalOptions,
 )
-from tests.predictors.dense_heads import maps, weights
+from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.normalization import BatchNormParams
+from tests.models.heads.dense_heads import maps, weights
 
 
 def build(num_anchors=(3, 2), *, hyperparams=None, **options) -> ConvolutionalBoxPredictor:

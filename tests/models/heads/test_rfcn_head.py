@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from object_detection.predictors.rfcn_head import RfcnHead
 from tests import slow_cases
 from tests.core.position_sensitive_crops import crop_by_loops
 

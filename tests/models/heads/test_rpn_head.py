@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from object_detection.predictors.rpn_head import RpnHead
 
 
 def features(*sizes: tuple[int, int], channels: int = 3) -> list[tf.Tensor]:

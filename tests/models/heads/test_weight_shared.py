@@ -3,13 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.models.normalization import BatchNormParams, GroupNormParams
-from object_detection.predictors.weight_shared import (
+from object_detection.models.heads.weight_shared import (
     WeightSharedConvolutionalBoxPredictor,
     WeightSharedOptions,
 )
-from tests.predictors.dense_heads import maps, weights
+from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.normalization import BatchNormParams, GroupNormParams
+from tests.models.heads.dense_heads import maps, weights
 
 NORM = BatchNormParams(epsilon=0.1, scale=True)
 LEVELS = ((4, 5, 6), (2, 3, 6))

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.models.heads.box_classifier import BoxClassifier
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, GroupNormParams
-from object_detection.predictors.box_classifier import BoxClassifier
 
 CROPS = tf.random.stateless_normal([3, 2, 4, 6], [1, 2])
 

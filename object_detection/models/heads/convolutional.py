@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from object_detection.models.heads.dense_outputs import DenseBoxPredictor, DenseHeadOptions, check
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.normalization import normalized
-from object_detection.predictors.dense_outputs import DenseBoxPredictor, DenseHeadOptions, check
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.predictors import context_attention
-from object_detection.predictors.context_attention import ContextAttention, ContextMemory
+from object_detection.models.heads import context_attention
+from object_detection.models.heads.context_attention import ContextAttention, ContextMemory
 from tests import goldens, tolerances
 
 ATTENTIONS = (

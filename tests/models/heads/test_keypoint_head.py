@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.errors import UserError
+from object_detection.models.heads.keypoint_head import KeypointHead
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.predictors.keypoint_head import KeypointHead
 
 
 def test_layers_of_the_paper():

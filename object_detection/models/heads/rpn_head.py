@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
+from object_detection.models.heads.dense_outputs import anchor_rows
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
-from object_detection.predictors.dense_outputs import anchor_rows
 
 _CODE_SIZE = 4
 
