@@ -24,9 +24,9 @@ from PIL import Image, ImageDraw
 from object_detection import paste_masks
 from object_detection.data.coco import masks as coco_masks
 from object_detection.dataset_tools import shapes
-from object_detection.export.inference import SavedDetector
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.runtime.saved_detector import SavedDetector
 
 _SAMPLE = 'centernet_resnet18_v1_fpn_shapes'
 _MASK_AP = 'DetectionMasks_Precision/mAP{} BySuperCategory/{}'

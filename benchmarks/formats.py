@@ -219,7 +219,7 @@ def _spread_regions(detector: Any) -> None:
 
 def _resemblance(pipeline: Any, job: Job, path: pathlib.Path) -> Any:
     from object_detection.export import exporter, verification
-    from object_detection.export.inference import read_image
+    from object_detection.runtime.saved_detector import read_image
 
     detect = verification.in_process(exporter.load_detector(pipeline, job.checkpoint, 'float32'))
     images = [read_image(each)[0] for each in job.photos]
@@ -231,7 +231,7 @@ def _time(pipeline: Any, job: Job) -> dict[str, Any]:
     import tensorflow as tf
 
     from object_detection.builders import model_builder
-    from object_detection.export.inference import SavedDetector
+    from object_detection.runtime.saved_detector import SavedDetector
     from object_detection.training.monitoring import model_summary
 
     side = model_summary.resized_image_size(model_builder.build(pipeline.model, is_training=False))

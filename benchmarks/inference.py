@@ -215,8 +215,9 @@ def _export(
       A function that runs the export on the images, and loads it the first time; and one that runs
       the detector in this process, with the same inputs and outputs.
     """
-    from object_detection.export import input_types, saved_model
-    from object_detection.export.inference import SavedDetector
+    from object_detection.export import saved_model
+    from object_detection.runtime import input_types
+    from object_detection.runtime.saved_detector import SavedDetector
 
     folder = tempfile.TemporaryDirectory()
     saved_model.export(

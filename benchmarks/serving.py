@@ -144,7 +144,7 @@ def serve(point: Point) -> dict:
     tensorflow_setup.keep_freed_memory()
     tensorflow_setup.assume_constant_weights()
     tensorflow_setup.import_tensorflow()
-    from object_detection.export.inference import SavedDetector
+    from object_detection.runtime.saved_detector import SavedDetector
 
     photos = read_photos(point.images)
     detector = SavedDetector(point.model)

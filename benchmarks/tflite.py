@@ -30,8 +30,8 @@ from object_detection.config.reader import read_pipeline
 from object_detection.export import exporter, saved_model, verification
 from object_detection.export.formats import formats, tflite
 from object_detection.export.formats.source import ExportSource, FormatOptions
-from object_detection.export.inference import SavedDetector, read_image
 from object_detection.models import precision as precisions
+from object_detection.runtime.saved_detector import SavedDetector, read_image
 
 
 @click.command(help=__doc__)

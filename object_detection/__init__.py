@@ -22,7 +22,7 @@ from object_detection import absent_modules
 if TYPE_CHECKING:
     import numpy as np
 
-    from object_detection.export.loading import Detector
+    from object_detection.prediction.loading import Detector
     from object_detection.prediction.predictor import Predictor
 
 __all__ = ['Predictor', 'load', 'paste_masks', 'read_image']
@@ -63,7 +63,7 @@ def load(
     label_map: str | os.PathLike | None = None,
     precision: str | None = None,
 ) -> Detector:
-    """Loads a detector with its weights: `object_detection.export.loading.load` says all.
+    """Loads a detector with its weights: `object_detection.prediction.loading.load` says all.
 
     Args:
       path: an export, a file of one or another SavedModel; the `model_dir` of a training; or the
@@ -82,7 +82,7 @@ def load(
       ValueError: if there is no detector, or its config, checkpoint or label map is wrong.
     """
     _import_tensorflow()
-    from object_detection.export import loading
+    from object_detection.prediction import loading
 
     return loading.load(
         path, checkpoint=checkpoint, config=config, label_map=label_map, precision=precision
@@ -101,10 +101,10 @@ def read_image(path: str | os.PathLike, detector: Any = None) -> np.ndarray:
       ValueError: if the file is not an image that can be read.
     """
     _import_tensorflow()
-    from object_detection.export import inference
+    from object_detection.runtime import saved_detector
 
     value_range = None if detector is None else detector.value_range
-    return inference.read_image(path, value_range=value_range)[0]
+    return saved_detector.read_image(path, value_range=value_range)[0]
 
 
 def paste_masks(masks: Any, boxes: Any, height: int, width: int) -> np.ndarray:

@@ -15,8 +15,8 @@ from absl import app, flags
 from object_detection.cli.main import check_text, describe_user_error, is_users_error
 from object_detection.config.job_options import PRECISIONS
 from object_detection.errors import UserError
-from object_detection.export import side_inputs
-from object_detection.export.input_types import INPUT_TYPES
+from object_detection.runtime import side_inputs
+from object_detection.runtime.input_types import INPUT_TYPES
 from object_detection.system import signals, tensorflow_setup
 
 

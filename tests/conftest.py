@@ -22,7 +22,7 @@ _LONG_FILES = (
     'tests/training/distribution/test_replicas.py',
     'tests/builders/test_dataset_builder.py',
     'tests/export/test_saved_model.py',
-    'tests/export/test_loading.py',
+    'tests/prediction/test_loading.py',
     'tests/dataset_tools/converters/test_coco_conversion.py',
     'tests/meta_architectures/faster_rcnn/test_faster_rcnn.py',
     'tests/meta_architectures/faster_rcnn/test_golden_models.py',

@@ -12,7 +12,8 @@ from object_detection.config import synthetic_data, writer
 from object_detection.config.job_options import TrainOptions
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import ConfigError
-from object_detection.export import exporter, input_types, saved_model, side_inputs
+from object_detection.export import exporter, saved_model
+from object_detection.runtime import input_types, side_inputs
 from object_detection.training import jobs
 from object_detection.utils import config_util
 from object_detection.validation.validate import validate

@@ -20,7 +20,7 @@ LAYERS = [
     {'metrics', 'weights'},
     {'builders', 'visualization'},
     {'meta_architectures', 'utils'},
-    {'validation'},
+    {'runtime', 'validation'},
     {'dataset_tools', 'training'},
     {'export', 'reporting', 'scoring'},
     {'prediction'},
@@ -34,6 +34,9 @@ SEE_PROTOS |= {'utils', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_ma
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
     'models/precision.py',
+    'prediction/predict_records.py',
+    'runtime/class_names.py',
+    'runtime/file_detector.py',
 }
 # Imports of a floor above; each ends when its table is a registry, or its place changes.
 IMPORTS_UP = {
@@ -76,8 +79,7 @@ IMPORTS_UP = {
     ('builders.ssd.family', 'meta_architectures.detection_model'),
     ('builders.ssd.family', 'meta_architectures.ssd.loss_names'),
     ('builders.variables_builder', 'meta_architectures.detection_model'),
-    ('dataset_tools.context_rcnn.models', 'export.inference'),
-    ('dataset_tools.context_rcnn.models', 'export.input_types'),
+    ('runtime.saved_detector', 'export.saved_model'),
 }
 CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 'typing', 'enum'}
 CORE_MAY_IMPORT |= {'contextlib', 'contextvars', 'functools', 're', 'time'}

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from object_detection.builders import dataset_builder
 from object_detection.core.fields import DetectionFields, InputFields
-from object_detection.export import input_types, saved_model
-from object_detection.export.inference import SavedDetector
+from object_detection.export import saved_model
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
+from object_detection.runtime import input_types
+from object_detection.runtime.saved_detector import SavedDetector
 from object_detection.training import setup
 from object_detection.training.evaluation import inference
 from tests import slow_cases, toy_family

@@ -17,8 +17,8 @@ from object_detection.data.coco.annotations import CocoFile
 from object_detection.dataset_tools.converters import category_labels
 from object_detection.dataset_tools.shapes import CATEGORIES, KEYPOINTS, MAX_OBJECTS
 from object_detection.export import saved_model
-from object_detection.export.inference import SavedDetector
 from object_detection.meta_architectures import side_inputs
+from object_detection.runtime.saved_detector import SavedDetector
 from object_detection.training.step import TrainStep
 from object_detection.weights import checkpoints
 

@@ -7,10 +7,11 @@ import tensorflow as tf
 from object_detection.builders import dataset_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import input_types, saved_model, side_inputs, verification
-from object_detection.export.inference import SavedDetector
-from object_detection.export.side_inputs import GivenSideInput
+from object_detection.export import saved_model, verification
 from object_detection.resizers.fixed_sizes import IdentityResizer
+from object_detection.runtime import input_types, side_inputs
+from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.training import setup
 from object_detection.training.evaluation import inference
 from object_detection.training.monitoring import model_summary

@@ -12,13 +12,13 @@ from object_detection import Predictor
 from object_detection.builders import dataset_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import UserError
-from object_detection.export import class_names, input_types, saved_model, verification
-from object_detection.export.formats import description
-from object_detection.export.formats.file_detector import FileDetector
-from object_detection.export.inference import SavedDetector, read_image
-from object_detection.export.loading import Detector
+from object_detection.export import saved_model, verification
+from object_detection.prediction.loading import Detector
 from object_detection.resizers.fixed_sizes import IdentityResizer
 from object_detection.resizers.value_range import ValueRange
+from object_detection.runtime import class_names, description, input_types
+from object_detection.runtime.file_detector import FileDetector
+from object_detection.runtime.saved_detector import SavedDetector, read_image
 from object_detection.serving.model import LoadedModel, read_picture
 from tests import toy_family
 from tests.builders.test_dataset_builder import config

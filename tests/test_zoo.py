@@ -19,8 +19,8 @@ from object_detection.config.job_options import TrainOptions
 from object_detection.config.reader import read_pipeline
 from object_detection.errors import ConfigError
 from object_detection.export import exporter
-from object_detection.export.inference import SavedDetector
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.runtime.saved_detector import SavedDetector
 from object_detection.training import jobs
 from object_detection.validation.validate import validate
 from tests import forks

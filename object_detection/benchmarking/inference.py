@@ -26,10 +26,12 @@ from object_detection.builders import families, image_resizer_builder
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
-from object_detection.export import loading, saved_model, side_inputs
-from object_detection.export.inference import read_image
+from object_detection.export import saved_model
 from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.models import precision as precisions
+from object_detection.prediction import loading
+from object_detection.runtime import side_inputs
+from object_detection.runtime.saved_detector import read_image
 from object_detection.training.distribution import strategies
 from object_detection.training.evaluation.replicated_predict import ReplicatedPredict
 from object_detection.training.monitoring import flops, model_summary

@@ -8,7 +8,7 @@ from object_detection.cli.common import option_flags, progress
 from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
 from object_detection.export.formats.formats import FORMATS, QUANTIZATIONS, SAVED_MODEL, parse_names
-from object_detection.export.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
+from object_detection.runtime.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
 from object_detection.system import console, tensorflow_setup
 
 # Flags -> the option of formats that they set.

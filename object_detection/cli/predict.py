@@ -226,8 +226,7 @@ def _predictor(source: dict[str, str], options: dict[str, Any]) -> Any:
 
 
 def _memory(predictor: Any, options: dict[str, Any]) -> Any:
-    from object_detection.export import loading
-    from object_detection.prediction import memory
+    from object_detection.prediction import loading, memory
 
     max_features, length = memory.limits(predictor.detector)
     embedder = loading.load(options['embedding_model'], precision=options['precision'])
@@ -332,7 +331,7 @@ def _read_config(config: str, *, reads_records: bool):
 
 def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) -> None:
     pipeline = _read_config(config, reads_records=True)
-    from object_detection.export.predict_records import predict_records
+    from object_detection.prediction.predict_records import predict_records
     from object_detection.system import disk
 
     with progress.show('predicting') as report, disk.full_disk_named(output):

@@ -14,16 +14,17 @@ from google.protobuf import text_format
 from object_detection.builders import detector_builder
 from object_detection.builders.input_readers import channels
 from object_detection.errors import ConfigError
-from object_detection.export import class_names, input_types, saved_model, verification
-from object_detection.export.formats import description, formats
+from object_detection.export import saved_model, verification
+from object_detection.export.formats import formats
 from object_detection.export.formats.source import ExportSource, FormatOptions
-from object_detection.export.inference import SavedDetector, read_image
-from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import image_channels
 from object_detection.models import precision as precisions
 from object_detection.protos import pipeline_pb2
 from object_detection.resizers.value_range import ValueRange
+from object_detection.runtime import class_names, description, input_types
+from object_detection.runtime.saved_detector import SavedDetector, read_image
+from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.system import drafts
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.weights import checkpoints, restore

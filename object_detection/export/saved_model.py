@@ -13,10 +13,10 @@ from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
-from object_detection.export import input_types, side_inputs
-from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
+from object_detection.runtime import input_types, side_inputs
+from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.system import drafts, private_names
 
 # The items of an export in the order in which they are renamed: `saved_model` marks completion.

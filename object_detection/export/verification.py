@@ -9,10 +9,10 @@ import tensorflow as tf
 from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export.formats.file_detector import FileDetector
-from object_detection.export.inference import SavedDetector
 from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.runtime.file_detector import FileDetector
+from object_detection.runtime.saved_detector import SavedDetector
 
 # Folded batch norms round differently; boxes are normalized, scores and masks lie in [0, 1].
 _TOLERANCE = 1e-3

@@ -24,7 +24,7 @@ from object_detection.data import (
 from object_detection.data.tf_record_files import CorruptFileError
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.errors import DataError, UserError
-from object_detection.export.loading import Detector
+from object_detection.prediction.loading import Detector
 
 _logger = logging.getLogger(__name__)
 

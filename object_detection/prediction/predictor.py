@@ -11,12 +11,11 @@ import numpy as np
 from object_detection.core.fields import DetectionFields
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
-from object_detection.export import loading
-from object_detection.prediction import images as image_inputs
-from object_detection.prediction import merging, views
-from object_detection.prediction.images import ImageLike
+from object_detection.prediction import loading, merging, views
 from object_detection.prediction.prediction import Objects, Prediction, of_path
 from object_detection.prediction.views import Augmentation, Tiling
+from object_detection.runtime import images as image_inputs
+from object_detection.runtime.images import ImageLike
 
 _FAINT = 0.05
 

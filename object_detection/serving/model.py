@@ -13,8 +13,8 @@ from PIL import Image
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
-from object_detection.export import loading
 from object_detection.metrics.detections import coco_results, unbatch
+from object_detection.prediction import loading
 from object_detection.serving.limits import RequestError
 
 # Dtypes of inputs.

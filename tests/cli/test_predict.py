@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 from object_detection.cli import main
 from object_detection.cli.predict import command, find_images, find_sources
-from object_detection.export import predict_records
-from object_detection.prediction import files, predictor
+from object_detection.prediction import files, predict_records, predictor
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.system import console
 from tests.validation import pipelines

@@ -16,9 +16,10 @@ from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
-from object_detection.export import class_names, exporter, input_types, saved_model, verification
-from object_detection.export.inference import SavedDetector
-from object_detection.export.input_types import INPUT_TYPES
+from object_detection.export import exporter, saved_model, verification
+from object_detection.runtime import class_names, input_types
+from object_detection.runtime.input_types import INPUT_TYPES
+from object_detection.runtime.saved_detector import SavedDetector
 from object_detection.training.checkpoints import manager
 from object_detection.weights import checkpoints
 from tests import slow_cases, tolerances

@@ -9,10 +9,11 @@ from PIL import Image
 from object_detection import Predictor
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import class_names, exporter
-from object_detection.export.inference import read_image
+from object_detection.export import exporter
 from object_detection.prediction import files, prediction, predictor, sources
 from object_detection.prediction.files import OutputOptions
+from object_detection.runtime import class_names
+from object_detection.runtime.saved_detector import read_image
 from object_detection.scoring import evaluation
 from object_detection.weights import checkpoints
 from tests import tiny_models as tiny

@@ -11,7 +11,7 @@ from object_detection.cli.predict import command
 from object_detection.data.tf_record_files import records as tf_records
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.errors import UserError
-from object_detection.export import loading
+from object_detection.prediction import loading
 from object_detection.prediction import memory as memories
 from object_detection.prediction.memory import Memory
 from tests.data import examples

@@ -10,11 +10,10 @@ from PIL import Image
 
 import object_detection
 from object_detection.errors import UserError
-from object_detection.export import class_names
-from object_detection.prediction import images
 from object_detection.prediction.prediction import Prediction
 from object_detection.prediction.predictor import Predictor, class_ids
 from object_detection.resizers.value_range import ValueRange
+from object_detection.runtime import class_names, images
 from object_detection.visualization import drawing
 
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from object_detection.errors import UserError
-from object_detection.export import class_names
 from object_detection.prediction.prediction import Objects
 from object_detection.prediction.predictor import Predictor
 from object_detection.prediction.views import Augmentation, Tiling
+from object_detection.runtime import class_names
 from tests.prediction.test_predictor import picture
 
 

@@ -14,9 +14,9 @@ from object_detection.dataset_tools.context_rcnn.options import RPN_BOX_FEATURES
 from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example
 from object_detection.errors import UnusableError, UserError
-from object_detection.export import inference
-from object_detection.export.inference import SavedDetector
-from object_detection.export.input_types import TF_EXAMPLE
+from object_detection.runtime import saved_detector
+from object_detection.runtime.input_types import TF_EXAMPLE
+from object_detection.runtime.saved_detector import SavedDetector
 
 Outputs = dict[str, np.ndarray]
 
@@ -52,7 +52,7 @@ class Model:
 
     def check(self) -> None:
         """Raises a UserError if there is no SavedModel in the folder."""
-        if inference.find_saved_model(self._directory) is None:
+        if saved_detector.find_saved_model(self._directory) is None:
             raise UserError(f'{self._directory}: holds no SavedModel.')
 
     def run(

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from object_detection.errors import UserError, format_list
-from object_detection.export.formats.description import ModelDescription, path_beside, read_beside
+from object_detection.runtime.description import ModelDescription, path_beside, read_beside
 from object_detection.system import extras
 
 if TYPE_CHECKING:
-    from object_detection.export.formats.file_detector import FileDetector
     from object_detection.export.formats.source import ExportSource, FormatOptions
+    from object_detection.runtime.file_detector import FileDetector
 
 SAVED_MODEL = 'saved_model'
 # The numbers of a file, the default first.

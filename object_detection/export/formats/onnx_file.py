@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import UserError, format_list
-from object_detection.export.formats import description as descriptions
-from object_detection.export.formats.description import ModelDescription
-from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import no_description
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
+from object_detection.runtime import description as descriptions
+from object_detection.runtime.description import ModelDescription
+from object_detection.runtime.file_detector import Arrays, FileDetector
 
 if TYPE_CHECKING:
     import onnx

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import UserError
-from object_detection.export.formats.description import ModelDescription
-from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import no_description
 from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.runtime.description import ModelDescription
+from object_detection.runtime.file_detector import Arrays, FileDetector
 
 _NAME = 'openvino'
 # On CPUs with units for bfloat16 the default rounds to it.

@@ -11,19 +11,20 @@ from google.protobuf import text_format
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import class_names, input_types, saved_model
-from object_detection.export.formats.description import (
-    IMAGE,
-    TRUE_IMAGE_SHAPE,
-    ModelDescription,
-    TensorDescription,
-)
+from object_detection.export import saved_model
 from object_detection.export.formats.formats import FLOAT32
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import image_resizer_pb2, pipeline_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from object_detection.resizers.value_range import DEFAULT_RANGE
+from object_detection.runtime import class_names, input_types
+from object_detection.runtime.description import (
+    IMAGE,
+    TRUE_IMAGE_SHAPE,
+    ModelDescription,
+    TensorDescription,
+)
 
 _DISTRIBUTION = 'object-detection-toolkit'
 

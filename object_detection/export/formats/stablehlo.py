@@ -18,12 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import UserError
-from object_detection.export.formats.description import ModelDescription, TensorDescription
-from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import no_description
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
 from object_detection.models.convolutions import FoldedVariables
+from object_detection.runtime.description import ModelDescription, TensorDescription
+from object_detection.runtime.file_detector import Arrays, FileDetector
 from object_detection.system import private_names
 
 _NAME = 'stablehlo'

@@ -22,10 +22,7 @@ from google.protobuf import text_format
 from object_detection.builders import families, image_resizer_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError, format_list
-from object_detection.export.formats import description as descriptions
 from object_detection.export.formats import tflite_file, tflite_graph, tflite_metadata
-from object_detection.export.formats.description import QUANTIZATION, ModelDescription
-from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import (
     FLOAT16,
     FLOAT32,
@@ -35,10 +32,13 @@ from object_detection.export.formats.formats import (
 )
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.export.formats.tflite_graph import TfliteAnchorDetector, TfliteDetector
-from object_detection.export.inference import read_image
 from object_detection.models.quantization import QuantizationParams
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
+from object_detection.runtime import description as descriptions
+from object_detection.runtime.description import QUANTIZATION, ModelDescription
+from object_detection.runtime.file_detector import Arrays, FileDetector
+from object_detection.runtime.saved_detector import read_image
 from object_detection.system import cpu, private_names
 
 _logger = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export.formats.description import TensorDescription
 from object_detection.export.formats.source import ExportSource
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.protos import model_pb2
+from object_detection.runtime.description import TensorDescription
 
 OPERATION = 'TFLite_Detection_PostProcess'
 # The outputs in the order of the operation, which is also that of their names.

@@ -10,11 +10,12 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.export import verification
-from object_detection.export.formats import description, formats
-from object_detection.export.formats.file_detector import FileDetector
+from object_detection.export.formats import formats
 from object_detection.export.formats.source import ExportSource, FormatOptions
-from object_detection.export.inference import read_image
 from object_detection.protos import pipeline_pb2
+from object_detection.runtime import description
+from object_detection.runtime.file_detector import FileDetector
+from object_detection.runtime.saved_detector import read_image
 from tests import tiny_models as tiny
 from tests.meta_architectures.ssd import configs
 

@@ -6,9 +6,10 @@ import pathlib
 import pytest
 
 from object_detection.errors import UserError
-from object_detection.export.formats import description, formats
-from object_detection.export.formats.description import ModelDescription, TensorDescription
-from object_detection.export.formats.file_detector import FileDetector
+from object_detection.export.formats import formats
+from object_detection.runtime import description
+from object_detection.runtime.description import ModelDescription, TensorDescription
+from object_detection.runtime.file_detector import FileDetector
 
 DESCRIPTION = ModelDescription(
     format='stablehlo',

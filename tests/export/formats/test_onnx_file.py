@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from object_detection.core import nms
 from object_detection.errors import UserError
-from object_detection.export.formats import description, formats, onnx_file
+from object_detection.export.formats import formats, onnx_file
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.resizers.fixed_sizes import PadToMultipleResizer
+from object_detection.runtime import description
 from tests.export.formats import sources
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')

@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.export.formats import formats, stablehlo
-from object_detection.export.formats.description import TensorDescription
 from object_detection.export.formats.source import FormatOptions
+from object_detection.runtime.description import TensorDescription
 from tests.export.formats import sources
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]

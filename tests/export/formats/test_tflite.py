@@ -16,9 +16,8 @@ from object_detection.config.reader import read_pipeline
 from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import exporter, loading, saved_model, verification
+from object_detection.export import exporter, saved_model, verification
 from object_detection.export.formats import (
-    description,
     formats,
     tflite,
     tflite_file,
@@ -27,7 +26,9 @@ from object_detection.export.formats import (
 )
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.meta_architectures.ssd.ssd import Ssd
+from object_detection.prediction import loading
 from object_detection.protos import pipeline_pb2
+from object_detection.runtime import description
 from object_detection.system import cpu, private_names
 from tests import slow_cases
 from tests.export.formats import sources

@@ -8,7 +8,7 @@ import pytest
 from object_detection.config.job_options import TrainOptions
 from object_detection.config.reader import read_pipeline
 from object_detection.export import exporter
-from object_detection.export.inference import SavedDetector
+from object_detection.runtime.saved_detector import SavedDetector
 from object_detection.training import jobs
 from tests.data import examples
 

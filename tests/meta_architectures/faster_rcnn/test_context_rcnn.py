@@ -11,9 +11,10 @@ from google.protobuf import text_format
 from object_detection.builders import model_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import input_types, saved_model
+from object_detection.export import saved_model
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.protos import faster_rcnn_pb2
+from object_detection.runtime import input_types
 from object_detection.weights import restore
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from tests import slow_cases

@@ -16,16 +16,16 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
-from object_detection.export import class_names, side_inputs
-from object_detection.export.input_types import (
-    ENCODED_IMAGE_STRING_TENSOR,
-    FLOAT_IMAGE_TENSOR,
-    TF_EXAMPLE,
-)
 from object_detection.export.saved_model import LABEL_MAP
 from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
+from object_detection.runtime import class_names, side_inputs
+from object_detection.runtime.input_types import (
+    ENCODED_IMAGE_STRING_TENSOR,
+    FLOAT_IMAGE_TENSOR,
+    TF_EXAMPLE,
+)
 
 _FILE, _FOLDER = 'saved_model.pb', 'saved_model'
 # Has the checksums of all weights.

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from object_detection.config.job_options import EvalOptions
-from object_detection.export import class_names
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.runtime import class_names
 from object_detection.training import resolve_config
 
 

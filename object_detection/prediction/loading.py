@@ -17,14 +17,15 @@ from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map as label_maps
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
-from object_detection.export import class_names, exporter, saved_model, side_inputs
+from object_detection.export import exporter, saved_model
 from object_detection.export.formats import formats
-from object_detection.export.formats.file_detector import FileDetector
-from object_detection.export.inference import SavedDetector, find_saved_model
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.detections import ImageDetections, boxes_to_absolute, unbatch
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import ValueRange
+from object_detection.runtime import class_names, side_inputs
+from object_detection.runtime.file_detector import FileDetector
+from object_detection.runtime.saved_detector import SavedDetector, find_saved_model
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.validation.resumption import CONFIG_FILE_NAME
 from object_detection.validation.validate import validate

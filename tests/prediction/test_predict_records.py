@@ -12,9 +12,10 @@ from PIL import Image
 
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
-from object_detection.export import exporter, predict_records
+from object_detection.export import exporter
 from object_detection.metrics.detections import encode_masks, unbatch
 from object_detection.metrics.mask_pasting import PasteMethod
+from object_detection.prediction import predict_records
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.scoring import evaluation
 from object_detection.training.monitoring import input_pictures

@@ -7,8 +7,8 @@ from PIL import Image, ImageOps
 
 from object_detection.data import image_files
 from object_detection.errors import UserError
-from object_detection.export import inference
 from object_detection.resizers.value_range import ValueRange
+from object_detection.runtime import saved_detector
 
 ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
 MAX_PIXELS = image_files.MAX_PIXELS
@@ -48,9 +48,9 @@ def read(
         return _from_array(np.asarray(upright.convert('RGB')), max_pixels, value_range)
     if isinstance(image, (bytes, bytearray, memoryview)):
         name = 'the bytes of an image'
-        return inference.decode_file(bytes(image), name, max_pixels, value_range)[0]
+        return saved_detector.decode_file(bytes(image), name, max_pixels, value_range)[0]
     if isinstance(image, (str, os.PathLike)):
-        return inference.read_image(image, max_pixels, value_range)[0]
+        return saved_detector.read_image(image, max_pixels, value_range)[0]
     raise UserError(
         'Predictor: expected a path, bytes, a PIL image or a numpy array. '
         f'Received: {type(image).__name__}.'

@@ -11,11 +11,11 @@ from object_detection.builders import image_resizer_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
-from object_detection.export.formats.description import ModelDescription, path_beside
 from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
 from object_detection.resizers.value_range import DEFAULT_RANGE
+from object_detection.runtime.description import ModelDescription, path_beside
 
 Arrays = dict[str, np.ndarray]
 

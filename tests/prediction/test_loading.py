@@ -17,9 +17,10 @@ from object_detection.config import writer
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import CheckpointError
-from object_detection.export import exporter, loading
+from object_detection.export import exporter
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.mask_pasting import paste_mask
+from object_detection.prediction import loading
 from object_detection.utils import label_map_util
 from object_detection.utils import ops as utils_ops
 from object_detection.utils import visualization_utils as vis_util
