@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import dataset_builder
-from object_detection.config import synthetic_data, writer
+from object_detection.config import show, synthetic_data
 from object_detection.config.job_options import TrainOptions
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import ConfigError
@@ -76,7 +76,7 @@ def trained(serengeti, tmp_path_factory) -> pathlib.Path:
     """The folder of a training of one step with an evaluation."""
     folder = tmp_path_factory.mktemp('model')
     config = folder / 'pipeline.config'
-    writer.write_pipeline(serengeti, str(config))
+    show.write_pipeline(serengeti, str(config))
     options = TrainOptions(num_train_steps=1, eval_every_n_steps=1, log_every_n=1, seed=0)
     assert jobs.run_training(str(config), str(folder / 'model'), options) == 0
     return folder / 'model'

@@ -19,7 +19,6 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from PIL import Image
 
 from object_detection.builders import preprocessor_builder
-from object_detection.builders.augmentation import sample_steps
 from object_detection.core.example_fields import OBJECT_FIELDS
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import choice
@@ -34,7 +33,7 @@ PICTURES = DOCS / 'pictures' / 'augmentation'
 SCHEMA = DOCS.parent / 'object_detection' / 'protos' / 'preprocessor.proto'
 
 # Fields in the examples of the page: values that fit the small scenes of the pictures.
-FIELDS = sample_steps.FIELDS | {
+FIELDS = preprocessor_builder.FIELDS | {
     'copy_paste': 'object_probability: 0.7',
     'gaussian_blur': 'min_sigma: 0.5 max_sigma: 2',
     'large_scale_jitter': 'height: 108 width: 144 min_scale: 0.5',
@@ -119,7 +118,7 @@ class Page:
 
     def text(self) -> str:
         """Returns the whole page."""
-        kinds = sample_steps.kinds()
+        kinds = preprocessor_builder.kinds()
         of_reference = [k for k in kinds if self._options[k].number < _FIRST_OWN_NUMBER]
         own = [k for k in kinds if self._options[k].number >= _FIRST_OWN_NUMBER]
         common = [
@@ -225,7 +224,7 @@ def _default(field: FieldDescriptor) -> str:
 
 
 def _example(kind: str) -> list[str]:
-    text = text_format.MessageToString(sample_steps.build(kind, FIELDS))
+    text = text_format.MessageToString(preprocessor_builder.build_sample_steps(kind, FIELDS))
     return ['    data_augmentation_options {', *_indented(text), '    }']
 
 
@@ -237,7 +236,7 @@ def _indented(text: str) -> list[str]:
 
 def draw(kind: str) -> np.ndarray:
     """Draws a scene, and different results that a step makes of it."""
-    config = sample_steps.build(kind, FIELDS)
+    config = preprocessor_builder.build_sample_steps(kind, FIELDS)
     original, *others = map(scenes.example, range(1 + _MAX_PARTNERS))
     if preprocessor_builder.build_all([config]).label_steps:
         classes = tf.argmax(original[F.GROUNDTRUTH_CLASSES], axis=1) + 1
@@ -268,7 +267,7 @@ def _differ(example: Example, other: Example) -> bool:
 
 def picture_names() -> list[str]:
     """Returns the names of the files of all pictures."""
-    return [f'{kind}.jpg' for kind in sample_steps.kinds() if kind not in INVISIBLE]
+    return [f'{kind}.jpg' for kind in preprocessor_builder.kinds() if kind not in INVISIBLE]
 
 
 @click.command(help=__doc__)

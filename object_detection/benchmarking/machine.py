@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from object_detection.benchmarking.jobs import BenchmarkJob
 from object_detection.config.job_options import JobOptions
-from object_detection.system import cpu, memory
+from object_detection.system import cpu
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -35,7 +35,7 @@ def describe() -> dict[str, Any]:
         'cores': cpu.num_cores(),
         # How many programs ran before the benchmark; None where the system does not say.
         'load': os.getloadavg()[0] if hasattr(os, 'getloadavg') else None,
-        'memory_gb': memory.total() / 1e9,
+        'memory_gb': cpu.total() / 1e9,
         'python': platform.python_version(),
         **{each: _version(each) for each in _PACKAGES},
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from object_detection.benchmarking import timing
 from object_detection.benchmarking.jobs import BenchmarkJob
-from object_detection.system import memory
+from object_detection.system import cpu
 
 _PERCENTILES = (50, 90, 99)
 # Sides of the matrices whose products are a roof; accelerators need larger ones.
@@ -35,7 +35,7 @@ def timed(run: Callable[[], object], job: BenchmarkJob, precision: str) -> dict[
     """
     rates = [_matmul_rate(precision)]
     seconds = [timing.timed(run) for _ in range(job.steps)]
-    peaks = {name: size / 1e6 for name, size in memory.peaks().items()}
+    peaks = {name: size / 1e6 for name, size in cpu.peaks().items()}
     rates.append(_matmul_rate(precision))
     mean = statistics.mean(seconds)
     row = {

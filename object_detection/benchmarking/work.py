@@ -23,14 +23,15 @@ def build(pipeline: Any, precision: str, *, is_training: bool, weights: str | No
     """
     import keras
 
-    from object_detection.builders import model_builder, variables_builder
+    from object_detection.builders import model_builder
+    from object_detection.meta_architectures import trainable_variables
     from object_detection.models import precision as precisions
 
     keras.utils.set_random_seed(0)
     with precisions.scope(precision):
         detector = model_builder.build(pipeline.model, is_training=is_training)
         detector.build_variables()
-    variables_builder.install_weight_decay(detector, pipeline.train_config)
+    trainable_variables.install_weight_decay(detector, pipeline.train_config)
     named = detector.named_variables()
     for variable in _last_of_blocks(named):
         variable.assign(variable * 0.2)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from object_detection.builders.oneof import build_oneof
+from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.protos import anchor_generator_pb2
 from object_detection.targets.anchors import (

@@ -1,6 +1,6 @@
 """Builds the box coder that a BoxCoder proto describes."""
 
-from object_detection.builders.oneof import build_oneof
+from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.protos import box_coder_pb2
 from object_detection.targets.box_coders import (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from object_detection.builders import hyperparams_builder
-from object_detection.builders.oneof import build_oneof
+from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.models.heads.box_classifier import BoxClassifier
 from object_detection.models.heads.box_head import BoxHead

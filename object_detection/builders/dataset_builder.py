@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import families, preprocessor_builder, training_rules
-from object_detection.builders.augmentation import keypoint_flips
 from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.builders.input_readers import channels, rules, tf_records
 from object_detection.builders.input_readers import data_service as data_service_reader
@@ -134,7 +133,7 @@ def train_transform(
       ValueError: if a step of augmentation or the model is misconfigured.
     """
     train_config, reader = pipeline_config.train_config, pipeline_config.train_input_reader
-    options = keypoint_flips.completed(train_config.data_augmentation_options, reader)
+    options = training_rules.completed(train_config.data_augmentation_options, reader)
     steps = preprocessor_builder.build_all(options, step)
     return examples_builder.transform(
         pipeline_config.model,

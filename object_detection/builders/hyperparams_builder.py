@@ -1,4 +1,7 @@
-"""Builds the hyperparameters of layers that a Hyperparams proto describes."""
+"""Builds the hyperparameters of layers that a Hyperparams proto describes.
+
+Reads the options of a FeaturePyramidNetworks proto, for all families of detectors.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -7,12 +10,13 @@ from typing import Any
 import keras
 from google.protobuf.message import Message
 
-from object_detection.builders.oneof import build_oneof
 from object_detection.config import walk
+from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.necks import fpn
 from object_detection.models.normalization import BatchNormParams, GroupNormParams
-from object_detection.protos import hyperparams_pb2
+from object_detection.protos import fpn_pb2, hyperparams_pb2
 
 ACTIVATIONS: Mapping[int, str | None] = {
     hyperparams_pb2.Hyperparams.NONE: None,
@@ -145,3 +149,29 @@ def _batch_norm(config: hyperparams_pb2.BatchNorm, *, synchronized: bool) -> Bat
         train=config.train,
         synchronized=synchronized,
     )
+
+
+def network_options(config: fpn_pb2.FeaturePyramidNetworks) -> fpn.Options:
+    """Returns the options of the network that the message describes."""
+    return fpn.Options(
+        pool_extra_levels=config.extra_level_type == config.MAX_POOL,
+        bilinear=config.upsample_type == config.BILINEAR,
+        smooth_outputs=config.smoothing_type == config.AFTER_TOP_DOWN,
+    )
+
+
+def depth(config: fpn_pb2.FeaturePyramidNetworks) -> int:
+    """Returns the number of channels of a pyramid, which two fields may set.
+
+    Raises:
+      ValueError: if they differ.
+    """
+    depth, filters = config.additional_layer_depth, config.num_filters
+    if not config.HasField('num_filters'):
+        return depth
+    if config.HasField('additional_layer_depth') and depth != filters:
+        raise UserError(
+            'fpn.num_filters: expected that of fpn.additional_layer_depth, which says the same: '
+            f'all levels have as many channels. Received: {filters} and {depth}.'
+        )
+    return filters

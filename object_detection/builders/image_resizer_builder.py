@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from object_detection.builders.oneof import build_oneof
+from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import resizer

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.builders.oneof import build_oneof
+from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.losses.anchor_sampling import (
     Expectation,

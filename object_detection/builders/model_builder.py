@@ -4,7 +4,7 @@ import functools
 
 from object_detection.builders import families
 from object_detection.builders.input_readers import channels
-from object_detection.builders.oneof import build_oneof
+from object_detection.config.oneof import build_oneof
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import image_channels
 from object_detection.protos import model_pb2

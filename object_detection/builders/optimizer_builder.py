@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from object_detection.builders.oneof import build_oneof
+from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.optimizers import optimizers, schedules
 from object_detection.optimizers.gradients import DynamicLossScale, GradientReduction, LossScale

@@ -1,16 +1,21 @@
-"""Builds the data augmentation that PreprocessingStep protos describe."""
+"""Builds the data augmentation that PreprocessingStep protos describe.
+
+Builds the random crops and borders of PreprocessingStep protos.
+
+Every step with values that show what it does.
+"""
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from object_detection.builders.augmentation import crops_builder
-from object_detection.builders.oneof import build_oneof
 from object_detection.config import walk
+from object_detection.config.oneof import build_oneof
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
 from object_detection.data.augmentation.blur import GaussianBlur, MotionBlur
 from object_detection.data.augmentation.checks import check_count
@@ -38,7 +43,11 @@ from object_detection.data.augmentation.noise import (
     RandomPatchGaussian,
 )
 from object_detection.data.augmentation.padding import (
+    Padding,
     RandomAbsolutePadImage,
+    RandomCropPad,
+    RandomPadImage,
+    RandomPadToAspectRatio,
 )
 from object_detection.data.augmentation.pixels import (
     AdjustGamma,
@@ -51,6 +60,9 @@ from object_detection.data.augmentation.policies.autoaugment import (
     RandAugment,
 )
 from object_detection.data.augmentation.random_crop import (
+    CropOperation,
+    InOrder,
+    RandomCrop,
     RandomCropToAspectRatio,
 )
 from object_detection.data.augmentation.scale import (
@@ -71,8 +83,148 @@ from object_detection.data.augmentation.zoom import LargeScaleJitter
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 from object_detection.protos import preprocessor_pb2
+from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.resizers import resizer
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
+
+# The operations of the SSD crops in configs that list none: each is a share of an object that the
+# crop covers, and of each object that it keeps.
+_COVERED = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_PAD_COVERED = _COVERED[1:]
+
+
+def _crop_operation(
+    config: Message, name: str, aspect_ratio_range: tuple[float, float] | None = None
+) -> CropOperation:
+    """Builds a crop from any message with its fields; a given range replaces that of the config."""
+    return CropOperation(
+        min_object_covered=config.min_object_covered,
+        aspect_ratio_range=aspect_ratio_range or (config.min_aspect_ratio, config.max_aspect_ratio),
+        area_range=(config.min_area, config.max_area),
+        overlap_thresh=config.overlap_thresh,
+        clip_boxes=config.clip_boxes,
+        random_coef=config.random_coef,
+        name=name,
+    )
+
+
+def _random_crop(
+    step: str,
+    configs: Sequence[Message],
+    aspect_ratio: float | None = None,
+    covered: tuple[float, ...] = _COVERED,
+) -> RandomCrop:
+    """Builds the crops of a list of operations, or those of the reference if it is empty."""
+    fixed = aspect_ratio and (aspect_ratio, aspect_ratio)
+    if configs:
+        return RandomCrop(
+            tuple(
+                _crop_operation(config, f'{step}.operations[{i}]', fixed)
+                for i, config in enumerate(configs)
+            )
+        )
+    return RandomCrop(
+        tuple(
+            CropOperation(
+                min_object_covered=share,
+                aspect_ratio_range=fixed or (0.5, 2.0),
+                overlap_thresh=share,
+                random_coef=0.15,
+                name=step,
+            )
+            for share in covered
+        )
+    )
+
+
+def _padding(config: Message, name: str, pad_color: tuple[float, ...]) -> Padding:
+    return Padding(pad_color=pad_color, name=name, **_size_ratios(config))
+
+
+def _size_ratios(config: Message) -> dict[str, tuple[float, ...]]:
+    """Returns the ratios that a config sets."""
+    ratios = {
+        'min_padded_size_ratio': tuple(config.min_padded_size_ratio),
+        'max_padded_size_ratio': tuple(config.max_padded_size_ratio),
+    }
+    return {field: values for field, values in ratios.items() if values}
+
+
+def _random_crop_image(config: preprocessor_pb2.RandomCropImage) -> RandomCrop:
+    return RandomCrop((_crop_operation(config, 'random_crop_image'),))
+
+
+def _random_crop_pad_image(config: preprocessor_pb2.RandomCropPadImage) -> RandomCropPad:
+    step = 'random_crop_pad_image'
+    padding = _padding(config, step, tuple(config.pad_color))
+    return RandomCropPad(RandomCrop((_crop_operation(config, step),)), (padding,))
+
+
+def _random_pad_image(config: preprocessor_pb2.RandomPadImage) -> RandomPadImage:
+    return RandomPadImage(
+        min_size=_image_size(config, 'min_image_height', 'min_image_width'),
+        max_size=_image_size(config, 'max_image_height', 'max_image_width'),
+        pad_color=tuple(config.pad_color),
+    )
+
+
+def _image_size(config: Message, *fields: str) -> tuple[int, ...]:
+    """Returns the height and width of two fields, or () if both are unset."""
+    values = tuple(getattr(config, field) for field in fields if config.HasField(field))
+    if len(values) == 1:
+        raise UserError(
+            f'random_pad_image: expected both of {fields[0]} and {fields[1]}, or none. '
+            'Received: one.'
+        )
+    return values
+
+
+def _ssd_random_crop(config: preprocessor_pb2.SSDRandomCrop) -> RandomCrop:
+    return _random_crop('ssd_random_crop', config.operations)
+
+
+def _ssd_random_crop_pad(config: preprocessor_pb2.SSDRandomCropPad) -> RandomCropPad:
+    step = 'ssd_random_crop_pad'
+    crop = _random_crop(step, config.operations, covered=_PAD_COVERED)
+    paddings = [
+        _padding(
+            each, f'{step}.operations[{i}]', (each.pad_color_r, each.pad_color_g, each.pad_color_b)
+        )
+        for i, each in enumerate(config.operations)
+    ]
+    return RandomCropPad(crop, tuple(paddings) or (Padding(),) * len(crop.operations))
+
+
+def _ssd_random_crop_fixed_aspect_ratio(
+    config: preprocessor_pb2.SSDRandomCropFixedAspectRatio,
+) -> InOrder:
+    step = 'ssd_random_crop_fixed_aspect_ratio'
+    # The second crop makes the shape exact, also of images that the first one leaves as they are;
+    # as in the reference it always clips boxes.
+    to_shape = RandomCropToAspectRatio(aspect_ratio=config.aspect_ratio, name=step)
+    return InOrder((_random_crop(step, config.operations, config.aspect_ratio), to_shape))
+
+
+def _ssd_random_crop_pad_fixed_aspect_ratio(
+    config: preprocessor_pb2.SSDRandomCropPadFixedAspectRatio,
+) -> InOrder:
+    step = 'ssd_random_crop_pad_fixed_aspect_ratio'
+    to_shape = RandomPadToAspectRatio(
+        aspect_ratio=config.aspect_ratio, name=step, **_size_ratios(config)
+    )
+    return InOrder((_random_crop(step, config.operations), to_shape))
+
+
+CROP_BUILDERS = {
+    'random_crop_image': _random_crop_image,
+    'random_crop_pad_image': _random_crop_pad_image,
+    'random_pad_image': _random_pad_image,
+    'ssd_random_crop': _ssd_random_crop,
+    'ssd_random_crop_fixed_aspect_ratio': _ssd_random_crop_fixed_aspect_ratio,
+    'ssd_random_crop_pad': _ssd_random_crop_pad,
+    'ssd_random_crop_pad_fixed_aspect_ratio': _ssd_random_crop_pad_fixed_aspect_ratio,
+}
+
 
 Augmentation = Callable[..., Example]
 
@@ -169,7 +321,7 @@ def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
 
 
 BUILDERS = {
-    **crops_builder.BUILDERS,
+    **CROP_BUILDERS,
     'adjust_gamma': _with_fields_of(AdjustGamma),
     'autoaugment_image': _with_fields_of(AutoAugmentImage),
     'convert_class_logits_to_softmax': _with_fields_of(ConvertClassLogitsToSoftmax),
@@ -251,3 +403,38 @@ def build_all(configs: Iterable[preprocessor_pb2.PreprocessingStep], step: int =
         is_of_labels = config.WhichOneof('preprocessing_step') in _LABEL_STEPS
         (label_steps if is_of_labels else augmentations).append(build(config))
     return Steps(tuple(label_steps), tuple(augmentations))
+
+
+# Fields of the steps that need some, or whose defaults change few images or none.
+FIELDS: dict[str, str] = {
+    'adjust_gamma': 'gamma: 1.5',
+    'drop_label_probabilistically': 'label: 1 drop_probability: 0.5',
+    'motion_blur': 'min_length: 9 max_length: 15',
+    'normalize_image': (
+        'original_minval: 50 original_maxval: 200 target_minval: 0 target_maxval: 255'
+    ),
+    'one_of': ('steps { random_rotation90 { probability: 1 } } steps { random_black_patches {} } '),
+    'random_absolute_pad_image': 'max_height_padding: 100 max_width_padding: 100',
+    'random_adjust_hue': 'max_delta: 0.1',
+    'random_affine': 'max_degrees: 15 max_shear_degrees: 5',
+    'random_resize_method': 'target_height: 300 target_width: 300',
+    'random_rgb_to_gray': 'probability: 0.5',
+    'random_self_concat_image': (
+        'concat_vertical_probability: 0.5 concat_horizontal_probability: 0.5'
+    ),
+    'remap_labels': 'original_labels: 2 original_labels: 3 new_label: 1',
+    'resize_image': 'new_height: 300 new_width: 300',
+    'subtract_channel_mean': 'means: [40, 40, 40]',
+}
+
+
+def build_sample_steps(kind: str, fields: Mapping[str, str] = FIELDS) -> PreprocessingStep:
+    """Returns the step `kind` with its fields in `fields`, a table of protobuf texts."""
+    return text_format.Parse(f'{kind} {{ {fields.get(kind, "")} }}', PreprocessingStep())
+
+
+def kinds() -> list[str]:
+    """Returns the names of all steps that can be built, in the order of their numbers."""
+    options = PreprocessingStep.DESCRIPTOR.oneofs_by_name['preprocessing_step'].fields
+    numbers = {field.name: field.number for field in options}
+    return sorted(BUILDERS, key=numbers.__getitem__)

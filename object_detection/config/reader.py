@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from google.protobuf import descriptor_pool, text_format
 
-from object_detection.config import overrides, suggestions
+from object_detection.config import overrides
 from object_detection.errors import ConfigError, DataError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files, texts
@@ -91,9 +91,9 @@ def _explain(message: str) -> str:
     """Turns protobuf's message into a sentence that says what to write instead."""
     pool = descriptor_pool.Default()
     if found := _UNKNOWN_FIELD.search(message):
-        return suggestions.unknown_field(pool.FindMessageTypeByName(found[1]), found[2])
+        return overrides.unknown_field(pool.FindMessageTypeByName(found[1]), found[2])
     if found := _UNKNOWN_VALUE.search(message):
-        return suggestions.unknown_value(pool.FindEnumTypeByName(found[1]), found[2])
+        return overrides.unknown_value(pool.FindEnumTypeByName(found[1]), found[2])
     if found := _REPEATED_FIELD.search(message):
         owner = found[1].rpartition('.')[2]
         return f'{owner}.{found[2]} is written twice; it takes one value.'

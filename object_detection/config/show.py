@@ -1,4 +1,7 @@
-"""Prints a config with the defaults of the fields that it leaves out."""
+"""Prints a config with the defaults of the fields that it leaves out.
+
+Writes a pipeline config.
+"""
 
 import io
 import math
@@ -10,6 +13,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from object_detection.config import unsupported, walk
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
 
 _INDENT = '  '
 
@@ -96,3 +101,13 @@ def _value_lines(field: FieldDescriptor, value: object) -> Iterator[str]:
 
 def _has_no_effect(field: FieldDescriptor) -> bool:
     return field.GetOptions().deprecated or walk.field_key(field) in unsupported.FIELDS
+
+
+def write_pipeline(pipeline: TrainEvalPipelineConfig, path: str) -> None:
+    """Writes the set fields as a text proto and never leaves a partial file under `path`.
+
+    Args:
+      pipeline: the config to write.
+      path: the file, which is replaced if it exists; its folder is created if it does not.
+    """
+    files.write_text(path, text_format.MessageToString(pipeline, as_utf8=True))

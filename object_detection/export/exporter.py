@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import detector_builder
 from object_detection.builders.input_readers import channels
 from object_detection.errors import ConfigError
 from object_detection.export import saved_model, verification
 from object_detection.export.formats import formats
 from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.meta_architectures import detector as detector_builder
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import image_channels
 from object_detection.models import precision as precisions
@@ -25,7 +25,7 @@ from object_detection.resizers.value_range import ValueRange
 from object_detection.runtime import class_names, description, input_types
 from object_detection.runtime.saved_detector import SavedDetector, read_image
 from object_detection.runtime.side_inputs import GivenSideInput
-from object_detection.system import drafts
+from object_detection.system import publishing
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.weights import checkpoints, restore
 
@@ -238,7 +238,7 @@ def export_files(
             return [(each, detect(tf.constant(each[np.newaxis]))) for each in pixels]
 
     for name, row in rows.items():
-        with drafts.open_draft(output_directory) as draft:
+        with publishing.open_draft(output_directory) as draft:
             path = draft.folder / row.file_name
             path.parent.mkdir(parents=True, exist_ok=True)
             described = row.module().write(source, path, options)

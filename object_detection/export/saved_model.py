@@ -17,7 +17,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.runtime import input_types, side_inputs
 from object_detection.runtime.side_inputs import GivenSideInput
-from object_detection.system import drafts, private_names
+from object_detection.system import private_names, publishing
 
 # The items of an export in the order in which they are renamed: `saved_model` marks completion.
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
@@ -273,7 +273,7 @@ def export(
       ValueError: if `output_directory` holds the checkpoints of a training.
     """
     refuse_training_folder(output_directory)
-    with drafts.open_draft(output_directory) as draft:
+    with publishing.open_draft(output_directory) as draft:
         save_checkpoint(str(draft.folder / 'checkpoint'))
         (draft.folder / 'pipeline.config').write_text(pipeline_text)
         label_map_path = None

@@ -11,7 +11,7 @@ from object_detection.export import exporter
 from object_detection.export.formats import tflite_graph
 from object_detection.export.formats.source import ExportSource
 from object_detection.protos import pipeline_pb2
-from object_detection.system import drafts
+from object_detection.system import publishing
 from object_detection.weights import checkpoints
 
 _logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def export(
             input_name='input',
             has_keypoints=include_keypoints,
         )
-    with drafts.open_draft(output_directory) as draft:
+    with publishing.open_draft(output_directory) as draft:
         folder = str(draft.folder / _FOLDER)
         tf.saved_model.save(graph, folder, signatures={'serving_default': graph.serve})
         draft.publish([_FOLDER])

@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.weights import restore
+from object_detection.weights.arrays import nest
 from object_detection.weights.interfaces import Detector
-from object_detection.weights.nesting import nest
 
 
 class CheckpointView:

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.variable_names import PLAIN_NAMES, RANGES, VariableNames
 from object_detection.errors import UserError
 from object_detection.meta_architectures.checkpoint_view import CheckpointView
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.models import image_channels, rounding
 from object_detection.models.quantization import Quantization
-from object_detection.weights.variable_names import PLAIN_NAMES, RANGES, VariableNames
 
 # Attributes of the reference that its notebooks read -> what they do here instead.
 _RESTORE = (

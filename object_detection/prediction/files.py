@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.errors import UserError
-from object_detection.export import results
 from object_detection.prediction import memory as memories
 from object_detection.prediction import sources, writers
 from object_detection.prediction.memory import Memory
 from object_detection.prediction.prediction import of_path
 from object_detection.prediction.predictor import Predictor
 from object_detection.prediction.sources import Frame
-from object_detection.system import folder_lock
+from object_detection.system import folder_lock, json_lists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +113,7 @@ def predict_files(
     output.mkdir(parents=True, exist_ok=True)
     run = _Run(predictor, options, memory, times)
     with folder_lock.sole_writer(output):
-        earlier = results.read_list(output / results.IMAGES)
+        earlier = json_lists.read_list(output / json_lists.IMAGES)
         with contextlib.ExitStack() as stack:
             run.open(stack, output)
             frames = run.frames(names, progress)
@@ -156,7 +155,7 @@ class _Run:
         self._writers = {
             name: stack.enter_context(writers.WRITERS[name](target)) for name in formats
         }
-        self.images = stack.enter_context(results.ResultsFile(output / results.IMAGES))
+        self.images = stack.enter_context(json_lists.ResultsFile(output / json_lists.IMAGES))
 
     def frames(
         self, inputs: Sequence[str], progress: Callable[[int, int | None], None]

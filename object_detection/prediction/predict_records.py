@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from object_detection.builders import dataset_builder, execution_builder
+from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import bad_records
-from object_detection.export import exporter, results
+from object_detection.export import exporter
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.detections import coco_image_id, coco_results, unbatch
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import folder_lock
+from object_detection.system import folder_lock, json_lists
+from object_detection.training import execution
 from object_detection.training.evaluation.inference import make_predict
 from object_detection.validation import eval_config as eval_config_rules
 
@@ -96,7 +97,7 @@ def _predict_reader(
         detector,
         spec,
         with_losses=False,
-        jit_compile=execution_builder.compiles_inference(
+        jit_compile=execution.compiles_inference(
             pipeline.train_config, spec, examples_builder.bucket_sizes(reader)
         ),
         batch_size=pipeline.eval_config.batch_size,
@@ -105,8 +106,8 @@ def _predict_reader(
     with (
         folder_lock.sole_writer(folder),
         corrupt_files.named(reader, where),
-        results.ResultsFile(folder / results.DETECTIONS) as found,
-        results.ResultsFile(folder / results.IMAGES) as images,
+        json_lists.ResultsFile(folder / json_lists.DETECTIONS) as found,
+        json_lists.ResultsFile(folder / json_lists.IMAGES) as images,
     ):
         for batch in dataset:
             detections, _, _ = predict(batch)

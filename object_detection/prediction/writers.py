@@ -21,10 +21,9 @@ from lxml import etree
 from PIL import Image
 
 from object_detection.dataset_tools import outlines
-from object_detection.export import results
 from object_detection.prediction.prediction import MIN_PICTURE_SIZE, Prediction
 from object_detection.prediction.sources import Clip, VideoFile
-from object_detection.system import files
+from object_detection.system import files, json_lists
 
 PICTURES, VIDEO, COCO = 'pictures', 'video', 'coco'
 # The first eight are those of the CSV files that `tfod convert csv` reads.
@@ -116,7 +115,7 @@ def video(output: Output) -> Iterator[Write]:
 @contextlib.contextmanager
 def coco(output: Output) -> Iterator[Write]:
     """COCO results, detections.json: every object of any score."""
-    with results.ResultsFile(output.folder / results.DETECTIONS) as file:
+    with json_lists.ResultsFile(output.folder / json_lists.DETECTIONS) as file:
 
         def write(item: Item, sure: Prediction) -> None:
             file.add(item.prediction.to_coco(item.image_id))

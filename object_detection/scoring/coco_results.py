@@ -12,11 +12,11 @@ from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.errors import DataError, UnusableError
-from object_detection.export import results
 from object_detection.metrics.instances import Instances, mask_areas
 from object_detection.scoring import checks, coco_files
 from object_detection.scoring.checks import ABSENT, FieldError
 from object_detection.scoring.tables import Detections, GroundTruth, Parts
+from object_detection.system import json_lists
 
 _BOXES, _MASKS, _KEYPOINTS = 'bbox', 'segmentation', 'keypoints'
 _ID, _FILE = 'image_id', 'file_name'
@@ -207,9 +207,9 @@ def _predicted_files(path: str, files: Files) -> dict[Any, str | None]:
 
     Those that were predicted from records have no name, and the ids of the records.
     """
-    if os.path.basename(path) != results.DETECTIONS:
+    if os.path.basename(path) != json_lists.DETECTIONS:
         return {}
-    listed = file_access.join(os.path.dirname(path), results.IMAGES)
+    listed = file_access.join(os.path.dirname(path), json_lists.IMAGES)
     if not files.exists(listed):
         return {}
     entries, found = coco_files.parse(listed, files), {}

@@ -7,10 +7,10 @@ from object_detection.data import file_access, label_map
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
 from object_detection.errors import DataError, UserError, missing
-from object_detection.export import results
 from object_detection.scoring import coco_files, coco_results, csv_tables, voc_files
 from object_detection.scoring.csv_tables import OpenImagesOptions
 from object_detection.scoring.tables import Detections, GroundTruth, UnknownImageError
+from object_detection.system import json_lists
 
 AUTO = 'auto'
 COCO, VOC, OPEN_IMAGES, CSV = 'coco', 'voc', 'open_images', 'csv'
@@ -115,7 +115,7 @@ def _detections_form(path: str, files: Files) -> tuple[str, str]:
     if voc_files.is_results(path, files):
         return VOC, path
     listed: Any = files.list(path)
-    for name in (results.DETECTIONS, _CSV_DETECTIONS):
+    for name in (json_lists.DETECTIONS, _CSV_DETECTIONS):
         if name in listed:
             path = file_access.join(path, name)
             break

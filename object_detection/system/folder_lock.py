@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from object_detection.errors import CheckpointError, UserError
-from object_detection.system import polling
+from object_detection.system import files
 
 _logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def exclusive(path: str | os.PathLike, timeout: float) -> Iterator[None]:
 
 
 def _wait_for_lock(file: TextIO, timeout: float) -> None:
-    for left in polling.attempts(_BETWEEN_ATTEMPTS, timeout=timeout):
+    for left in files.attempts(_BETWEEN_ATTEMPTS, timeout=timeout):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
@@ -159,7 +159,7 @@ def _watch(path: str, taken: CheckpointError) -> None:
     if not found:
         return
     _logger.warning('%s names another training; watching it for %g seconds', path, _HOLDER_TIMEOUT)
-    for _ in polling.attempts(_BETWEEN_ATTEMPTS, timeout=_HOLDER_TIMEOUT):
+    for _ in files.attempts(_BETWEEN_ATTEMPTS, timeout=_HOLDER_TIMEOUT):
         now = _read(path)
         if not now:
             return

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.errors import DivergenceError, format_list
 from object_detection.optimizers.gradients import TOTAL_LOSS
-from object_detection.system import memory
+from object_detection.system import cpu
 from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import run_averages, run_record
 from object_detection.training.monitoring.input_bottleneck import BottleneckReport
@@ -208,7 +208,7 @@ class Measurements:
             gradient_norm=means[GRADIENT_NORM],
             waiting_share=speed['waiting_share'],
             latencies=speed['latencies'],
-            memory=memory.peaks(),
+            memory=cpu.peaks(),
             left_out=self.left_out(),
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from object_detection.config import writer
+from object_detection.config import show
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.errors import ConfigError, format_list
@@ -53,7 +53,7 @@ def write_records(
         _write_summary(directory, train_step)
     else:
         resumption.log_changes(config, directory)
-    writer.write_pipeline(config, os.path.join(directory, resumption.CONFIG_FILE_NAME))
+    show.write_pipeline(config, os.path.join(directory, resumption.CONFIG_FILE_NAME))
     resumption.write_classes(config, directory)
     run = run_record.write(
         directory,

@@ -11,24 +11,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import (
-    dataset_builder,
-    detector_builder,
-    evaluator_builder,
-    execution_builder,
-    optimizer_builder,
-    variables_builder,
-)
+from object_detection.builders import dataset_builder, evaluator_builder, optimizer_builder
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core import determinism
 from object_detection.data import label_map
 from object_detection.data.pipeline import bad_records, data_service
 from object_detection.data.pipeline.bad_records import BadRecords
+from object_detection.meta_architectures import detector, trainable_variables
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import execution
 from object_detection.training.checkpoints import manager
 from object_detection.training.checkpoints.input_state import InputState
 from object_detection.training.distribution import collectives, strategies
@@ -166,7 +161,7 @@ def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
     """Builds the detector for training, with its variables, in the precision of the config."""
     precision = precisions.name_of(config.train_config.precision)
     precisions.warn_if_not_faster(precision)
-    return detector_builder.build(config, is_training=True, precision=precision)
+    return detector.build(config, is_training=True, precision=precision)
 
 
 def training_data(
@@ -265,14 +260,14 @@ def build_step(
       ConfigError: if a pattern of variable names matches no variable of the detector, or steps
         cannot be executed as configured with this detector, data or devices.
     """
-    selection = variables_builder.choose(
+    selection = trainable_variables.choose(
         detector.named_trainable_variables(),
         update_patterns=config.update_trainable_variables,
         freeze_patterns=config.freeze_variables,
     )
     for line in selection.describe():
         _logger.info('%s', line)
-    num_norms = variables_builder.freeze_norms(detector, selection.frozen)
+    num_norms = trainable_variables.freeze_norms(detector, selection.frozen)
     if num_norms:
         _logger.info(
             'batch norms whose scale and offset are frozen keep their moving statistics: %d',
@@ -281,7 +276,7 @@ def build_step(
     optimizer = optimizer_builder.build(config.optimizer, rate_factor=_rate_factor(config))
     optimizer.build(
         selection.trained,
-        multipliers=variables_builder.multipliers(
+        multipliers=trainable_variables.multipliers(
             selection.trained, config.optimizer.learning_rate_multiplier
         ),
     )
@@ -291,11 +286,11 @@ def build_step(
         element_spec=element_spec,
         seed=seed,
         clip_norm=config.gradient_clipping_by_norm,
-        gradient_factors=variables_builder.gradient_factors(
+        gradient_factors=trainable_variables.gradient_factors(
             selection.trained, config.bias_grad_multiplier
         ),
         add_regularization_loss=config.add_regularization_loss,
-        execution=execution_builder.of_training(config, detector, element_spec, bucket_sizes),
+        execution=execution.of_training(config, detector, element_spec, bucket_sizes),
         loss_scale=optimizer_builder.build_loss_scale(config),
         reduction=optimizer_builder.build_reduction(config),
     )

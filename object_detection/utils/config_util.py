@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.builders import families
-from object_detection.config import overrides, reader, writer
+from object_detection.config import overrides, reader, show
 from object_detection.errors import ConfigError
 from object_detection.protos import image_resizer_pb2, model_pb2, optimizer_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -125,7 +125,7 @@ def save_pipeline_config(
     pipeline_config: TrainEvalPipelineConfig, directory: str | os.PathLike
 ) -> None:
     """Writes `pipeline.config` in a folder, which is created if it does not exist."""
-    writer.write_pipeline(pipeline_config, os.path.join(directory, 'pipeline.config'))
+    show.write_pipeline(pipeline_config, os.path.join(directory, 'pipeline.config'))
 
 
 def get_number_of_classes(model_config: model_pb2.DetectionModel) -> int:

@@ -19,8 +19,8 @@ __getattr__ = missing(
             'call object_detection.core.crop_and_resize.multilevel_crop_and_resize'
         ),
         'multilevel_roi_align': 'object_detection.core.roi_align has it',
-        'position_sensitive_crop_regions': 'object_detection.core.position_sensitive has it',
-        'batch_position_sensitive_crop_regions': 'object_detection.core.position_sensitive has it',
+        'position_sensitive_crop_regions': 'object_detection.core.roi_align has it',
+        'batch_position_sensitive_crop_regions': 'object_detection.core.roi_align has it',
         'nearest_neighbor_upsampling': 'call keras.layers.UpSampling2D',
         'merge_boxes_with_multiple_labels': _PIPELINE,
         'retain_groundtruth': _PIPELINE,

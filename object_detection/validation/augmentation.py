@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator
 
 from object_detection.builders import training_rules
-from object_detection.builders.augmentation import keypoint_flips
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
@@ -137,7 +136,7 @@ def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 def _names_tell(reader: InputReader) -> bool:
     """Whether the names of keypoints tell which one takes which one's place."""
     try:
-        return keypoint_flips.by_names(reader) is not None
+        return training_rules.by_names(reader) is not None
     except ValueError:
         # Another rule reports the label map.
         return False

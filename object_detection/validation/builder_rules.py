@@ -54,10 +54,10 @@ def _quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields a problem if layers of the model cannot be quantized."""
     if not pipeline.graph_rewriter.HasField('quantization'):
         return
-    from object_detection.builders import detector_builder
+    from object_detection.meta_architectures import detector
 
     try:
-        detector_builder.check_quantization(pipeline)
+        detector.check_quantization(pipeline)
     except ValueError as error:
         yield str(error)
 

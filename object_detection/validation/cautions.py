@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from object_detection.builders import families
+from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map
@@ -20,7 +21,6 @@ from object_detection.validation import (
     label_map_rules,
 )
 from object_detection.validation import eval_config as eval_config_rules
-from object_detection.validation import input_readers as input_reader_rules
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.models import families as model_rules
 

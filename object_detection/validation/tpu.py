@@ -6,11 +6,11 @@ configs for them, as far as they hold for this package too. Each finding says wh
 
 from collections.abc import Iterator
 
+from object_detection.config.findings import Finding, found, of_flag, of_model, uses_bfloat16
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
-from object_detection.validation import cautions, tpu_findings, tpu_recipe
+from object_detection.validation import cautions, tpu_recipe
 from object_detection.validation.models import families as model_rules
-from object_detection.validation.tpu_findings import Finding, found
 
 _BUCKETS = (
     'The batches have {count} sizes of images, and a TPU compiles a program for fixed shapes. '
@@ -43,7 +43,7 @@ def find(pipeline: TrainEvalPipelineConfig, *, cores: int = 8) -> list[Finding]:
       pipeline: the config with overrides applied; the files that it names are not read.
       cores: number of cores, each of which computes the same share of a batch.
     """
-    findings = list(tpu_findings.of_model(pipeline.model))
+    findings = list(of_model(pipeline.model))
     rules = model_rules.find(pipeline.model)
     if rules is not None:
         findings += rules.tpu(pipeline)
@@ -96,8 +96,8 @@ def _training(config: TrainConfig) -> Iterator[Finding]:
         yield Finding(
             'train_config.precision', 'MIXED_FLOAT16', _FLOAT16, 'precision: MIXED_BFLOAT16', True
         )
-    elif not tpu_findings.uses_bfloat16(config):
-        yield from tpu_findings.of_flag(config, 'train_config', 'use_bfloat16', _BFLOAT16)
+    elif not uses_bfloat16(config):
+        yield from of_flag(config, 'train_config', 'use_bfloat16', _BFLOAT16)
     if config.unpad_groundtruth_tensors:
         yield Finding(
             'train_config.unpad_groundtruth_tensors',

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
+from object_detection.config.findings import Finding, found
 from object_detection.protos.train_pb2 import TrainConfig
-from object_detection.validation.tpu_findings import Finding, found
 
 _PATH = 'train_config'
 _ENLARGEMENT = 8

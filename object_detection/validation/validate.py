@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from object_detection.builders import families
 from object_detection.builders.input_readers import channels
+from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map, shard_names
@@ -30,7 +31,6 @@ from object_detection.validation import (
     records,
 )
 from object_detection.validation import eval_config as eval_config_rules
-from object_detection.validation import input_readers as input_reader_rules
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.models import families as model_rules
 

@@ -1,4 +1,7 @@
-"""Files of named arrays: checkpoints of TensorFlow, and NumPy archives."""
+"""Files of named arrays: checkpoints of TensorFlow, and NumPy archives.
+
+Conversion of names with '/' to nested dicts, which determine the keys of checkpoints.
+"""
 
 import contextlib
 import io
@@ -145,3 +148,23 @@ def _open(prefix: str) -> Any:
         raise CheckpointError(
             f'{prefix}: cannot be read as a checkpoint; it is damaged or cut off ({reason}).'
         ) from error
+
+
+def nest(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
+    """Converts names with '/' to nested dicts, which determine the keys of checkpoints.
+
+    Raises:
+      ValueError: if one name is a prefix of another.
+    """
+    tree: dict[str, Any] = {}
+    for name, variable in variables.items():
+        *parents, leaf = name.split('/')
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise UserError(f'{name!r} begins with the name of another variable.')
+        if leaf in node:
+            raise UserError(f"{name!r} is the beginning of another variable's name.")
+        node[leaf] = variable
+    return tree

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.variable_names import PLAIN_NAMES, RANGES, VariableNames
 from object_detection.errors import CheckpointError, format_list
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX, open_reader, reading
-from object_detection.weights.variable_names import PLAIN_NAMES, RANGES, VariableNames
 
 _OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 _STEP = 'step'

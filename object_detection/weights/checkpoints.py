@@ -14,9 +14,11 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from object_detection.core.variable_names import PLAIN_NAMES, VariableNames
 from object_detection.errors import CheckpointError
 from object_detection.system import disk
 from object_detection.weights import checkpoint_files
+from object_detection.weights.arrays import nest
 from object_detection.weights.checkpoint_contents import (
     AVERAGES,
     check_fits,
@@ -24,8 +26,6 @@ from object_detection.weights.checkpoint_contents import (
     read_step,
 )
 from object_detection.weights.checkpoint_files import exists
-from object_detection.weights.nesting import nest
-from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
 
 _logger = logging.getLogger(__name__)
 

@@ -1,14 +1,18 @@
-"""Compares the variables of a detector with the variables in a file of weights."""
+"""Compares the variables of a detector with the variables in a file of weights.
+
+Adapts the first convolution of weights for RGB images to another number of channels.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from object_detection.core.variable_names import RANGES, VariableNames
 from object_detection.errors import CheckpointError, format_list
 from object_detection.weights import networks
 from object_detection.weights.interfaces import Entry
-from object_detection.weights.variable_names import RANGES, VariableNames
 
 _TOLERANCE = (
     'load_all_detection_checkpoint_vars: true takes whatever fits and starts the rest anew.'
@@ -166,3 +170,39 @@ def _shapes(
 
 def _shape(variable: tf.Variable) -> tuple[int, ...]:
     return tuple(variable.shape.as_list())
+
+
+_RGB = 3
+
+
+def adapt(entries: Mapping[str, Entry], variables: Mapping[str, tf.Variable]) -> dict[str, Entry]:
+    """Returns the entries of a file, with the kernel of the first convolution in a model's shape.
+
+    For one channel, the kernel is the sum over red, green and blue: a grey image gives what it gave
+    as three equal channels. For more than three channels, the kernel is zero for the channels after
+    the first three: their values have no effect at first, and are learnt.
+
+    Args:
+      entries: entries of the file, by the model's names.
+      variables: variables of the model, by name.
+    """
+    return {
+        name: _with_channels(entry, tuple(variables[name].shape)) if name in variables else entry
+        for name, entry in entries.items()
+    }
+
+
+def _with_channels(entry: Entry, shape: tuple[int, ...]) -> Entry:
+    theirs = tuple(entry.shape)
+    is_kernel = len(shape) == len(theirs) == 4 and theirs[2] == _RGB
+    if not is_kernel or theirs[:2] != shape[:2] or theirs[3] != shape[3] or shape[2] == _RGB:
+        return entry
+
+    def read() -> np.ndarray:
+        kernel = entry.read()
+        if shape[2] < _RGB:
+            return np.repeat(kernel.sum(axis=2, keepdims=True), shape[2], axis=2) / shape[2]
+        missing = shape[2] - _RGB
+        return np.pad(kernel, [(0, 0), (0, 0), (0, missing), (0, 0)])
+
+    return entry._replace(shape=shape, read=read)

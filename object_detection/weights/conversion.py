@@ -4,7 +4,7 @@ import os
 from typing import NamedTuple
 
 from object_detection.errors import CheckpointError
-from object_detection.system import disk, drafts, files
+from object_detection.system import disk, files, publishing
 from object_detection.weights import checkpoint_files, checkpoints, restore
 from object_detection.weights import sources as weight_sources
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Detector
@@ -86,7 +86,7 @@ def check_output(output: str) -> None:
     if not os.path.isdir(output):
         raise CheckpointError(f'{output}: expected a folder to write. Received: a file.')
     names = os.listdir(output)
-    held = sorted(name for name in names if not name.startswith(drafts.PREFIX))
+    held = sorted(name for name in names if not name.startswith(publishing.PREFIX))
     was_killed = len(held) < len(names) and checkpoint_files.STATE_FILE not in held
     if held and set(held) != set(_FILES) and not (was_killed and set(held) < set(_FILES)):
         raise CheckpointError(
@@ -96,7 +96,7 @@ def check_output(output: str) -> None:
 
 
 def _write(detector: Detector, output: str, pipeline_text: str) -> None:
-    with disk.writing(output, 'The conversion'), drafts.open_draft(output) as draft:
+    with disk.writing(output, 'The conversion'), publishing.open_draft(output) as draft:
         checkpoints.save_model(os.fspath(draft.folder), detector.named_variables(), 0)
         files.write_text(draft.folder / CONFIG_FILE, pipeline_text)
         draft.publish(_FILES)

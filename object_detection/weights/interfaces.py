@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from object_detection.weights.variable_names import VariableNames
+from object_detection.core.variable_names import VariableNames
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -18,12 +18,13 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.variable_names import RANGES
 from object_detection.errors import CheckpointError, UserError, format_list
 from object_detection.weights import (
     checkpoint_contents,
     checkpoint_files,
     checkpoints,
-    first_convolution,
+    comparison,
     reference,
 )
 from object_detection.weights import sources as weight_sources
@@ -32,7 +33,6 @@ from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import Comparison, check, check_backbones, compare
 from object_detection.weights.interfaces import Detector, Entry, check_type
-from object_detection.weights.variable_names import RANGES
 
 _logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def restore(
         scope = names.checkpoint_scopes(variables)[checkpoint_type]
         entries = {k: v for k, v in source.entries(detector).items() if k.startswith(scope)}
         wanted = {k: v for k, v in variables.items() if k.startswith(scope)}
-        entries = first_convolution.adapt(entries, wanted)
+        entries = comparison.adapt(entries, wanted)
         found = compare(wanted, entries, detector.num_classes, names)
         check_backbones(wanted, entries, checkpoint_path, names)
         if not whatever_fits:

@@ -18,7 +18,6 @@ from object_detection.weights import (
     checkpoints,
     reference,
     slim,
-    slim_networks,
     third_party_names,
     third_party_resnets,
 )
@@ -137,7 +136,7 @@ def recognize(arrays: Arrays) -> WeightSource:
         return reference.ReferenceCheckpoint(arrays)
     if any(key.endswith(VALUE_SUFFIX) for key in arrays.shapes):
         return OwnCheckpoint(arrays)
-    if slim.is_detector(arrays.shapes) or slim_networks.is_known(arrays.shapes):
+    if slim.is_detector(arrays.shapes) or slim.is_known(arrays.shapes):
         return slim.SlimCheckpoint(arrays)
     return third_party_resnets.recognize(arrays, third_party_names.NAME_BASED)
 

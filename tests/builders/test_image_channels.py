@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import dataset_builder, detector_builder, model_builder
+from object_detection.builders import dataset_builder, model_builder
 from object_detection.builders.input_readers import channels
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.export import exporter
+from object_detection.meta_architectures import detector as detector_builder
 from object_detection.models import image_channels
 from object_detection.models.feature_extractors.feature_extractor import (
     VGG_MEANS,

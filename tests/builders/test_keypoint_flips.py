@@ -4,8 +4,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import preprocessor_builder
-from object_detection.builders.augmentation import keypoint_flips
+from object_detection.builders import preprocessor_builder, training_rules
 from object_detection.core.fields import InputFields as F
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.train_pb2 import TrainConfig
@@ -26,14 +25,14 @@ def test_horizontal_flips_without_a_permutation_have_that_of_the_names(tmp_path)
     config = text_format.Parse(STEPS, TrainConfig())
     given = list(config.data_augmentation_options)
     reader = InputReader(num_keypoints=3, label_map_path=str(path))
-    first, nested, own, vertical = keypoint_flips.completed(given, reader)
+    first, nested, own, vertical = training_rules.completed(given, reader)
     assert list(first.random_horizontal_flip.keypoint_flip_permutation) == [2, 1, 0]
     inner = nested.one_of.steps[0].random_horizontal_flip
     assert list(inner.keypoint_flip_permutation) == [2, 1, 0]
     assert (own, vertical) == (given[2], given[3])
     # The config itself stays as it is, and so do steps without keypoints.
     assert config == text_format.Parse(STEPS, TrainConfig())
-    assert list(keypoint_flips.completed(given, InputReader())) == given
+    assert list(training_rules.completed(given, InputReader())) == given
     example = {
         F.IMAGE: tf.zeros([2, 2, 3]),
         F.GROUNDTRUTH_BOXES: tf.constant([[0.0, 0.0, 1.0, 1.0]]),

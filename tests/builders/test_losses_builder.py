@@ -6,7 +6,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import losses_builder
-from object_detection.builders.oneof import missing_options
+from object_detection.config.oneof import missing_options
 from object_detection.losses.localization import fill_nan_targets
 from object_detection.protos import losses_pb2
 from tests import goldens

@@ -6,7 +6,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import post_processing_builder
-from object_detection.builders.oneof import missing_options
+from object_detection.config.oneof import missing_options
 from object_detection.protos import calibration_pb2, post_processing_pb2
 from tests import goldens
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import detector_builder
 from object_detection.errors import ConfigError
+from object_detection.meta_architectures import detector as detector_builder
 from object_detection.models import precision
 from object_detection.training import setup
 from tests import tiny_models as tiny

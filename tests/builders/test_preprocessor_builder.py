@@ -2,7 +2,6 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.builders import preprocessor_builder
-from object_detection.builders.augmentation import sample_steps
 from object_detection.config import unsupported
 from object_detection.data.augmentation.symmetry import RandomHorizontalFlip
 from object_detection.protos import preprocessor_pb2
@@ -58,17 +57,17 @@ _UNBOUNDED = (
     'new_label',
     'original_labels',
 )
-_FIELDS = sample_steps.FIELDS | {
+_FIELDS = preprocessor_builder.FIELDS | {
     'random_pad_image': (
         'min_image_height: 1 min_image_width: 1 max_image_height: 9 max_image_width: 9'
     )
 }
 
 
-@pytest.mark.parametrize('kind', sample_steps.kinds())
+@pytest.mark.parametrize('kind', preprocessor_builder.kinds())
 def test_numbers_that_no_image_can_have_are_refused(kind):
     """NaN and infinity everywhere, and sizes that would fill the memory."""
-    for field in getattr(sample_steps.build(kind), kind).DESCRIPTOR.fields:
+    for field in getattr(preprocessor_builder.build_sample_steps(kind), kind).DESCRIPTOR.fields:
         if field.cpp_type == field.CPPTYPE_FLOAT:
             values, message = ('nan', 'inf', '-inf'), f'{field.name}.*: expected a finite number'
         elif field.cpp_type == field.CPPTYPE_INT32 and field.name not in _UNBOUNDED:
@@ -76,7 +75,7 @@ def test_numbers_that_no_image_can_have_are_refused(kind):
         else:
             continue
         for value in values:
-            step = sample_steps.build(kind, _FIELDS)
+            step = preprocessor_builder.build_sample_steps(kind, _FIELDS)
             text = f'{kind} {{ {field.name}: {value} }}'
             if field.is_repeated:
                 getattr(step, kind).ClearField(field.name)

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import detector_builder
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.export import saved_model
+from object_detection.meta_architectures import detector as detector_builder
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import builder_rules, train_config
 from object_detection.weights import checkpoints, restore

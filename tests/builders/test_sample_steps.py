@@ -1,26 +1,25 @@
 import pytest
 
 from object_detection.builders import preprocessor_builder
-from object_detection.builders.augmentation import sample_steps
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 
 OPTIONS = PreprocessingStep.DESCRIPTOR.oneofs_by_name['preprocessing_step'].fields
 
 
 def test_all_steps_in_the_order_of_their_numbers():
-    kinds = sample_steps.kinds()
+    kinds = preprocessor_builder.kinds()
     numbers = {option.name: option.number for option in OPTIONS}
     assert [numbers[kind] for kind in kinds] == sorted(numbers[kind] for kind in kinds)
     assert set(kinds) == set(preprocessor_builder.BUILDERS)
-    assert set(sample_steps.FIELDS) <= set(numbers)
+    assert set(preprocessor_builder.FIELDS) <= set(numbers)
 
 
-@pytest.mark.parametrize('kind', sample_steps.kinds())
+@pytest.mark.parametrize('kind', preprocessor_builder.kinds())
 def test_every_step_can_be_built_with_its_fields(kind):
-    preprocessor_builder.build(sample_steps.build(kind))
+    preprocessor_builder.build(preprocessor_builder.build_sample_steps(kind))
 
 
 def test_other_fields():
-    step = sample_steps.build('adjust_gamma', {'adjust_gamma': 'gamma: 3'})
+    step = preprocessor_builder.build_sample_steps('adjust_gamma', {'adjust_gamma': 'gamma: 3'})
     assert step.adjust_gamma.gamma == 3
-    assert sample_steps.build('adjust_gamma', {}).adjust_gamma.gamma == 1
+    assert preprocessor_builder.build_sample_steps('adjust_gamma', {}).adjust_gamma.gamma == 1

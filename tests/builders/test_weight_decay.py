@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import variables_builder
 from object_detection.errors import ConfigError
+from object_detection.meta_architectures import trainable_variables
 from object_detection.optimizers.gradients import REGULARIZATION_LOSS, TOTAL_LOSS
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.training import setup
@@ -23,7 +23,7 @@ def _detector(text: str):
     detector = fakes.FakeDetector()
     detector.build_variables()
     detector.head.bias.assign([1.0, 2.0, 3.0, 4.0])
-    variables_builder.install_weight_decay(detector, text_format.Parse(text, TrainConfig()))
+    trainable_variables.install_weight_decay(detector, text_format.Parse(text, TrainConfig()))
     return detector
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import object_detection
-from object_detection.config import suggestions, unsupported, walk
+from object_detection.config import overrides, unsupported, walk
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 PACKAGE = pathlib.Path(object_detection.__file__).parent
@@ -16,6 +16,7 @@ PACKAGE = pathlib.Path(object_detection.__file__).parent
 READERS = (
     *(
         'builders',
+        'meta_architectures',
         'cli',
         'core/determinism.py',
         'data/label_map.py',
@@ -30,7 +31,7 @@ REFUSED = {
     'parameterized_metric',
 }
 # Names of such fields that are attributes of other things too: the operation of a tensor.
-OTHER_THINGS = {'op'}
+OTHER_THINGS = {'op', 'resize_masks'}
 
 
 def names_in_code() -> set[str]:
@@ -112,10 +113,10 @@ def test_lines_of_the_table_are_complete(key):
 
 def test_all_messages_are_walked():
     root = TrainEvalPipelineConfig.DESCRIPTOR
-    entries = {m.full_name for m in suggestions.reachable_messages(root)}
+    entries = {m.full_name for m in overrides.reachable_messages(root)}
     owners = {field.containing_type.full_name for field in schema_fields()}
-    fieldless = {m.full_name for m in suggestions.reachable_messages(root) if not m.fields}
-    maps = {m.full_name for m in suggestions.reachable_messages(root) if m.GetOptions().map_entry}
+    fieldless = {m.full_name for m in overrides.reachable_messages(root) if not m.fields}
+    maps = {m.full_name for m in overrides.reachable_messages(root) if m.GetOptions().map_entry}
     assert owners == entries - fieldless - maps
 
 

@@ -2,7 +2,7 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.config.reader import ConfigError, parse_pipeline, read_pipeline
-from object_detection.config.writer import write_pipeline
+from object_detection.config.show import write_pipeline
 from tests.validation.pipelines import sound_pipeline, write_files
 
 

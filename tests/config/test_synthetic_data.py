@@ -2,7 +2,7 @@
 
 import pytest
 
-from object_detection.config import synthetic_data, writer
+from object_detection.config import show, synthetic_data
 from object_detection.errors import ConfigError
 from object_detection.validation import validate
 from tests.validation import pipelines
@@ -59,7 +59,7 @@ def test_a_training_resumes_with_the_kind_of_data_it_began_with(pipeline, tmp_pa
     pair = (synthetic, pipeline) if is_synthetic else (pipeline, synthetic)
     earlier = str(tmp_path / 'resolved.config')
     synthetic_data.check_same_kind_of_data(pair[1], earlier)  # There is none.
-    writer.write_pipeline(pair[0], earlier)
+    show.write_pipeline(pair[0], earlier)
     synthetic_data.check_same_kind_of_data(pair[0], earlier)
     kind = 'synthetic' if is_synthetic else 'real'
     with pytest.raises(ConfigError, match=f'another model_dir.*a training on {kind} data'):

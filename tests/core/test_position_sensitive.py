@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import position_sensitive
+from object_detection.core import roi_align
 from tests import goldens
 from tests.core.position_sensitive_crops import crop_by_loops
 
@@ -27,14 +27,14 @@ def test_crops_equal_the_reference(case_name):
     if not case.params['global_pool']:
         crops = crop_by_loops(maps, boxes, *sizes)
         np.testing.assert_allclose(crops, expected, rtol=1e-5, atol=1e-6)
-    means = position_sensitive.mean_crop(tf.constant(maps), tf.constant(boxes), *sizes)
+    means = roi_align.mean_crop(tf.constant(maps), tf.constant(boxes), *sizes)
     np.testing.assert_allclose(means, expected.mean(axis=(2, 3)), rtol=1e-5, atol=1e-6)
 
 
 def test_crops_that_the_bins_do_not_divide_are_rejected_as_by_the_reference():
     assert goldens.load('crop_ops', 'position_sensitive_bad_crop').raises == 'ValueError'
     with pytest.raises(ValueError, match='multiple of the grid'):
-        position_sensitive.check_crop_size((3, 5), (3, 3))
+        roi_align.check_crop_size((3, 5), (3, 3))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_crops_that_the_bins_do_not_divide_are_rejected_as_by_the_reference():
 def test_crops_by_numpy(crop_size, num_bins):
     maps, boxes = random_inputs(num_bins[0] * num_bins[1] * 2)
     expected = crop_by_loops(maps.numpy(), boxes.numpy(), crop_size, num_bins)
-    means = position_sensitive.mean_crop(maps, boxes, crop_size, num_bins)
+    means = roi_align.mean_crop(maps, boxes, crop_size, num_bins)
     np.testing.assert_allclose(means, expected.mean(axis=(2, 3)), atol=1e-5)
 
 
@@ -55,7 +55,7 @@ def test_each_bin_reads_its_own_channels():
     np.testing.assert_allclose(crops[0, 0, :, :, 0], expected, atol=1e-5)
     for channel in range(6):
         own = maps * tf.one_hot(channel, 6)
-        mean = position_sensitive.mean_crop(own, tf.constant(box), (4, 6), (2, 3))
+        mean = roi_align.mean_crop(own, tf.constant(box), (4, 6), (2, 3))
         np.testing.assert_allclose(mean[0, 0, 0], channel / 6, atol=1e-5)
 
 
@@ -64,7 +64,7 @@ def test_gradients_of_maps_by_differences():
     direction = tf.constant(np.random.default_rng(1).normal(size=maps.shape), tf.float32)
 
     def total(maps):
-        return tf.reduce_sum(tf.square(position_sensitive.mean_crop(maps, boxes, (4, 6), (2, 3))))
+        return tf.reduce_sum(tf.square(roi_align.mean_crop(maps, boxes, (4, 6), (2, 3))))
 
     with tf.GradientTape() as tape:
         tape.watch([maps, boxes])
@@ -81,7 +81,7 @@ def test_gradients_of_boxes_by_differences():
     maps, boxes = random_inputs(12, batch=1, count=3)
 
     def total(boxes):
-        means = position_sensitive.mean_crop(maps, boxes, (4, 6), (2, 3), box_gradients=True)
+        means = roi_align.mean_crop(maps, boxes, (4, 6), (2, 3), box_gradients=True)
         return tf.reduce_sum(tf.square(means))
 
     with tf.GradientTape() as tape:
@@ -108,7 +108,7 @@ def test_unknown_dimensions_and_no_boxes(count):
         autograph=False,
     )
     def traced(maps, boxes):
-        return position_sensitive.mean_crop(maps, boxes, (4, 4), (2, 2))
+        return roi_align.mean_crop(maps, boxes, (4, 4), (2, 2))
 
     means = traced(maps, boxes)
     assert means.shape == (2, count, 2)
@@ -120,7 +120,7 @@ def test_compiles():
     maps, boxes = random_inputs(8)
 
     def mean_crop(maps, boxes):
-        return position_sensitive.mean_crop(maps, boxes, (4, 4), (2, 2))
+        return roi_align.mean_crop(maps, boxes, (4, 4), (2, 2))
 
     compiled = tf.function(mean_crop, jit_compile=True, autograph=False)(maps, boxes)
     np.testing.assert_allclose(compiled, mean_crop(maps, boxes), atol=1e-5)
@@ -137,4 +137,4 @@ def test_compiles():
 def test_errors(channels, crop_size, message):
     maps, boxes = random_inputs(channels)
     with pytest.raises(ValueError, match=message):
-        position_sensitive.mean_crop(maps, boxes, crop_size, (3, 3))
+        roi_align.mean_crop(maps, boxes, crop_size, (3, 3))

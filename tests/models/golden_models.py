@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.core.variable_names import VariableNames
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.heads.box_head import BoxHead
@@ -19,7 +20,6 @@ from object_detection.models.heads.mask_head import MaskHead
 from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, model_pb2, pipeline_pb2
 from object_detection.weights import reference
-from object_detection.weights.variable_names import VariableNames
 
 GOLDENS = pathlib.Path(__file__).resolve().parents[3] / 'shared' / 'goldens'
 

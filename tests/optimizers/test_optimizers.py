@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import oneof, optimizer_builder
+from object_detection.builders import optimizer_builder
+from object_detection.config import oneof
 from object_detection.optimizers import optimizers, schedules
 from object_detection.protos import optimizer_pb2
 from tests import goldens

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import object_detection
 from object_detection.builders import model_builder
-from object_detection.config import writer
+from object_detection.config import show
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import CheckpointError
@@ -48,7 +48,7 @@ def model_dir(tmp_path_factory) -> pathlib.Path:
     pipeline = tiny.tiny_pipeline(
         f"train_input_reader {{ label_map_path: '{folder / 'labels.pbtxt'}' }}"
     )
-    writer.write_pipeline(pipeline, str(folder / 'resolved_pipeline.config'))
+    show.write_pipeline(pipeline, str(folder / 'resolved_pipeline.config'))
     checkpoints.save_model(str(folder), a_detector(1).named_variables(), 20, number=3)
     checkpoints.save_model(str(folder / 'best'), a_detector(2).named_variables(), 10)
     return folder
@@ -100,7 +100,7 @@ def test_class_names_do_not_depend_on_the_folder_of_the_command(
 ):
     config = read_pipeline(str(model_dir / 'resolved_pipeline.config'))
     config.train_input_reader.label_map_path = 'data/my_label_map.pbtxt'
-    writer.write_pipeline(config, str(tmp_path / 'moved.config'))
+    show.write_pipeline(config, str(tmp_path / 'moved.config'))
     stored = model_dir / 'resolved_label_map.pbtxt'
     stored.write_text("item { id: 1 name: 'stored' }")
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from object_detection.errors import CheckpointError
-from object_detection.system import drafts
+from object_detection.system import publishing
 
 # A folder, a plain file, a file in a folder that keeps other files, and the last one.
 ITEMS = ('checkpoint/ckpt', 'model.bin', 'sub/weights', 'sub/last')
@@ -29,7 +29,7 @@ def write(folder: pathlib.Path, text: str) -> None:
 
 
 def export(output: pathlib.Path, text: str) -> None:
-    with drafts.open_draft(output) as draft:
+    with publishing.open_draft(output) as draft:
         write(draft.folder, text)
         draft.publish(NAMES)
 
@@ -64,7 +64,7 @@ def test_what_a_killed_process_moved_comes_back(move, tmp_path):
     kill_at(move, tmp_path)
     assert list(tmp_path.glob('.export-*'))
     assert (texts(tmp_path) == ['first'] * 4) == (move == 0)
-    with drafts.open_draft(tmp_path):
+    with publishing.open_draft(tmp_path):
         assert texts(tmp_path) == ['first'] * 4
         assert len(list(tmp_path.glob('.export-*'))) == 1
     assert not list(tmp_path.glob('.export-*'))
@@ -77,18 +77,18 @@ def test_a_draft_whose_moves_are_all_done_is_only_removed(tmp_path):
     for folder in ('new/sub', 'old'):
         (leftover / folder).mkdir(parents=True)
     write(leftover / 'old', 'first')
-    with drafts.open_draft(tmp_path):
+    with publishing.open_draft(tmp_path):
         assert texts(tmp_path) == ['second'] * 4
         assert not leftover.exists()
 
 
 def test_what_a_killed_process_moved_is_settled_before_another_draft_is_published(tmp_path):
     export(tmp_path, 'first')
-    with drafts.open_draft(tmp_path) as draft:
+    with publishing.open_draft(tmp_path) as draft:
         write(draft.folder, 'third')
         kill_at(5, tmp_path)
         draft.publish(NAMES)
-    with drafts.open_draft(tmp_path):
+    with publishing.open_draft(tmp_path):
         assert texts(tmp_path) == ['third'] * 4
 
 
@@ -101,7 +101,7 @@ def test_drafts_that_are_published_at_the_same_time_are_whole(tmp_path, monkeypa
         real(*paths)
 
     def publish(text: str) -> None:
-        with drafts.open_draft(tmp_path) as draft:
+        with publishing.open_draft(tmp_path) as draft:
             write(draft.folder, text)
             barrier.wait(20)
             draft.publish(NAMES)
@@ -117,7 +117,7 @@ def test_drafts_that_are_published_at_the_same_time_are_whole(tmp_path, monkeypa
 
 def test_a_full_disk_is_named_without_the_scratch_folder(tmp_path):
     def fill() -> None:
-        with drafts.open_draft(tmp_path) as draft:
+        with publishing.open_draft(tmp_path) as draft:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(draft.folder / 'checkpoint'))
 
     message = f'could not be written to {re.escape(str(tmp_path))}: No space left on device'
@@ -126,9 +126,9 @@ def test_a_full_disk_is_named_without_the_scratch_folder(tmp_path):
 
 
 def test_a_draft_of_a_living_process_stays(tmp_path):
-    with drafts.open_draft(tmp_path) as first:
+    with publishing.open_draft(tmp_path) as first:
         write(first.folder, 'first')
-        with drafts.open_draft(tmp_path) as second:
+        with publishing.open_draft(tmp_path) as second:
             assert first.folder.is_dir()
         # The second one has gone, and the first one still holds the folder.
         export(tmp_path, 'third')
@@ -140,7 +140,7 @@ def test_a_draft_of_a_living_process_stays(tmp_path):
 
 
 def test_a_draft_of_another_user_is_left_alone(tmp_path, monkeypatch):
-    left = tmp_path / f'{drafts.PREFIX}other'
+    left = tmp_path / f'{publishing.PREFIX}other'
     left.mkdir()
     opened = os.open
 
@@ -150,7 +150,7 @@ def test_a_draft_of_another_user_is_left_alone(tmp_path, monkeypatch):
         return opened(path, *others, **options)
 
     monkeypatch.setattr(os, 'open', open_own)
-    with drafts.open_draft(tmp_path) as draft:
+    with publishing.open_draft(tmp_path) as draft:
         (draft.folder / 'a').write_text('new')
         draft.publish(['a'])
     assert (tmp_path / 'a').read_text() == 'new'

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.config import writer
+from object_detection.config import show
 from object_detection.config.job_options import TrainOptions
 from object_detection.errors import ConfigError
 from object_detection.training import epochs, jobs, resolve_config
@@ -29,7 +29,7 @@ def path(tmp_path):
     for height, width in ((64, 96), (96, 64)):
         reader.aspect_ratio_buckets.add(height=height, width=width)
     path = tmp_path / 'pipeline.config'
-    writer.write_pipeline(pipeline, str(path))
+    show.write_pipeline(pipeline, str(path))
     return str(path)
 
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders.input_readers import batches as batches_builder
-from object_detection.config import writer
+from object_detection.config import show
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import ConfigError
 from object_detection.training import jobs, resolve_config
@@ -20,7 +20,7 @@ def pipeline(tmp_path):
 @pytest.fixture
 def path(pipeline, tmp_path):
     path = tmp_path / 'pipeline.config'
-    writer.write_pipeline(pipeline, str(path))
+    show.write_pipeline(pipeline, str(path))
     return str(path)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from object_detection.config import writer
+from object_detection.config import show
 from object_detection.config.overrides import apply_setting
 from object_detection.errors import ConfigError
 from object_detection.validation import resumption
@@ -17,7 +17,7 @@ def started(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     directory = tmp_path / 'model'
     directory.mkdir()
-    writer.write_pipeline(pipeline, directory / resumption.CONFIG_FILE_NAME)
+    show.write_pipeline(pipeline, directory / resumption.CONFIG_FILE_NAME)
     resumption.write_classes(pipeline, directory)
     return pipeline, str(directory)
 
@@ -54,7 +54,7 @@ def test_a_label_map_of_the_user_in_the_same_folder_is_left_alone(tmp_path):
     pipeline.train_input_reader.label_map_path = str(tmp_path / 'label_map.pbtxt')
     own = '# mine\nitem { id: 1 name: "a" } item { id: 2 name: "b" }'
     (tmp_path / 'label_map.pbtxt').write_text(own)
-    writer.write_pipeline(pipeline, tmp_path / resumption.CONFIG_FILE_NAME)
+    show.write_pipeline(pipeline, tmp_path / resumption.CONFIG_FILE_NAME)
     resumption.write_classes(pipeline, str(tmp_path))
     assert (tmp_path / 'label_map.pbtxt').read_text() == own
     _write_label_map(tmp_path, 'b', 'a')

@@ -8,8 +8,8 @@ from object_detection.errors import CheckpointError
 from object_detection.optimizers import optimizers as optimizer_classes
 from object_detection.training.checkpoints import manager, recovery
 from object_detection.weights import checkpoint_contents, checkpoints, restore, sources
+from object_detection.weights.arrays import nest
 from object_detection.weights.checkpoint_contents import OPTIMIZERS, describe_end
-from object_detection.weights.nesting import nest
 from tests.weights.tiny_checkpoints import make_variables, weights
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from keras.src.legacy.saving import legacy_h5_format
 
+from object_detection.core.variable_names import PLAIN_NAMES
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.models.feature_extractors.single_shot_types import (
@@ -19,7 +20,6 @@ from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from object_detection.weights import networks, restore
 from object_detection.weights.keras_applications import KerasWeights
-from object_detection.weights.variable_names import PLAIN_NAMES
 from tests import slow_cases
 
 # Keras' own writers rely on it.

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from object_detection.weights.nesting import nest
+from object_detection.weights.arrays import nest
 
 
 def test_names_that_begin_with_another_are_refused():

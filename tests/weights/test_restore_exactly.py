@@ -9,8 +9,8 @@ from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.training.checkpoints import manager
 from object_detection.weights import restore
+from object_detection.weights.arrays import nest
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
-from object_detection.weights.nesting import nest
 from tests.training.fake_detectors import VariablesDetector
 from tests.weights import third_party_files
 

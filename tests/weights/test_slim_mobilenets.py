@@ -3,9 +3,9 @@
 import pytest
 import tensorflow as tf
 
+from object_detection.core.variable_names import PLAIN_NAMES
 from object_detection.errors import CheckpointError
-from object_detection.weights import networks, restore, slim, slim_networks
-from object_detection.weights.variable_names import PLAIN_NAMES
+from object_detection.weights import networks, restore, slim
 from tests.training.fake_detectors import VariablesDetector
 
 NORM = ('gamma', 'beta', 'moving_mean', 'moving_variance')
@@ -48,7 +48,7 @@ def keys_of(network, layers, scope):
 def test_every_layer_is_found(network, layers, name, scope):
     expected = keys_of(network, layers, f'{scope}{name}/')
     keys = [*expected.values(), f'{scope}{name}/Logits/Conv2d_1c_1x1/weights']
-    assert slim_networks.is_known(keys)
+    assert slim.is_known(keys)
     assert slim.is_detector(keys) == bool(scope)
     assert slim.match(expected, keys, PLAIN_NAMES) == expected
 

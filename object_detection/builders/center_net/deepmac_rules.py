@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from object_detection.config import model_rules, suggestions
+from object_detection.config import model_rules, overrides
 from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE, SHARE
 from object_detection.protos.center_net_pb2 import (
     NORMALIZE_BALANCED,
@@ -122,7 +122,7 @@ def _network(task: CenterNet.DeepMACMaskEstimation, path: str) -> Iterator[str]:
     kind, depth = task.network_type, network_depth(task.network_type)
     if kind not in TYPES and depth is None:
         choices = (*TYPES, 'cond_inst1', 'cond_inst2 ..')
-        problem = suggestions.unknown_choice(kind, choices, similar=TYPES)
+        problem = overrides.unknown_choice(kind, choices, similar=TYPES)
         yield f'{path}.network_type: {problem}'
         return
     if task.use_instance_embedding and (kind == PROJECTION or depth):

@@ -1,6 +1,6 @@
 """The `type` names of CenterNet's feature extractors, known without loading TensorFlow."""
 
-from object_detection.config import suggestions
+from object_detection.config import overrides
 
 TYPES = (
     *(f'resnet_v1_{depth}_fpn' for depth in (18, 34, 50, 101)),
@@ -25,4 +25,4 @@ def problem(type_name: str) -> str | None:
 
     It continues the name of the field, such as 'expected ...'.
     """
-    return None if type_name in TYPES else suggestions.unknown_choice(type_name, TYPES)
+    return None if type_name in TYPES else overrides.unknown_choice(type_name, TYPES)

@@ -2,7 +2,7 @@
 
 import re
 
-from object_detection.config import suggestions
+from object_detection.config import overrides
 
 _FPN_DEPTHS = (18, 34, 50, 101, 152, 200)
 _DEPTHS = (50, 101, 152)
@@ -30,9 +30,9 @@ def problem(type_name: str) -> str | None:
     """
     if type_name in TYPES:
         return None
-    note = suggestions.NOT_BUILT if type_name in _NOT_BUILT else ''
+    note = overrides.NOT_BUILT if type_name in _NOT_BUILT else ''
     same = [name for name in TYPES if _network(name) == _network(type_name)]
-    return suggestions.unknown_choice(type_name, TYPES, similar=same, cutoff=0, note=note)
+    return overrides.unknown_choice(type_name, TYPES, similar=same, cutoff=0, note=note)
 
 
 def halves_crops(type_name: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from object_detection.builders.faster_rcnn import context_rules, rules
-from object_detection.config.anchor_options import AnchorOptions, matched_threshold
+from object_detection.config.model_rules import AnchorOptions, matched_threshold
 from object_detection.meta_architectures.faster_rcnn import loss_names as names
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 

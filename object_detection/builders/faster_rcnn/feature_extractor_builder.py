@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from object_detection.builders import hyperparams_builder
-from object_detection.builders.necks import fpn_builder
 from object_detection.errors import UserError
 from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.feature_extractors.feature_extractor import Preprocess
@@ -95,7 +94,9 @@ def _options(
 
 def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> PyramidOptions:
     levels = (config.min_level, config.max_level)
-    return PyramidOptions(levels, fpn_builder.depth(config), fpn_builder.network_options(config))
+    return PyramidOptions(
+        levels, hyperparams_builder.depth(config), hyperparams_builder.network_options(config)
+    )
 
 
 def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:

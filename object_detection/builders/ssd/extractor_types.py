@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from object_detection.config import suggestions
+from object_detection.config import overrides
 
 _RESNETS = (18, 34, 50, 101, 152)
 _TF1_RESNETS = (50, 101, 152)
@@ -51,5 +51,5 @@ def problem(type_name: str) -> str | None:
         return None
     note = ''
     if type_name in NEAREST:
-        note = f'{suggestions.NOT_BUILT}; the nearest one is {NEAREST[type_name]}'
-    return suggestions.unknown_choice(type_name, TYPES, note=note)
+        note = f'{overrides.NOT_BUILT}; the nearest one is {NEAREST[type_name]}'
+    return overrides.unknown_choice(type_name, TYPES, note=note)

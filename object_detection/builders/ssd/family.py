@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from object_detection.config.anchor_options import AnchorOptions, matched_threshold
+from object_detection.config.model_rules import AnchorOptions, matched_threshold
 from object_detection.meta_architectures.ssd import loss_names as names
 from object_detection.protos.box_coder_pb2 import BoxCoder
 from object_detection.protos.post_processing_pb2 import PostProcessing

@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from object_detection.builders import hyperparams_builder
-from object_detection.builders.necks import fpn_builder
 from object_detection.builders.ssd import extractor_types
 from object_detection.errors import UserError
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
@@ -91,8 +90,8 @@ def _fpn(config: fpn_pb2.FeaturePyramidNetworks) -> FpnOptions:
     return FpnOptions(
         min_level=config.min_level,
         max_level=config.max_level,
-        depth=fpn_builder.depth(config),
-        network=fpn_builder.network_options(config),
+        depth=hyperparams_builder.depth(config),
+        network=hyperparams_builder.network_options(config),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from object_detection.builders import hyperparams_builder
-from object_detection.builders.oneof import build_oneof
+from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.models.heads.convolutional import (
     ConvolutionalBoxPredictor,

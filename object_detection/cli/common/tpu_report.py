@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from object_detection.validation.tpu_findings import Finding
+from object_detection.config.findings import Finding
 
 _WIDTH = 100
 _MOST_INSTRUCTIONS = 20

@@ -19,7 +19,7 @@ from typing import NoReturn
 import tensorflow as tf
 
 from object_detection.errors import LOST_WORKER_STATUS, ConfigError, UserError, WorkerError
-from object_detection.system import polling
+from object_detection.system import files
 
 _logger = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ def check_answers(address: str, where: str, timeout: float = 0.0) -> None:
     """
     host, _, port = address.removeprefix(PREFIX).rpartition(':')
     is_logged = False
-    for left in polling.attempts(_SECONDS_BETWEEN_ATTEMPTS, timeout=timeout):
+    for left in files.attempts(_SECONDS_BETWEEN_ATTEMPTS, timeout=timeout):
         try:
             socket.create_connection((host, int(port)), timeout=_CONNECTION_SECONDS).close()
             return

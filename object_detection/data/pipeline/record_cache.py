@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from object_detection.system import memory
+from object_detection.system import cpu
 
 try:
     import fcntl
@@ -151,8 +151,8 @@ class MemoryStore:
         # Each copy takes one of the files that the process may have open.
         if len(os.listdir(self.folder)) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
             return 0
-        reserved = max(int(memory.total() * _RESERVED_MEMORY), _MIN_RESERVED)
-        return memory.available() - reserved
+        reserved = max(int(cpu.total() * _RESERVED_MEMORY), _MIN_RESERVED)
+        return cpu.available() - reserved
 
     @contextlib.contextmanager
     def write(self, file: File) -> Iterator[BinaryIO | None]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from google.protobuf import text_format
 
-from object_detection.config.anchor_options import AnchorOptions
+from object_detection.config.model_rules import AnchorOptions
 from object_detection.dataset_tools.inspection import anchor_share
 from object_detection.dataset_tools.inspection.anchor_share import AnchorShare
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.builders import anchor_generator_builder, image_resizer_builder
-from object_detection.config.anchor_options import AnchorOptions
+from object_detection.config.model_rules import AnchorOptions
 from object_detection.targets.default_boxes import SsdAnchorGenerator
 
 # Cells of the first map of an SSD, whose anchors do not say their distance, are so many pixels; the

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from object_detection.weights.variable_names import ReferenceGroup, Shapes, VariableNames
+from object_detection.core.variable_names import ReferenceGroup, Shapes, VariableNames
 
 # Networks on the backbone, which is their first layer.
 _NECKS = tuple(

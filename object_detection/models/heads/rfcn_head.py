@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from object_detection.core import position_sensitive
+from object_detection.core import roi_align
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
@@ -51,7 +51,7 @@ class RfcnHead(keras.layers.Layer):
                 f'{name}: expected positive numbers. Received: depth {depth}, code_size '
                 f'{code_size}, num_bins {tuple(num_bins)}.'
             )
-        position_sensitive.check_crop_size(crop_size, num_bins)
+        roi_align.check_crop_size(crop_size, num_bins)
         self._num_classes = num_classes
         self._crop_size, self._num_bins = tuple(crop_size), tuple(num_bins)
         self._code_size, self._depth = code_size, depth
@@ -94,7 +94,7 @@ class RfcnHead(keras.layers.Layer):
         def branch(conv: keras.layers.Layer, norm: keras.layers.Layer) -> tf.Tensor:
             maps = tf.cast(normalized(conv, norm, x, training), tf.float32)
             # [B, P, channels / bins]
-            return position_sensitive.mean_crop(
+            return roi_align.mean_crop(
                 maps, boxes, self._crop_size, self._num_bins, box_gradients=box_gradients
             )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from object_detection.errors import CheckpointError
-from object_detection.system import files, polling
+from object_detection.system import files
 from object_detection.training.monitoring import status
 from object_detection.weights import checkpoint_files
 
@@ -57,7 +57,7 @@ def _next(
 ) -> str | None:
     """Waits for the next checkpoint; None where `follow` ends."""
     is_logged = False
-    for left in polling.attempts(poll_interval, timeout=timeout, should_stop=should_stop):
+    for left in files.attempts(poll_interval, timeout=timeout, should_stop=should_stop):
         # Read before the checkpoints: the last of these is saved before the marker is written.
         finished = read_finished(checkpoints.directory)
         prefix = checkpoints.take()

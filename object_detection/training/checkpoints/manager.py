@@ -19,14 +19,14 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.variable_names import PLAIN_NAMES, VariableNames
 from object_detection.errors import CheckpointError, DivergenceError, format_list
 from object_detection.system import disk
 from object_detection.training.checkpoints import recovery
 from object_detection.training.checkpoints.input_state import InputState
 from object_detection.weights import checkpoint_files, checkpoints
+from object_detection.weights.arrays import nest
 from object_detection.weights.checkpoint_contents import check_fits
-from object_detection.weights.nesting import nest
-from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
 
 _logger = logging.getLogger(__name__)
 

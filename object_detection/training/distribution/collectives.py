@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError, WorkerError
-from object_detection.system import polling
+from object_detection.system import files
 from object_detection.training.distribution import strategies
 
 # Size of the chunks of a message, in numbers of 8 bytes: one shape, so that one graph is built.
@@ -102,7 +102,7 @@ def check_agreement(
     """
     own = read_step()
     expected = value_of_chief(strategy, own)
-    for _ in polling.attempts(_POLL_SECONDS, timeout=timeout):
+    for _ in files.attempts(_POLL_SECONDS, timeout=timeout):
         if own == expected:
             break
         own = read_step()

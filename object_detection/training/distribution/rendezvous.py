@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator
 
 from object_detection.errors import WorkerError
-from object_detection.system import polling
+from object_detection.system import files
 from object_detection.training.distribution.cluster import Cluster
 
 _BETWEEN_ATTEMPTS = 0.5
@@ -95,7 +95,7 @@ def is_taken(port: int) -> bool:
 
 def _listen_when_free(host: str, port: int, deadline: float) -> socket.socket:
     timeout = min(deadline - time.monotonic(), _SECONDS_FOR_A_PORT)
-    for left in polling.attempts(_BETWEEN_ATTEMPTS, timeout=timeout):
+    for left in files.attempts(_BETWEEN_ATTEMPTS, timeout=timeout):
         try:
             return _listen(host, port)
         except OSError as error:
@@ -136,7 +136,7 @@ def _listen_everywhere(port: int) -> socket.socket:
 
 def _join(cluster: Cluster, timeout: float) -> None:
     host, _, port = cluster.addresses[0].rpartition(':')
-    for left in polling.attempts(_BETWEEN_ATTEMPTS, timeout=timeout + _EXTRA_SECONDS):
+    for left in files.attempts(_BETWEEN_ATTEMPTS, timeout=timeout + _EXTRA_SECONDS):
         # The chief does not listen yet, or ended before it answered and may be started again.
         with contextlib.suppress(OSError):
             address = (host.strip('[]'), int(port))

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import object_detection
 from object_detection.errors import CheckpointError, ConfigError, CorruptCheckpointError
-from object_detection.system import polling
+from object_detection.system import files
 from object_detection.training.checkpoints.snapshots import Snapshot, Snapshots
 from object_detection.training.evaluation import worker
 from object_detection.training.evaluation.worker import DONE, FAILED, Job
@@ -153,7 +153,7 @@ class AsyncEvaluation:
         def is_over() -> bool:
             return self.is_idle or should_stop()
 
-        for _ in polling.attempts(_POLL_SECONDS, should_stop=is_over):
+        for _ in files.attempts(_POLL_SECONDS, should_stop=is_over):
             yield from self.poll()
         if self._queue and self._has_given_up:
             _logger.warning(

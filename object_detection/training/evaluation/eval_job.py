@@ -10,8 +10,8 @@ from contextlib import nullcontext
 
 import tensorflow as tf
 
-from object_detection.builders import detector_builder
 from object_detection.errors import CheckpointError
+from object_detection.meta_architectures import detector
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
@@ -210,7 +210,7 @@ class CheckpointEvaluation:
         precisions.warn_if_not_faster(self._precision)
         self._strategy = strategy or tf.distribute.get_strategy()
         with self._strategy.scope():
-            self._detector = detector_builder.build(
+            self._detector = detector.build(
                 pipeline_config, is_training=False, precision=self._precision
             )
         self._evaluation = PipelineEvaluation(

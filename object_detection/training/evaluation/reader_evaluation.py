@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.builders import dataset_builder, evaluator_builder, execution_builder
+from object_detection.builders import dataset_builder, evaluator_builder
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
@@ -24,6 +24,7 @@ from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
+from object_detection.training import execution
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation import results
 from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
@@ -105,7 +106,7 @@ class ReaderEvaluation:
         if not with_losses:
             _logger.info('no validation losses: %s.load_instance_masks is false.', self._where)
         spec = self._dataset.element_spec
-        jit_compile = execution_builder.compiles_inference(
+        jit_compile = execution.compiles_inference(
             pipeline_config.train_config, spec, examples_builder.bucket_sizes(reader)
         )
         predictors = {} if predictors is None else predictors

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from object_detection.system import memory, numbers
+from object_detection.system import cpu, numbers
 from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.flops import FlopCount
 from object_detection.training.monitoring.speed import PERCENTILES
@@ -40,7 +40,7 @@ def write(
         'reason': result.reason,
         **result.speed,
         'seconds': dict(result.seconds),
-        'memory': memory.peaks(),
+        'memory': cpu.peaks(),
         **_describe_flops(count_flops(), result.speed['steps_per_second']),
     }
     run_record.write_averages(directory, run, **facts)

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.builders import dataset_builder, evaluator_builder
-from object_detection.builders.augmentation import sample_steps
+from object_detection.builders import dataset_builder, evaluator_builder, preprocessor_builder
 from object_detection.builders.input_readers import batches, channels, corrupt_files, tf_records
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.builders.input_readers import rules as reader_rules
@@ -146,10 +145,12 @@ def config_rows(configs: Sequence[PreprocessingStep]) -> Iterator[Row]:
 def all_rows(configs: Sequence[PreprocessingStep]) -> Iterator[Row]:
     """Yields a row for each step that there is, with the fields that `configs` has for it."""
     given = {config.WhichOneof('preprocessing_step'): config for config in reversed(configs)}
-    for kind in sample_steps.kinds():
+    for kind in preprocessor_builder.kinds():
         notes = 'as in the config' if kind in given else ''
         name, title, steps = next(
-            _step_rows(given.get(kind) or sample_steps.build(kind), '', '', notes)
+            _step_rows(
+                given.get(kind) or preprocessor_builder.build_sample_steps(kind), '', '', notes
+            )
         )
         yield Row(name.removeprefix('_'), title.strip(), steps)
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from object_detection.builders.center_net import deepmac_rules, rules
 from object_detection.builders.center_net.rules import ROOT
+from object_detection.config.walk import among
 from object_detection.protos.center_net_pb2 import CenterNet
 from object_detection.protos.losses_pb2 import ClassificationLoss
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import common_cautions
-from object_detection.validation.models.set_fields import among
 
 # Fields of the feature extractor -> what the types that read them have in their names.
 _READ_BY = {

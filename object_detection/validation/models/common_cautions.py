@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
+from object_detection.config.walk import among, is_set
 from object_detection.protos.losses_pb2 import ClassificationLoss
 from object_detection.protos.post_processing_pb2 import PostProcessing
-from object_detection.validation.models.set_fields import among, is_set
 
 _CONVERTERS = {
     'weighted_softmax': PostProcessing.SOFTMAX,

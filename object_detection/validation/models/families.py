@@ -10,6 +10,7 @@ from object_detection.builders import families
 from object_detection.builders.center_net import rules as center_net
 from object_detection.builders.faster_rcnn import rules as faster_rcnn
 from object_detection.builders.ssd import rules as ssd
+from object_detection.config.findings import Finding
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import (
@@ -22,7 +23,6 @@ from object_detection.validation.models import (
     ssd_parts,
     ssd_tpu,
 )
-from object_detection.validation.tpu_findings import Finding
 
 
 def _no_sentences(config: Message) -> Iterator[str]:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from object_detection.builders.faster_rcnn import context_rules
 from object_detection.builders.faster_rcnn import rules as model_rules
+from object_detection.config.walk import among, is_set
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import common_cautions
-from object_detection.validation.models.set_fields import among, is_set
 
 _HEAD = 'second_stage_box_predictor.mask_rcnn_box_predictor'
 _NMS = 'second_stage_post_processing.batch_non_max_suppression'

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from object_detection.builders.faster_rcnn import rules
+from object_detection.config import findings
+from object_detection.config.findings import Finding
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation import tpu_findings
-from object_detection.validation.tpu_findings import Finding
 
 _STATIC = (
     'The training step of this program has fixed shapes without it; the TensorFlow Object '
@@ -28,17 +28,15 @@ _MINER = (
 def find(pipeline: TrainEvalPipelineConfig) -> Iterator[Finding]:
     """Yields findings about the message of the model; see `FamilyRules.tpu`."""
     config = pipeline.model.faster_rcnn
-    yield from tpu_findings.of_flag(config, rules.ROOT, 'use_static_shapes', _STATIC)
-    yield from tpu_findings.of_flag(
-        config, rules.ROOT, 'use_static_balanced_label_sampler', _SAMPLER
-    )
-    yield from tpu_findings.of_flag(config, rules.ROOT, 'use_matmul_gather_in_matcher', _GATHER)
+    yield from findings.of_flag(config, rules.ROOT, 'use_static_shapes', _STATIC)
+    yield from findings.of_flag(config, rules.ROOT, 'use_static_balanced_label_sampler', _SAMPLER)
+    yield from findings.of_flag(config, rules.ROOT, 'use_matmul_gather_in_matcher', _GATHER)
     if config.number_of_stages == 1:
         return
     if config.HasField('hard_example_miner'):
         yield Finding(
             f'{rules.ROOT}.hard_example_miner',
-            tpu_findings.found(config, 'hard_example_miner'),
+            findings.found(config, 'hard_example_miner'),
             _MINER,
             '',
             is_obstacle=True,
@@ -53,4 +51,4 @@ def _crops(config: FasterRcnn) -> Iterator[Finding]:
     chosen = [getattr(config, name).impl for name in sorted(aligned) if config.HasField(name)]
     all_chosen = chosen and all(impl == RoiAlign.MATMUL for impl in chosen)
     if not all_chosen:
-        yield from tpu_findings.of_flag(config, rules.ROOT, 'use_matmul_crop_and_resize', _CROPS)
+        yield from findings.of_flag(config, rules.ROOT, 'use_matmul_crop_and_resize', _CROPS)

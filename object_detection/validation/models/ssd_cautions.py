@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from object_detection.builders.ssd.rules import ROOT, padding_multiple
+from object_detection.config.walk import among, is_set
 from object_detection.protos.image_resizer_pb2 import ImageResizer
 from object_detection.protos.losses_pb2 import Loss
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.protos.ssd_pb2 import Ssd
 from object_detection.validation.models import common_cautions
-from object_detection.validation.models.set_fields import among, is_set
 
 _NMS = 'post_processing.batch_non_max_suppression'
 _ANCHORS = 'anchor_generator.ssd_anchor_generator'

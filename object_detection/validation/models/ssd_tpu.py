@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from object_detection.config import findings
+from object_detection.config.findings import Finding
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.ssd_pb2 import Ssd
-from object_detection.validation import tpu_findings
-from object_detection.validation.tpu_findings import Finding
 
 _ROOT = 'model.ssd'
 _MINER = (
@@ -30,7 +30,7 @@ def find(pipeline: TrainEvalPipelineConfig) -> Iterator[Finding]:
     config = pipeline.model.ssd
     if config.loss.HasField('hard_example_miner'):
         yield _miner(config)
-    if tpu_findings.uses_bfloat16(pipeline.train_config):
+    if findings.uses_bfloat16(pipeline.train_config):
         yield from _clipping(config)
 
 
@@ -44,7 +44,7 @@ def _miner(config: Ssd) -> Finding:
     )
     return Finding(
         f'{_ROOT}.loss.hard_example_miner',
-        tpu_findings.found(loss, 'hard_example_miner'),
+        findings.found(loss, 'hard_example_miner'),
         _MINER,
         write,
         is_obstacle=True,

@@ -11,10 +11,10 @@ from google.protobuf import text_format
 
 from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import data_service as data_service_reader
+from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.core.fields import InputFields as F
 from object_detection.data.pipeline import data_service
 from object_detection.protos import input_reader_pb2, train_pb2
-from object_detection.validation import input_readers as input_reader_rules
 from tests import forks
 from tests.builders.test_dataset_builder import KEEP, config, ids
 

@@ -9,10 +9,10 @@ from google.protobuf import text_format
 
 from object_detection.cli.common import tpu_report
 from object_detection.cli.config import command
+from object_detection.config.findings import Finding
 from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import tpu
-from object_detection.validation.tpu_findings import Finding
 from tests.conftest import SHARED
 
 PAGE = pathlib.Path(__file__).resolve().parents[3] / 'docs' / 'tpu.md'

@@ -10,14 +10,14 @@ import tensorflow as tf
 
 from object_detection.data.pipeline import record_cache
 from object_detection.data.pipeline.record_cache import DiskStore, MemoryStore, RecordCache
-from object_detection.system import memory
+from object_detection.system import cpu
 
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """Of memory and disk, half is free, whatever is free on the machine of the tests."""
-    monkeypatch.setattr(memory, 'total', lambda: 100 << 30)
-    monkeypatch.setattr(memory, 'available', lambda: 50 << 30)
+    monkeypatch.setattr(cpu, 'total', lambda: 100 << 30)
+    monkeypatch.setattr(cpu, 'available', lambda: 50 << 30)
     usage = record_cache.shutil.disk_usage('/')
     monkeypatch.setattr(
         record_cache.shutil,
@@ -130,9 +130,9 @@ def test_a_copy_is_given_up_when_others_take_its_room(files, store, monkeypatch,
 
 def test_memory_leaves_a_quarter_free(monkeypatch):
     store = MemoryStore()
-    monkeypatch.setattr(memory, 'available', lambda: 40 << 30)
+    monkeypatch.setattr(cpu, 'available', lambda: 40 << 30)
     assert store.room() == 15 << 30
-    monkeypatch.setattr(memory, 'available', lambda: 20 << 30)
+    monkeypatch.setattr(cpu, 'available', lambda: 20 << 30)
     assert store.room() < 0
 
 

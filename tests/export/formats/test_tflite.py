@@ -11,7 +11,6 @@ import tensorflow as tf
 from PIL import Image
 
 from object_detection.benchmarking import jobs, work
-from object_detection.builders import detector_builder
 from object_detection.config.reader import read_pipeline
 from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
@@ -25,6 +24,7 @@ from object_detection.export.formats import (
     tflite_metadata,
 )
 from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.meta_architectures import detector as detector_builder
 from object_detection.meta_architectures.ssd.ssd import Ssd
 from object_detection.prediction import loading
 from object_detection.protos import pipeline_pb2

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from object_detection.system import polling
+from object_detection.system import files
 from object_detection.training.checkpoints import following, manager
 from object_detection.training.checkpoints.following import mark_finished
 from object_detection.weights import checkpoint_files
@@ -40,7 +40,7 @@ def saver(tmp_path):
 
 
 def _follow(directory, clock, **options):
-    with mock.patch.object(polling, 'time', clock), mock.patch.object(following, 'time', clock):
+    with mock.patch.object(files, 'time', clock), mock.patch.object(following, 'time', clock):
         yield from following.follow(directory, **options)
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.config import writer
+from object_detection.config import show
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.protos.eval_pb2 import EvalConfig
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -235,7 +235,7 @@ def test_a_job_of_other_settings_than_the_trainings_keeps_nothing(tmp_path, weig
         )
         return _update(keeper, weight, int(10 * value), value, metric)
 
-    writer.write_pipeline(trained, tmp_path / resumption.CONFIG_FILE_NAME)
+    show.write_pipeline(trained, tmp_path / resumption.CONFIG_FILE_NAME)
     assert update(trained, 0.2, is_training=True)
     other_data = job()
     other_data.eval_input_reader[0].tf_record_input_reader.input_path[:] = ['test']
@@ -251,7 +251,7 @@ def test_a_job_of_other_settings_than_the_trainings_keeps_nothing(tmp_path, weig
     assert update(job(batch_size=8, num_visualizations=0), 0.3)
     # The training goes by another metric since its last start, and so does its job.
     by_new = job(best_checkpoint={'metric': 'new'})
-    writer.write_pipeline(by_new, tmp_path / resumption.CONFIG_FILE_NAME)
+    show.write_pipeline(by_new, tmp_path / resumption.CONFIG_FILE_NAME)
     assert update(by_new, 0.1, 'new')
     assert _kept(tmp_path) == 1
 

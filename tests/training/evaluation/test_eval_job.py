@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.config import writer
+from object_detection.config import show
 from object_detection.core.fields import InputFields
 from object_detection.errors import CheckpointError, ConfigError
-from object_detection.system import polling
+from object_detection.system import files
 from object_detection.training.checkpoints import following, manager
 from object_detection.training.checkpoints.following import mark_finished
 from object_detection.training.evaluation import best_checkpoint, inference, reader_evaluation
@@ -228,7 +228,7 @@ def test_a_signal_ends_the_waiting(tmp_path, config, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
 
     fake_time = types.SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(polling, 'time', fake_time)
+    monkeypatch.setattr(files, 'time', fake_time)
     result = evaluate_directory(config, tmp_path, timeout=1000.0)
     assert (result.step, result.stopped_by) == (10, signal.SIGTERM)
 
@@ -465,7 +465,7 @@ def test_the_best_checkpoint_of_a_job_is_kept(tmp_path, config):
     assert not (tmp_path / 'best' / 'best').exists()
     assert best_checkpoint.read(tmp_path / 'best') == entry
     # The training has chosen by another metric; that of the job is another one.
-    writer.write_pipeline(config, tmp_path / resumption.CONFIG_FILE_NAME)
+    show.write_pipeline(config, tmp_path / resumption.CONFIG_FILE_NAME)
     config.eval_config.best_checkpoint.metric = 'images'
     evaluate_directory(config, tmp_path, output_dir=tmp_path, timeout=0)
     assert best_checkpoint.read(tmp_path / 'best') == entry

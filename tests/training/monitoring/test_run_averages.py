@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.optimizers import optimizers, schedules
-from object_detection.system import memory
+from object_detection.system import cpu
 from object_detection.training import run_types, step
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history, run_averages, run_record
@@ -104,9 +104,9 @@ def test_averages_as_text():
 
 
 def test_memory_of_the_process_in_bytes():
-    before = memory.peaks()['host']
+    before = cpu.peaks()['host']
     block = bytearray(64 << 20)
-    assert memory.peaks()['host'] >= before
+    assert cpu.peaks()['host'] >= before
     assert len(block) > 0
     assert 5e7 < before < 1e12
 

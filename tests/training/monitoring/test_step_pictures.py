@@ -6,8 +6,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 from PIL import Image
 
-from object_detection.builders import dataset_builder
-from object_detection.builders.augmentation import sample_steps
+from object_detection.builders import dataset_builder, preprocessor_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.errors import ConfigError, UserError
@@ -107,7 +106,7 @@ def test_rows_of_all_steps_take_the_first_of_the_config():
       data_augmentation_options { adjust_gamma { gamma: 4 } }
     """
     rows = {row.name: row for row in step_pictures.all_rows(options(text))}
-    assert list(rows) == sample_steps.kinds()
+    assert list(rows) == preprocessor_builder.kinds()
     assert rows['adjust_gamma'].title == 'adjust_gamma (as in the config)'
     assert rows['adjust_gamma'].steps[0].adjust_gamma.gamma == 3
     assert rows['rgb_to_gray'].title == 'rgb_to_gray'
@@ -201,7 +200,7 @@ def test_after_the_last_image_the_first_ones_are_partners(pipeline):
 @pytest.mark.slow
 def test_all_steps_leaves_out_what_does_not_fit_the_data(pipeline, tmp_path, monkeypatch):
     kinds = ['rgb_to_gray', 'convert_class_logits_to_softmax']
-    monkeypatch.setattr(sample_steps, 'kinds', lambda: kinds)
+    monkeypatch.setattr(preprocessor_builder, 'kinds', lambda: kinds)
     written = step_pictures.write(pipeline, tmp_path / 'out', draws=1, all_steps=True)
     assert [path.name for path in written.pictures] == ['rgb_to_gray.png']
     assert list(written.left_out) == ['convert_class_logits_to_softmax']

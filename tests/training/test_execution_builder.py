@@ -4,11 +4,11 @@ import keras
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import execution_builder
 from object_detection.core.fields import InputFields
 from object_detection.errors import ConfigError
 from object_detection.optimizers.gradients import Execution
 from object_detection.protos.train_pb2 import TrainConfig
+from object_detection.training import execution
 from tests.training import fakes
 
 
@@ -18,9 +18,7 @@ def _spec(height=8, width=8, batch=4):
 
 def _of(spec=None, sizes=(), detector=None, **fields):
     config = TrainConfig(**({'batch_size': 4} | fields))
-    return execution_builder.of_training(
-        config, detector or fakes.FakeDetector(), spec or _spec(), sizes
-    )
+    return execution.of_training(config, detector or fakes.FakeDetector(), spec or _spec(), sizes)
 
 
 def _with_norm(**options):
@@ -39,10 +37,10 @@ def _pretend_gpus(monkeypatch):
 
 def test_automatically_compiles_on_gpus_alone(monkeypatch):
     assert _of() == Execution()
-    assert not execution_builder.compiles_inference(TrainConfig(), _spec())
+    assert not execution.compiles_inference(TrainConfig(), _spec())
     _pretend_gpus(monkeypatch)
     assert _of() == Execution(jit_compile=True)
-    assert execution_builder.compiles_inference(TrainConfig(), _spec(batch=None))
+    assert execution.compiles_inference(TrainConfig(), _spec(batch=None))
     assert _of(jit_compile=False) == Execution()
 
 

@@ -5,9 +5,9 @@ import re
 import pytest
 from google.protobuf import text_format
 
+from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.model_pb2 import DetectionModel
-from object_detection.validation import input_readers as input_reader_rules
 
 KEEP = 'keep_aspect_ratio_resizer {}'
 PYRAMID = "type: 'faster_rcnn_resnet50_fpn_keras'"

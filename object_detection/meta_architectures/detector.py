@@ -8,9 +8,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.builders import model_builder, training_rules, variables_builder
+from object_detection.builders import model_builder, training_rules
 from object_detection.builders.input_readers import channels
 from object_detection.errors import ConfigError, UserError, raise_if_any
+from object_detection.meta_architectures import trainable_variables
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import image_channels, quantization, rounding
 from object_detection.models import precision as precisions
@@ -63,7 +64,7 @@ def build(
             _build_ranges(detector, made)
     exempt_layers(detector, config.precision_exempt_patterns, chosen)
     if has_penalty:
-        variables_builder.install_weight_decay(detector, config)
+        trainable_variables.install_weight_decay(detector, config)
     return detector
 
 

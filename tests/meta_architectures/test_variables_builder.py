@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import variables_builder
 from object_detection.errors import ConfigError
+from object_detection.meta_architectures import trainable_variables
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
 from object_detection.training import setup
 from tests import tiny_models
@@ -25,7 +25,7 @@ NAMES = (
 
 def choose(update=(), freeze=(), names=NAMES):
     named = {name: tf.zeros([2, 3]) for name in names}
-    return variables_builder.choose(named, update_patterns=update, freeze_patterns=freeze)
+    return trainable_variables.choose(named, update_patterns=update, freeze_patterns=freeze)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_one_name_may_be_the_beginning_of_another():
 
 def test_names_of_a_detector():
     named = tiny_models.tiny_detector().named_trainable_variables()
-    selection = variables_builder.choose(
+    selection = trainable_variables.choose(
         named, update_patterns=[], freeze_patterns=['^backbone/conv[12]_', '_bn/']
     )
     trained, frozen = selection.describe()
@@ -96,7 +96,7 @@ def test_names_of_a_detector():
     assert 'backbone/conv1_* (3 variables), backbone/conv2_* (12 variables)' in frozen
     assert frozen.endswith(' more')
     assert len(frozen) < 700
-    factors = variables_builder.gradient_factors(named, 2.0)
+    factors = trainable_variables.gradient_factors(named, 2.0)
     assert {name.split('/')[0] for name in factors} == {
         'fpn',
         'rpn',
@@ -134,9 +134,9 @@ def entries(*pairs):
 
 
 def test_the_first_expression_counts_for_a_multiplier():
-    found = variables_builder.multipliers(NAMES, entries(('conv1', 0.25), ('^backbone/', 0.5)))
+    found = trainable_variables.multipliers(NAMES, entries(('conv1', 0.25), ('^backbone/', 0.5)))
     assert found == {NAMES[0]: 0.25, NAMES[1]: 0.25, NAMES[2]: 0.5}
-    assert variables_builder.multipliers(NAMES, []) == {}
+    assert trainable_variables.multipliers(NAMES, []) == {}
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_the_first_expression_counts_for_a_multiplier():
 )
 def test_multipliers_without_effect_are_reported(pairs, message):
     with pytest.raises(ConfigError, match=rf'train_config\.optimizer\.learning_rate_{message}'):
-        variables_builder.multipliers(NAMES, entries(*pairs))
+        trainable_variables.multipliers(NAMES, entries(*pairs))
 
 
 @pytest.mark.parametrize('factor', [0.0, 1.0])
 def test_a_factor_that_changes_nothing_gives_none(factor):
-    assert variables_builder.gradient_factors(NAMES, factor) == {}
+    assert trainable_variables.gradient_factors(NAMES, factor) == {}
 
 
 def test_gradients_of_biases_are_scaled():
-    found = variables_builder.gradient_factors(NAMES, 2.0)
+    found = trainable_variables.gradient_factors(NAMES, 2.0)
     assert found == {'rpn/conv/bias': 2.0, 'box_head/classes/bias': 2.0}
