@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 
 

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from object_detection.models.feature_extractors.resnet import ResnetOptions
 from object_detection.models.feature_extractors.two_stage_types import (
     PyramidOptions,
     TwoStageOptions,
 )
+from object_detection.models.resnet_options import ResnetOptions
 
 _RESNET = {field.name for field in dataclasses.fields(ResnetOptions)}
 _PYRAMID = {'levels': 'levels', 'pyramid_depth': 'depth', 'pyramid': 'network'}

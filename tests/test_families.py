@@ -27,7 +27,7 @@ ITS_FOLDERS = (
 ELSEWHERE = {
     'builders/box_coder_builder.py': 'a box coder is named so, as its message is',
     'builders/families.py': 'the row of the table',
-    'builders/ssd/rules.py': 'a box coder is named so, as its message is',
+    'meta_architectures/ssd/rules.py': 'a box coder is named so, as its message is',
     'cli/summary.py': 'an example in a help text',
     'config/unsupported.py': 'what to use in place of families that are not built',
     'dataset_tools/downloads/known_files.py': 'types of feature extractors',

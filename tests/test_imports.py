@@ -34,6 +34,10 @@ SEE_PROTOS |= {'utils', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_ma
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
     'meta_architectures/detector.py',
+    'meta_architectures/ssd/build.py',
+    'meta_architectures/ssd/family.py',
+    'meta_architectures/ssd/rules.py',
+    'meta_architectures/ssd/warnings.py',
     'meta_architectures/trainable_variables.py',
     'models/precision.py',
     'prediction/predict_records.py',
@@ -60,6 +64,7 @@ IMPORTS_UP = {
     ('builders.center_net.keypoints_builder', 'meta_architectures.center_net.tasks.keypoints'),
     ('builders.center_net.keypoints_builder', 'meta_architectures.center_net.tasks.snapping'),
     ('builders.families', 'meta_architectures.detection_model'),
+    ('builders.families', 'meta_architectures.ssd.family'),
     ('builders.faster_rcnn.build', 'meta_architectures.faster_rcnn.croppers'),
     ('builders.faster_rcnn.build', 'meta_architectures.faster_rcnn.extra_outputs'),
     ('builders.faster_rcnn.build', 'meta_architectures.faster_rcnn.faster_rcnn'),
@@ -75,10 +80,6 @@ IMPORTS_UP = {
     ('builders.faster_rcnn.second_stage_builder', 'meta_architectures.faster_rcnn.mask_stage'),
     ('builders.input_readers.rules', 'validation.models.families'),
     ('builders.model_builder', 'meta_architectures.detection_model'),
-    ('builders.ssd.build', 'meta_architectures.ssd.anchor_losses'),
-    ('builders.ssd.build', 'meta_architectures.ssd.ssd'),
-    ('builders.ssd.family', 'meta_architectures.detection_model'),
-    ('builders.ssd.family', 'meta_architectures.ssd.loss_names'),
     ('runtime.saved_detector', 'export.saved_model'),
 }
 CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 'typing', 'enum'}

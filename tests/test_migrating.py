@@ -3,8 +3,8 @@
 import pathlib
 import re
 
-from object_detection.builders.ssd import extractor_types
 from object_detection.config import unsupported
+from object_detection.meta_architectures.ssd import rules
 from object_detection.models.feature_extractors.two_stage_types import FASTER_RCNN
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / 'docs' / 'migrating.md'
@@ -21,7 +21,7 @@ def rows(heading: str) -> list[list[list[str]]]:
 def test_types_of_feature_extractors():
     listed = [types[0] for types, *_ in rows('Feature extractors') if types != ['type']]
     assert len(set(listed)) == len(listed)
-    assert set(listed) == {*FASTER_RCNN, *extractor_types.TYPES}
+    assert set(listed) == {*FASTER_RCNN, *rules.TYPES}
 
 
 def test_rejected_fields():

@@ -10,12 +10,10 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
-from object_detection.models.feature_extractors.extractor_types import (
+from object_detection.models.feature_extractor import (
     BackboneOptions,
     ExtractorOptions,
     ExtractorType,
-)
-from object_detection.models.feature_extractors.feature_extractor import (
     FeatureExtractor,
     scale_to_unit,
 )

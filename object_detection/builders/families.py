@@ -13,8 +13,8 @@ from google.protobuf.message import Message
 
 from object_detection.builders.center_net import family as center_net
 from object_detection.builders.faster_rcnn import family as faster_rcnn
-from object_detection.builders.ssd import family as ssd
 from object_detection.config.model_rules import AnchorOptions
+from object_detection.meta_architectures.ssd import family as ssd
 from object_detection.protos.model_pb2 import DetectionModel as ModelConfig
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from object_detection.builders import families
 from object_detection.config import walk
+from object_detection.meta_architectures.tracing import problems as builder_problems
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import tensorflow_setup
 from object_detection.validation import eval_config as eval_config_rules
-from object_detection.validation.building import problems as builder_problems
 from object_detection.validation.models import families as model_rules
 
 _GROUP_NORM = 'Hyperparams.group_norm'

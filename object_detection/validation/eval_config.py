@@ -10,12 +10,12 @@ from typing import NamedTuple
 from PIL import ImageColor
 
 from object_detection.errors import ConfigError, format_list
+from object_detection.meta_architectures import tracing
 from object_detection.metrics.coco import limits
 from object_detection.metrics.pascal.options import ALIASES, METRIC_SETS, PRECISION_AT_RECALL
 from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu, files
-from object_detection.validation import building
 
 BOX_METRICS = 'coco_detection_metrics'
 MASK_METRICS = 'coco_mask_metrics'
@@ -192,7 +192,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
                 f' Received: {reader.name!r}.'
             )
     yield from _keypoint_edges(pipeline)
-    yield from building.problems(evaluator_builder.metrics_sets, config, 'eval_config')
+    yield from tracing.problems(evaluator_builder.metrics_sets, config, 'eval_config')
     names = reader_names(pipeline)
     for field in ('best_checkpoint', 'early_stopping'):
         reader = getattr(config, field).reader

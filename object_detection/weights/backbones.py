@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
-from object_detection.models.feature_extractors.feature_extractor import subtract_means
+from object_detection.models.feature_extractor import subtract_means
 from object_detection.weights.interfaces import Detector
 
 _logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders.ssd import feature_extractor_builder
+from object_detection.meta_architectures.ssd import build
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from tests.models.golden_models import GoldenModel
 
@@ -23,7 +23,7 @@ from tests.models.golden_models import GoldenModel
 def test_maps(name):
     golden = GoldenModel(name)
     config = golden.model_config.ssd.feature_extractor
-    extractor = feature_extractor_builder.build(config, batch_norm_trainable=True)
+    extractor = build.build_extractor(config, batch_norm_trainable=True)
     golden.fill(extractor.parts(), SSD_NAMES)
     assert not [key for key in golden.unused if '_feature_extractor' in key]
     size = golden.facts['tensors']['preprocess/inputs']['shape'][1:3]

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.models.feature_extractors.feature_extractor import subtract_means
+from object_detection.models.feature_extractor import subtract_means
 from object_detection.models.feature_extractors.two_stage_types import (
     build_faster_rcnn,
 )

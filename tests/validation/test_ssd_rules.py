@@ -5,10 +5,9 @@ import os
 
 import pytest
 
-from object_detection.builders.ssd import rules
 from object_detection.config import reader
+from object_detection.meta_architectures.ssd import rules, warnings
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models import ssd_cautions
 from tests.meta_architectures.ssd.configs import tiny
 
 MULTISCALE = 'anchor_generator { multiscale_anchor_generator { min_level: 3 max_level: 5 %s } }'
@@ -107,7 +106,7 @@ def test_problems(changes, found):
     ],
 )
 def test_fields_without_an_effect(changes, path):
-    found = list(ssd_cautions.find(TrainEvalPipelineConfig(model=tiny(changes))))
+    found = list(warnings.find(TrainEvalPipelineConfig(model=tiny(changes))))
     assert [field for _, field, _ in found] == ([f'model.ssd.{path}'] if path else [])
 
 
@@ -161,15 +160,15 @@ IDENTITY = 'post_processing { score_converter: IDENTITY }'
     ],
 )
 def test_advice(changes, found):
-    sentences = list(ssd_cautions.find_advice(tiny(changes).ssd))
+    sentences = list(warnings.find_advice(tiny(changes).ssd))
     assert len(sentences) == len(found)
     assert all(part in sentence for part, sentence in zip(found, sentences, strict=True))
 
 
 def test_frozen_norms_need_weights_of_others():
-    (sentence,) = ssd_cautions.find_untrained(tiny('freeze_batchnorm: true').ssd)
+    (sentence,) = warnings.find_untrained(tiny('freeze_batchnorm: true').ssd)
     assert 'model.ssd.freeze_batchnorm' in sentence
-    assert not list(ssd_cautions.find_untrained(tiny().ssd))
+    assert not list(warnings.find_untrained(tiny().ssd))
 
 
 def test_published_configs_have_no_problems(shared):
@@ -178,5 +177,5 @@ def test_published_configs_have_no_problems(shared):
     for path in paths:
         config = reader.read_pipeline(path)
         assert not list(rules.check(config.model.ssd)), path
-        assert not list(ssd_cautions.find(config)), path
-        assert not list(ssd_cautions.find_advice(config.model.ssd)), path
+        assert not list(warnings.find(config)), path
+        assert not list(warnings.find_advice(config.model.ssd)), path

@@ -30,11 +30,11 @@ from object_detection.meta_architectures.center_net.tasks.tracking import (
     TrackClassifier,
 )
 from object_detection.models import image_channels
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.feature_extractors.center_net_types import (
     CenterNetOptions,
     build_center_net,
 )
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 from object_detection.protos import center_net_pb2
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from object_detection.builders import hyperparams_builder
 from object_detection.errors import UserError
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractors.feature_extractor import Preprocess
-from object_detection.models.feature_extractors.resnet import ResnetOptions
+from object_detection.models.feature_extractor import Preprocess
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.feature_extractors.two_stage_types import (
     PyramidOptions,
@@ -15,6 +14,7 @@ from object_detection.models.feature_extractors.two_stage_types import (
     build_faster_rcnn,
     check_faster_rcnn,
 )
+from object_detection.models.resnet_options import ResnetOptions
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 
 _PROTO = faster_rcnn_pb2.FasterRcnnFeatureExtractor

@@ -27,7 +27,7 @@ from object_detection.meta_architectures.center_net.tasks.task import (
 )
 from object_detection.meta_architectures.center_net.variable_names import CENTER_NET_NAMES
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+from object_detection.models.feature_extractor import FeatureExtractor
 
 # Side of the image that variables are built for.
 _PROBE_SIZE = 128

@@ -18,7 +18,7 @@ from object_detection.meta_architectures.ssd import loss_names
 from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
 from object_detection.meta_architectures.ssd.predictions import Predictions
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.targets.anchors import AnchorGenerator
 from object_detection.targets.target_assigner import Targets
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from object_detection.models.feature_extractors.extractor_types import ExtractorOptions
-from object_detection.models.feature_extractors.feature_extractor import (
+from object_detection.models.feature_extractor import (
+    ExtractorOptions,
     reverse_colors,
     subtract_means,
 )

@@ -1,10 +1,9 @@
 """Feature extractors of CenterNet that are stacked hourglass networks."""
 
 from object_detection.models.backbones import hourglass
+from object_detection.models.feature_extractor import ExtractorType, FeatureExtractor
 from object_detection.models.feature_extractors import center_net
 from object_detection.models.feature_extractors.center_net import CenterNetOptions
-from object_detection.models.feature_extractors.extractor_types import ExtractorType
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 
 
 def _hourglass(variant: hourglass.Variant) -> ExtractorType:

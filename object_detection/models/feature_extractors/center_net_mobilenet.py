@@ -1,10 +1,9 @@
 """Feature extractors of CenterNet on MobileNet v2, with transposed convolutions or a pyramid."""
 
 from object_detection.models.backbones import mobilenet, mobilenet_v2
+from object_detection.models.feature_extractor import ExtractorType, FeatureExtractor
 from object_detection.models.feature_extractors import center_net
 from object_detection.models.feature_extractors.center_net import CenterNetOptions
-from object_detection.models.feature_extractors.extractor_types import ExtractorType
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks.multi_resolution import merged_pyramid
 from object_detection.models.necks.resizing import upsampling

@@ -3,15 +3,14 @@
 Each module `center_net_<backbone>.py` of this folder exports `ROWS` of this table.
 """
 
+from object_detection.models import feature_extractor
+from object_detection.models.feature_extractor import ExtractorType, FeatureExtractor
 from object_detection.models.feature_extractors import (
     center_net_hourglass,
     center_net_mobilenet,
     center_net_resnet,
-    extractor_types,
 )
 from object_detection.models.feature_extractors.center_net import CenterNetOptions
-from object_detection.models.feature_extractors.extractor_types import ExtractorType
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 
 __all__ = ['CENTER_NET', 'CenterNetOptions', 'build_center_net', 'check_center_net']
 
@@ -26,7 +25,7 @@ def build_center_net(type_name: str, options: CenterNetOptions) -> FeatureExtrac
     Raises:
       ValueError: in the cases of `check_center_net`.
     """
-    return extractor_types.build(CENTER_NET, type_name, options)
+    return feature_extractor.build(CENTER_NET, type_name, options)
 
 
 def check_center_net(type_name: str, options: CenterNetOptions) -> None:
@@ -35,4 +34,4 @@ def check_center_net(type_name: str, options: CenterNetOptions) -> None:
     Raises:
       ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
-    extractor_types.check(CENTER_NET, type_name, options)
+    feature_extractor.check(CENTER_NET, type_name, options)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.models.convolutions import Dense
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import LayerHyperparams
 
 

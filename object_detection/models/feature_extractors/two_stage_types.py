@@ -5,13 +5,9 @@ from collections.abc import Collection
 from typing import Any
 
 from object_detection.errors import UserError
+from object_detection.models import feature_extractor, resnet_options
 from object_detection.models.backbones import inception_resnet_v2, inception_v2, resnet_v1
-from object_detection.models.feature_extractors import extractor_types, resnet
-from object_detection.models.feature_extractors.extractor_types import (
-    ExtractorOptions,
-    ExtractorType,
-)
-from object_detection.models.feature_extractors.feature_extractor import scale_to_unit
+from object_detection.models.feature_extractor import ExtractorOptions, ExtractorType, scale_to_unit
 from object_detection.models.feature_extractors.two_stage import (
     FullyConnectedBoxClassifier,
     TwoStageFeatureExtractor,
@@ -103,7 +99,7 @@ def _check_pyramid(options: TwoStageOptions) -> None:
     for field, depth in depths.items():
         if depth is not None and depth < 1:
             raise UserError(f'{field}: expected at least 1. Received: {depth}.')
-    resnet.check_resnet(options, min(high, resnet_v1.LAST_LEVEL))
+    resnet_options.check_resnet(options, min(high, resnet_v1.LAST_LEVEL))
     # With this multiple, every level up to the top of the backbone is half the one before.
     multiple = 2 ** min(high, resnet_v1.LAST_LEVEL)
     if _pyramid_padding(options) % multiple:
@@ -126,7 +122,7 @@ def _resnet_v1_fpn(depth: int) -> ExtractorType:
         top_level = min(max_level, resnet_v1.LAST_LEVEL)
         backbone_levels = range(min_level, top_level + 1)
         common = {
-            'hyperparams': resnet.with_freezing(options.hyperparams, options),
+            'hyperparams': resnet_options.with_freezing(options.hyperparams, options),
             'batch_norm_trainable': options.batch_norm_trainable,
         }
         return TwoStageFeatureExtractor(
@@ -134,7 +130,7 @@ def _resnet_v1_fpn(depth: int) -> ExtractorType:
                 depth,
                 levels=backbone_levels,
                 name='backbone',
-                **resnet.network_options(options, resnet_v1.default_hyperparams(1e-4)),
+                **resnet_options.network_options(options, resnet_v1.default_hyperparams(1e-4)),
             ),
             pyramid=fpn.feature_pyramid(
                 [resnet_v1.stage_channels(depth, level) for level in backbone_levels],
@@ -150,10 +146,10 @@ def _resnet_v1_fpn(depth: int) -> ExtractorType:
             ),
             strides=[2**level for level in range(min_level, max_level + 1)],
             pad_to_multiple=_pyramid_padding(options),
-            normalize=resnet.normalization(options),
+            normalize=resnet_options.normalization(options),
         )
 
-    return ExtractorType(build, _check_pyramid, resnet.ResnetOptions)
+    return ExtractorType(build, _check_pyramid, resnet_options.ResnetOptions)
 
 
 def _resnet_v1(depth: int, *, keeps_crops: bool) -> ExtractorType:
@@ -166,7 +162,7 @@ def _resnet_v1(depth: int, *, keeps_crops: bool) -> ExtractorType:
     """
 
     def build(options: TwoStageOptions) -> TwoStageFeatureExtractor:
-        common = resnet.network_options(options, resnet_v1.default_hyperparams(0.0))
+        common = resnet_options.network_options(options, resnet_v1.default_hyperparams(0.0))
         return TwoStageFeatureExtractor(
             backbone=resnet_v1.trunk(
                 depth, levels=[4], stride=options.stride, name='backbone', **common
@@ -176,14 +172,14 @@ def _resnet_v1(depth: int, *, keeps_crops: bool) -> ExtractorType:
             ),
             strides=[options.stride],
             pad_to_multiple=options.pad_to_multiple or 1,
-            normalize=resnet.normalization(options),
+            normalize=resnet_options.normalization(options),
         )
 
     def check(options: TwoStageOptions) -> None:
         _check_single_map(options, strides=(8, 16))
-        resnet.check_resnet(options, top_level=4)
+        resnet_options.check_resnet(options, top_level=4)
 
-    return ExtractorType(build, check, resnet.ResnetOptions)
+    return ExtractorType(build, check, resnet_options.ResnetOptions)
 
 
 def _inception_resnet_v2(reduction_padding: str = 'same') -> ExtractorType:
@@ -252,7 +248,7 @@ def build_faster_rcnn(type_name: str, options: TwoStageOptions) -> TwoStageFeatu
     Raises:
       ValueError: in the cases of `check_faster_rcnn`.
     """
-    return extractor_types.build(FASTER_RCNN, type_name, options)
+    return feature_extractor.build(FASTER_RCNN, type_name, options)
 
 
 def check_faster_rcnn(type_name: str, options: TwoStageOptions) -> None:
@@ -261,4 +257,4 @@ def check_faster_rcnn(type_name: str, options: TwoStageOptions) -> None:
     Raises:
       ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
-    extractor_types.check(FASTER_RCNN, type_name, options)
+    feature_extractor.check(FASTER_RCNN, type_name, options)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from object_detection.builders.center_net import deepmac_rules, rules
 from object_detection.builders.center_net.rules import ROOT
+from object_detection.config import warnings
 from object_detection.config.walk import among
 from object_detection.protos.center_net_pb2 import CenterNet
 from object_detection.protos.losses_pb2 import ClassificationLoss
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models import common_cautions
 
 # Fields of the feature extractor -> what the types that read them have in their names.
 _READ_BY = {
@@ -56,7 +56,7 @@ def _unread(config: CenterNet) -> Iterator[tuple[str, str]]:
     for index, task in enumerate(config.keypoint_estimation_task):
         for name, reason in _unread_of_keypoints(config, task):
             yield f'keypoint_estimation_task[{index}].{name}', reason
-    yield from common_cautions.suppression(config, 'post_processing')
+    yield from warnings.suppression(config, 'post_processing')
 
 
 def _unread_of_keypoints(

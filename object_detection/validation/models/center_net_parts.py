@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from object_detection.builders.center_net.rules import ROOT
 from object_detection.config import walk
+from object_detection.meta_architectures.tracing import problems
 from object_detection.protos.center_net_pb2 import CenterNet
 from object_detection.protos.losses_pb2 import ClassificationLoss, LocalizationLoss
-from object_detection.validation.building import problems
 
 
 def check(config: CenterNet) -> Iterator[str]:

@@ -9,8 +9,9 @@ from google.protobuf.message import Message
 from object_detection.builders import families
 from object_detection.builders.center_net import rules as center_net
 from object_detection.builders.faster_rcnn import rules as faster_rcnn
-from object_detection.builders.ssd import rules as ssd
 from object_detection.config.findings import Finding
+from object_detection.meta_architectures.ssd import rules as ssd
+from object_detection.meta_architectures.ssd import warnings
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import (
@@ -19,9 +20,6 @@ from object_detection.validation.models import (
     faster_rcnn_cautions,
     faster_rcnn_parts,
     faster_rcnn_tpu,
-    ssd_cautions,
-    ssd_parts,
-    ssd_tpu,
 )
 
 
@@ -88,11 +86,11 @@ RULES: dict[str, FamilyRules] = {
     ),
     'ssd': FamilyRules(
         check=ssd.check,
-        check_parts=ssd_parts.check,
-        tpu=ssd_tpu.find,
-        without_effect=ssd_cautions.find,
-        untrained=ssd_cautions.find_untrained,
-        advice=ssd_cautions.find_advice,
+        check_parts=warnings.check,
+        tpu=warnings.find_for_tpu,
+        without_effect=warnings.find,
+        untrained=warnings.find_untrained,
+        advice=warnings.find_advice,
         padding_multiple=ssd.padding_multiple,
     ),
     'center_net': FamilyRules(

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from object_detection.builders.faster_rcnn import context_rules
 from object_detection.builders.faster_rcnn import rules as model_rules
+from object_detection.config import warnings
 from object_detection.config.walk import among, is_set
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models import common_cautions
 
 _HEAD = 'second_stage_box_predictor.mask_rcnn_box_predictor'
 _NMS = 'second_stage_post_processing.batch_non_max_suppression'
@@ -124,7 +124,7 @@ def find_untrained(config: FasterRcnn) -> Iterator[str]:
 def find_advice(config: FasterRcnn) -> Iterator[str]:
     """Yields a sentence for each setting that makes detections of a new model worse."""
     if config.number_of_stages > 1:
-        yield from common_cautions.scores(
+        yield from warnings.scores(
             config.second_stage_post_processing,
             f'{model_rules.ROOT}.second_stage_post_processing',
             config.second_stage_classification_loss,
@@ -186,7 +186,7 @@ def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
         yield path, _NO_DROPOUT
     if config.HasField('hard_example_miner'):
         yield from among(config, _SAMPLE, _MINED)
-    yield from common_cautions.miner(config, 'hard_example_miner')
+    yield from warnings.miner(config, 'hard_example_miner')
 
 
 def _context(config: FasterRcnn) -> Iterator[tuple[str, str]]:
@@ -204,4 +204,4 @@ def _outputs(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 def _post_processing(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     yield from among(config, [f'{_NMS}.change_coordinate_frame'], _OWN_FRAME)
     yield from among(config, [f'{_NMS}.use_combined_nms'], _NEVER_COMBINED)
-    yield from common_cautions.suppression(config, 'second_stage_post_processing')
+    yield from warnings.suppression(config, 'second_stage_post_processing')

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from object_detection.builders.faster_rcnn import rules
 from object_detection.builders.faster_rcnn.rules import ROOT
+from object_detection.meta_architectures.tracing import problems
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
-from object_detection.validation.building import problems
 
 
 def check(config: FasterRcnn) -> Iterator[str]:

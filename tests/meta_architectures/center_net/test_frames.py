@@ -13,8 +13,8 @@ from object_detection.meta_architectures.center_net.center_net import CenterNet,
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks.deepmac.deepmac import MASK_LOGITS
 from object_detection.meta_architectures.center_net.tasks.task import centers
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.feature_extractors.center_net import CenterNetOptions
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 from object_detection.protos import center_net_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer

@@ -9,8 +9,8 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders.ssd import build
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.ssd import build
 from object_detection.meta_architectures.ssd.predictions import Predictions
 from tests.meta_architectures.ssd.configs import tiny
 

@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
-from object_detection.builders.ssd import build
 from object_detection.core import replicas
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
+from object_detection.meta_architectures.ssd import build
 from object_detection.meta_architectures.ssd.predictions import Predictions
 from tests import slow_cases
 from tests.meta_architectures.ssd.configs import tiny

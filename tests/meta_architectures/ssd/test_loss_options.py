@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import anchor_generator_builder
-from object_detection.builders.ssd import build as builder
 from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.losses.anchor_sampling import Expectation, ExpectedLossWeights
+from object_detection.meta_architectures.ssd import build as builder
 from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
 from object_detection.meta_architectures.ssd.predictions import Predictions
 from tests import slow_cases

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.builders import anchor_generator_builder
-from object_detection.builders.ssd import feature_extractor_builder, predictor_builder
+from object_detection.meta_architectures.ssd import build
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.protos import pipeline_pb2
 from object_detection.weights import reference
@@ -42,8 +42,8 @@ def build_variables(config: str):
     text_format.Parse(config, pipeline)
     model = pipeline.model.ssd
     trains_norms = not model.freeze_batchnorm
-    extractor = feature_extractor_builder.build(model.feature_extractor, trains_norms)
-    predictor = predictor_builder.build(
+    extractor = build.build_extractor(model.feature_extractor, trains_norms)
+    predictor = build.build_predictor(
         model.box_predictor,
         num_outputs=model.num_classes + model.add_background_class,
         num_anchors=anchor_generator_builder.build(

@@ -6,7 +6,7 @@ import tensorflow as tf
 from object_detection.builders.faster_rcnn import extractor_types
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractors.feature_extractor import Preprocess
+from object_detection.models.feature_extractor import Preprocess
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.feature_extractors.two_stage_types import (
     FASTER_RCNN,

@@ -8,9 +8,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import model_builder
-from object_detection.builders.ssd import extractor_types
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.ssd import rules
 from object_detection.protos import pipeline_pb2
 
 SAMPLES = (
@@ -36,9 +36,7 @@ def build(name: str, is_training: bool = True) -> DetectionModel:
 
 
 def is_built(name: str) -> bool:
-    return read(SAMPLES / f'{name}.config').model.ssd.feature_extractor.type in (
-        extractor_types.TYPES
-    )
+    return read(SAMPLES / f'{name}.config').model.ssd.feature_extractor.type in (rules.TYPES)
 
 
 def test_number_of_samples():

@@ -1,8 +1,8 @@
 import pytest
 from google.protobuf import text_format
 
-from object_detection.builders.ssd import feature_extractor_builder
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+from object_detection.meta_architectures.ssd.build import build_extractor, check
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.normalization import FrozenBatchNorm
 from object_detection.protos import ssd_pb2
 
@@ -17,7 +17,7 @@ def parse(text: str) -> ssd_pb2.SsdFeatureExtractor:
 
 
 def build(text: str, batch_norm_trainable: bool = True) -> FeatureExtractor:
-    return feature_extractor_builder.build(parse(text), batch_norm_trainable)
+    return build_extractor(parse(text), batch_norm_trainable)
 
 
 def test_fields_of_six_maps():
@@ -82,6 +82,6 @@ def test_batch_norm(trainable):
 )
 def test_errors(text, message):
     with pytest.raises(ValueError, match=message):
-        feature_extractor_builder.check(parse(text))
+        check(parse(text))
     with pytest.raises(ValueError, match=message):
         build(text)

@@ -1,15 +1,22 @@
-"""Fields of a single-shot detector without an effect, and settings that are rarely meant."""
+"""Fields of a single-shot detector without an effect, and settings that are rarely meant.
+
+Errors of the builders of those components of a single-shot detector that are cheap to build.
+
+What a single-shot detector needs on a TPU beyond the rules for all families.
+"""
 
 from collections.abc import Iterator
 
-from object_detection.builders.ssd.rules import ROOT, padding_multiple
+from object_detection.config import findings, warnings
+from object_detection.config.findings import Finding
 from object_detection.config.walk import among, is_set
+from object_detection.meta_architectures.ssd.rules import ROOT, padding_multiple
+from object_detection.meta_architectures.tracing import problems
 from object_detection.protos.image_resizer_pb2 import ImageResizer
 from object_detection.protos.losses_pb2 import Loss
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.protos.ssd_pb2 import Ssd
-from object_detection.validation.models import common_cautions
 
 _NMS = 'post_processing.batch_non_max_suppression'
 _ANCHORS = 'anchor_generator.ssd_anchor_generator'
@@ -38,7 +45,7 @@ def _unread(config: Ssd) -> Iterator[tuple[str, str]]:
         yield from among(config, ['implicit_example_weight'], _NO_CONFIDENCES)
     if config.loss.expected_loss_weights == Loss.NONE:
         yield from among(config, _EXPECTED, _NO_EXPECTATION)
-    yield from common_cautions.miner(config, 'loss.hard_example_miner')
+    yield from warnings.miner(config, 'loss.hard_example_miner')
     path = 'feature_extractor.conv_hyperparams.regularize_depthwise'
     yield from among(config, [path], _DEPTHWISE_PENALTY)
     yield from _predictor(config)
@@ -49,7 +56,7 @@ def _unread(config: Ssd) -> Iterator[tuple[str, str]]:
     if config.anchor_generator.ssd_anchor_generator.scales:
         paths = [f'{_ANCHORS}.min_scale', f'{_ANCHORS}.max_scale']
         yield from among(config, paths, _OWN_SCALES)
-    yield from common_cautions.suppression(config, 'post_processing')
+    yield from warnings.suppression(config, 'post_processing')
 
 
 def _predictor(config: Ssd) -> Iterator[tuple[str, str]]:
@@ -83,14 +90,14 @@ def find_advice(config: Ssd) -> Iterator[str]:
     """Yields a sentence for each setting that makes detections of a new model worse."""
     loss = config.loss.classification_loss
     shared = config.box_predictor.weight_shared_convolutional_box_predictor
-    yield from common_cautions.scores(
+    yield from warnings.scores(
         config.post_processing,
         f'{ROOT}.post_processing',
         loss,
         f'{ROOT}.loss.classification_loss',
         converted=_CONVERTED if shared.score_converter == shared.SIGMOID else '',
     )
-    if common_cautions.converter_of(loss) == PostProcessing.SOFTMAX:
+    if warnings.converter_of(loss) == PostProcessing.SOFTMAX:
         yield from _softmax_background(config, loss.WhichOneof('classification_loss'))
     yield from _spread(config)
     if not config.post_processing.batch_non_max_suppression.change_coordinate_frame:
@@ -134,3 +141,100 @@ def _softmax_background(config: Ssd, kind: str) -> Iterator[str]:
             f'{ROOT}.loss.classification_loss.{kind} has no loss for an anchor without a class, so '
             f'that no background is learned; set {ROOT}.{field}.'
         )
+
+
+def check(config: Ssd) -> Iterator[str]:
+    """Yields one sentence per problem; loads TensorFlow."""
+    from object_detection.builders import (
+        anchor_generator_builder,
+        box_coder_builder,
+        image_resizer_builder,
+        losses_builder,
+        matcher_builder,
+        post_processing_builder,
+        region_similarity_calculator_builder,
+    )
+    from object_detection.meta_architectures.ssd.build import check
+
+    for name, build in {
+        'image_resizer': image_resizer_builder.build,
+        'feature_extractor': check,
+        'anchor_generator': anchor_generator_builder.build,
+        'box_coder': box_coder_builder.build,
+        'matcher': matcher_builder.build,
+        'similarity_calculator': region_similarity_calculator_builder.build,
+        'loss': losses_builder.build,
+        'post_processing': post_processing_builder.build,
+    }.items():
+        yield from problems(build, getattr(config, name), f'{ROOT}.{name}')
+    yield from _check_predictor(config)
+
+
+def _check_predictor(config: Ssd) -> Iterator[str]:
+    from object_detection.meta_architectures.ssd.build import build_predictor
+
+    def build(message):
+        return build_predictor(
+            message,
+            num_outputs=config.num_classes + config.add_background_class,
+            num_anchors=[1],
+            batch_norm_trainable=False,
+        )
+
+    yield from problems(build, config.box_predictor, f'{ROOT}.box_predictor')
+
+
+_ROOT = 'model.ssd'
+_MINER = (
+    'It suppresses overlapping boxes of every image in every step, one after the other, and the '
+    'TensorFlow Object Detection API has no such program for TPUs. The focal loss balances matched '
+    'and unmatched anchors without it; set encode_background_as_zeros: true of the model and '
+    'class_prediction_bias_init: -4.6 of the box predictor with it.'
+)
+_FOCAL = (
+    'loss {{ classification_loss {{ weighted_sigmoid_focal {{ alpha: 0.25 gamma: 2.0 }} }} '
+    'localization_loss {{ {localization} {{ }} }} classification_weight: {classes:g} '
+    'localization_weight: {boxes:g} }}'
+)
+_CLIP = (
+    'In bfloat16 a box code has three digits, and its exponential overflows where it diverges; a '
+    'range keeps it small.'
+)
+
+
+def find_for_tpu(pipeline: TrainEvalPipelineConfig) -> Iterator[Finding]:
+    """Yields findings about the message of the model; see `FamilyRules.tpu`."""
+    config = pipeline.model.ssd
+    if config.loss.HasField('hard_example_miner'):
+        yield _miner(config)
+    if findings.uses_bfloat16(pipeline.train_config):
+        yield from _clipping(config)
+
+
+def _miner(config: Ssd) -> Finding:
+    loss = config.loss
+    kind = loss.localization_loss.WhichOneof('localization_loss')
+    write = _FOCAL.format(
+        localization=kind or 'weighted_smooth_l1',
+        classes=loss.classification_weight,
+        boxes=loss.localization_weight,
+    )
+    return Finding(
+        f'{_ROOT}.loss.hard_example_miner',
+        findings.found(loss, 'hard_example_miner'),
+        _MINER,
+        write,
+        is_obstacle=True,
+    )
+
+
+def _clipping(config: Ssd) -> Iterator[Finding]:
+    """Yields a finding if box codes are computed in bfloat16 and have no range."""
+    kind = config.box_predictor.WhichOneof('box_predictor_oneof')
+    predictor = getattr(config.box_predictor, kind) if kind else None
+    name = 'box_encodings_clip_range'
+    if predictor is None or name not in predictor.DESCRIPTOR.fields_by_name:
+        return
+    if not predictor.HasField(name):
+        path = f'{_ROOT}.box_predictor.{kind}.{name}'
+        yield Finding(path, 'not set', _CLIP, f'{name} {{ min: -10.0 max: 10.0 }}')

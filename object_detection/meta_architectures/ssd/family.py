@@ -29,7 +29,7 @@ class AnchorDetection(NamedTuple):
 
 def build(config: Ssd, is_training: bool) -> 'DetectionModel':
     """Builds the detector; see `ModelFamily.build`."""
-    from object_detection.builders.ssd import build as builder  # loads TensorFlow
+    from object_detection.meta_architectures.ssd import build as builder  # loads TensorFlow
 
     return builder.build(config, is_training)
 

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.models.backbones import resnet_v1
-from object_detection.models.feature_extractors.extractor_types import (
+from object_detection.models.feature_extractor import (
     BackboneOptions,
     ExtractorOptions,
+    Preprocess,
+    subtract_means,
 )
-from object_detection.models.feature_extractors.feature_extractor import Preprocess, subtract_means
 from object_detection.models.hyperparams import LayerHyperparams
 
 # Factor of the sum of squares of a backbone under TensorFlow 1: TF-Slim's weight decay is 1e-4, and

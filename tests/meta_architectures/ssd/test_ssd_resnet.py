@@ -3,21 +3,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.feature_extractors.feature_extractor import (
-    FeatureExtractor,
-    Preprocess,
-    subtract_means,
-)
-from object_detection.models.feature_extractors.resnet import ResnetOptions
-from object_detection.models.feature_extractors.single_shot_types import (
+from object_detection.meta_architectures.ssd.extractors import (
     BiFpnOptions,
     FpnOptions,
     SingleShotOptions,
     build_ssd,
     check_ssd,
 )
+from object_detection.models.feature_extractor import FeatureExtractor, Preprocess, subtract_means
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
+from object_detection.models.resnet_options import ResnetOptions
 from tests import slow_cases
 from tests.contracts_feature_extractor import check_propagates_sums, check_stacks
 

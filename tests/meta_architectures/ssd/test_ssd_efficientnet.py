@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.backbones import efficientnet
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
-from object_detection.models.feature_extractors.single_shot_types import (
+from object_detection.meta_architectures.ssd.extractors import (
     SSD,
     BiFpnOptions,
     FpnOptions,
@@ -15,6 +13,8 @@ from object_detection.models.feature_extractors.single_shot_types import (
     build_ssd,
     check_ssd,
 )
+from object_detection.models.backbones import efficientnet
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from tests import slow_cases

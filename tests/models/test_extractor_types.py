@@ -8,10 +8,9 @@ from google.protobuf import text_format
 
 from object_detection.builders import hyperparams_builder
 from object_detection.export.saved_model import ServedDetector
-from object_detection.models.feature_extractors import extractor_types
-from object_detection.models.feature_extractors.extractor_types import ExtractorOptions
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
-from object_detection.models.feature_extractors.resnet import ResnetOptions
+from object_detection.models import feature_extractor
+from object_detection.models.feature_extractor import ExtractorOptions, FeatureExtractor
+from object_detection.models.resnet_options import ResnetOptions
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from tests import tolerances
@@ -24,7 +23,7 @@ HYPERPARAMS = 'activation: RELU_6 batch_norm { scale: true } regularizer { l2_re
 def build(type_name: str, **options) -> FeatureExtractor:
     hyperparams = hyperparams_builder.build(text_format.Parse(HYPERPARAMS, Hyperparams()))
     options = {'hyperparams': hyperparams, 'override_backbone': True} | options
-    return extractor_types.build(
+    return feature_extractor.build(
         TOYS, type_name, ExtractorOptions(batch_norm_trainable=True, **options)
     )
 

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 from google.protobuf import text_format
 
-from object_detection.builders.ssd import predictor_builder
+from object_detection.meta_architectures.ssd.build import build_predictor
 from object_detection.models.heads.convolutional import ConvolutionalOptions
 from object_detection.models.heads.weight_shared import WeightSharedOptions
 from object_detection.protos import box_predictor_pb2
@@ -11,9 +11,7 @@ from object_detection.protos import box_predictor_pb2
 
 def build(text: str):
     config = text_format.Parse(text, box_predictor_pb2.BoxPredictor())
-    return predictor_builder.build(
-        config, num_outputs=3, num_anchors=[2, 2], batch_norm_trainable=True
-    )
+    return build_predictor(config, num_outputs=3, num_anchors=[2, 2], batch_norm_trainable=True)
 
 
 def test_defaults_are_those_of_the_schema():

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from object_detection.core import tracing
-from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+from object_detection.models.feature_extractor import FeatureExtractor
 from tests import goldens
 
 

@@ -1,0 +1,301 @@
+"""Builds the single-shot detector that an Ssd proto describes.
+
+Builds the feature extractor that an SsdFeatureExtractor proto describes.
+
+Builds the heads of a single-shot detector that a BoxPredictor proto describes.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from object_detection.builders import (
+    anchor_generator_builder,
+    box_coder_builder,
+    hyperparams_builder,
+    image_resizer_builder,
+    losses_builder,
+    matcher_builder,
+    post_processing_builder,
+    region_similarity_calculator_builder,
+)
+from object_detection.config.oneof import build_oneof
+from object_detection.errors import UserError, raise_if_any
+from object_detection.meta_architectures.ssd import rules
+from object_detection.meta_architectures.ssd.anchor_losses import (
+    AnchorLosses,
+    LossOptions,
+    TargetOptions,
+)
+from object_detection.meta_architectures.ssd.extractors import (
+    BiFpnOptions,
+    FpnOptions,
+    SingleShotOptions,
+    build_ssd,
+    check_ssd,
+)
+from object_detection.meta_architectures.ssd.ssd import PostProcessing, Ssd
+from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.models.heads.convolutional import (
+    ConvolutionalBoxPredictor,
+    ConvolutionalOptions,
+)
+from object_detection.models.heads.weight_shared import (
+    WeightSharedConvolutionalBoxPredictor,
+    WeightSharedOptions,
+)
+from object_detection.protos import box_predictor_pb2, fpn_pb2, ssd_pb2
+from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
+from object_detection.targets.target_assigner import TargetAssigner
+
+# Fields that no feature extractor has -> why.
+_NOT_SUPPORTED: Mapping[str, str] = {
+    'replace_preprocessor_with_placeholder': (
+        'expected false: the detector normalizes images itself, also in exported models'
+    ),
+    'spaghettinet_arch_name': 'expected none, as SpaghettiNet is not built here',
+}
+
+
+def build_extractor(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> FeatureExtractor:
+    """Builds the feature extractor of a single-shot detector.
+
+    Args:
+      config: message of the extractor. Without `fpn`, a feature pyramid network has the defaults
+        of that message: the levels 3 to 7 and 256 channels.
+      batch_norm_trainable: False freezes all batch norms.
+
+    Raises:
+      ValueError: if the type is unknown or its options do not fit it.
+    """
+    with _naming(config):
+        return build_ssd(config.type, _options(config, batch_norm_trainable))
+
+
+def check(config: SsdFeatureExtractor) -> None:
+    """Checks the message as `build` does, without building the networks.
+
+    Raises:
+      ValueError: in the cases of `build`.
+    """
+    with _naming(config):
+        check_ssd(config.type, _options(config, batch_norm_trainable=False))
+
+
+@contextlib.contextmanager
+def _naming(config: SsdFeatureExtractor) -> Iterator[None]:
+    """Prefixes the messages of errors with the name of the message."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f'{config.DESCRIPTOR.full_name} {config.type!r}: {error}') from error
+
+
+def _options(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> SingleShotOptions:
+    problem = rules.type_problem(config.type)
+    if problem:
+        raise UserError(f'type: {problem}')
+    for field, reason in _NOT_SUPPORTED.items():
+        if getattr(config, field):
+            raise UserError(f'{field}: {reason}. Received: {str(getattr(config, field)).lower()}.')
+    return SingleShotOptions(
+        batch_norm_trainable=batch_norm_trainable,
+        hyperparams=(
+            hyperparams_builder.build(config.conv_hyperparams)
+            if config.HasField('conv_hyperparams')
+            else None
+        ),
+        override_backbone=config.override_base_feature_extractor_hyperparams,
+        pad_to_multiple=config.pad_to_multiple,
+        depth_multiplier=config.depth_multiplier,
+        min_depth=config.min_depth,
+        use_explicit_padding=config.use_explicit_padding,
+        use_depthwise=config.use_depthwise,
+        num_layers=config.num_layers if config.HasField('num_layers') else None,
+        fpn=_fpn(config.fpn) if config.HasField('fpn') else None,
+        bifpn=_bifpn(config.bifpn) if config.HasField('bifpn') else None,
+    )
+
+
+def _fpn(config: fpn_pb2.FeaturePyramidNetworks) -> FpnOptions:
+    return FpnOptions(
+        min_level=config.min_level,
+        max_level=config.max_level,
+        depth=hyperparams_builder.depth(config),
+        network=hyperparams_builder.network_options(config),
+    )
+
+
+def _bifpn(config: fpn_pb2.BidirectionalFeaturePyramidNetworks) -> BiFpnOptions:
+    return BiFpnOptions(
+        min_level=config.min_level,
+        max_level=config.max_level,
+        num_iterations=config.num_iterations,
+        num_filters=config.num_filters,
+        combine_method=config.combine_method,
+    )
+
+
+BoxPredictor = ConvolutionalBoxPredictor | WeightSharedConvolutionalBoxPredictor
+
+_SIGMOID = box_predictor_pb2.WeightSharedConvolutionalBoxPredictor.SIGMOID
+
+
+def build_predictor(
+    config: box_predictor_pb2.BoxPredictor,
+    *,
+    num_outputs: int,
+    num_anchors: Sequence[int],
+    batch_norm_trainable: bool,
+) -> BoxPredictor:
+    """Builds the heads.
+
+    Args:
+      config: message with `convolutional_box_predictor` or
+        `weight_shared_convolutional_box_predictor` set.
+      num_outputs: number of logits of an anchor: K, or K + 1 with a background column.
+      num_anchors: number of anchors of a cell, one entry per level.
+      batch_norm_trainable: False freezes the norms.
+
+    Raises:
+      ValueError: if another predictor is set, or for numbers that are out of range or do not fit
+        each other.
+    """
+
+    def with_arguments(build_one: Callable[..., BoxPredictor]) -> Callable[[Any], BoxPredictor]:
+        def build_predictor(option: Any) -> BoxPredictor:
+            hyperparams = hyperparams_builder.build(option.conv_hyperparams)
+            try:
+                return build_one(
+                    option,
+                    num_outputs=num_outputs,
+                    num_anchors=num_anchors,
+                    hyperparams=hyperparams,
+                    batch_norm_trainable=batch_norm_trainable,
+                )
+            except ValueError as error:
+                raise UserError(f'{option.DESCRIPTOR.full_name}: {error}') from error
+
+        return build_predictor
+
+    builders = {name: with_arguments(build_one) for name, build_one in BUILDERS.items()}
+    return build_oneof(config, 'box_predictor_oneof', builders)
+
+
+def _convolutional(
+    config: box_predictor_pb2.ConvolutionalBoxPredictor, **arguments: Any
+) -> ConvolutionalBoxPredictor:
+    options = ConvolutionalOptions(
+        min_depth=config.min_depth, max_depth=config.max_depth, **_common_options(config)
+    )
+    return ConvolutionalBoxPredictor(options=options, **arguments)
+
+
+def _weight_shared(
+    config: box_predictor_pb2.WeightSharedConvolutionalBoxPredictor, **arguments: Any
+) -> WeightSharedConvolutionalBoxPredictor:
+    options = WeightSharedOptions(
+        depth=config.depth,
+        share_tower=config.share_prediction_tower,
+        hyperparams_of_heads=config.apply_conv_hyperparams_to_heads,
+        hyperparams_pointwise=config.apply_conv_hyperparams_pointwise,
+        sigmoid_in_inference=config.score_converter == _SIGMOID,
+        **_common_options(config),
+    )
+    return WeightSharedConvolutionalBoxPredictor(options=options, **arguments)
+
+
+def _common_options(config: Any) -> dict[str, Any]:
+    clip_range = None
+    if config.HasField('box_encodings_clip_range'):
+        limits = config.box_encodings_clip_range
+        clip_range = (limits.min, limits.max)
+    return {
+        'code_size': config.box_code_size,
+        'kernel_size': config.kernel_size,
+        'num_layers': config.num_layers_before_predictor,
+        'class_bias': config.class_prediction_bias_init,
+        'dropout_rate': 1.0 - config.dropout_keep_probability if config.use_dropout else 0.0,
+        'use_depthwise': config.use_depthwise,
+        'clip_range': clip_range,
+    }
+
+
+BUILDERS: dict[str, Callable[..., BoxPredictor]] = {
+    'convolutional_box_predictor': _convolutional,
+    'weight_shared_convolutional_box_predictor': _weight_shared,
+}
+
+
+def build(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
+    """Builds a single-shot detector, with random weights.
+
+    Args:
+      config: the model's message.
+      is_training: False freezes all batch norms.
+
+    Raises:
+      ValueError: if an option is not supported, or does not fit another.
+    """
+    raise_if_any(rules.problems_of_parts(config))
+    trains_norms = is_training and not config.freeze_batchnorm
+    resizer = image_resizer_builder.build(config.image_resizer)
+    image_size = resizer.static_shape and resizer.static_shape[:2]
+    anchor_generator = anchor_generator_builder.build(config.anchor_generator).for_images(
+        image_size
+    )
+    return Ssd(
+        num_classes=config.num_classes,
+        resizer=resizer,
+        feature_extractor=build_extractor(config.feature_extractor, trains_norms),
+        anchor_generator=anchor_generator,
+        box_predictor=build_predictor(
+            config.box_predictor,
+            num_outputs=config.num_classes + config.add_background_class,
+            num_anchors=anchor_generator.num_anchors_per_location(),
+            batch_norm_trainable=trains_norms,
+        ),
+        anchor_losses=build_losses(config),
+        post_processing=_post_processing(config),
+    )
+
+
+def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
+    """Builds the targets of anchors and the losses.
+
+    Raises:
+      ValueError: if a component is not set, or an option is not supported.
+    """
+    losses = losses_builder.build(config.loss)
+    return AnchorLosses(
+        TargetAssigner(
+            region_similarity_calculator_builder.build(config.similarity_calculator),
+            matcher_builder.build(config.matcher),
+            box_coder_builder.build(config.box_coder),
+            negative_class_weight=config.negative_class_weight,
+        ),
+        TargetOptions(
+            num_columns=config.num_classes + config.add_background_class,
+            adds_background=config.add_background_class,
+            labels_background=config.explicit_background_class,
+            background_as_zeros=config.encode_background_as_zeros,
+            from_confidences=config.use_confidences_as_targets,
+            implicit_weight=config.implicit_example_weight,
+        ),
+        LossOptions(
+            **vars(losses),
+            divides_by_matches=config.normalize_loss_by_num_matches,
+            divides_by_code_size=config.normalize_loc_loss_by_codesize,
+        ),
+    )
+
+
+def _post_processing(config: ssd_pb2.Ssd) -> PostProcessing:
+    nms, score_converter = post_processing_builder.build(config.post_processing)
+    return PostProcessing(
+        nms=nms,
+        score_converter=score_converter,
+        drops_background=config.add_background_class or config.explicit_background_class,
+        changes_frame=config.post_processing.batch_non_max_suppression.change_coordinate_frame,
+        returns_raw_boxes=config.return_raw_detections_during_predict,
+    )
