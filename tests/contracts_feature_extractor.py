@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
 from object_detection.models.feature_extractor import FeatureExtractor
-from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 
 
 def check_feature_extractor(extractor: TwoStageFeatureExtractor, *, crop_size: int = 7) -> None:

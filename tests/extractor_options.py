@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from object_detection.models.feature_extractors.two_stage_types import (
+from object_detection.meta_architectures.faster_rcnn.extractors import (
     PyramidOptions,
     TwoStageOptions,
 )

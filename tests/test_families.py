@@ -35,7 +35,6 @@ ELSEWHERE = {
     'dataset_tools/starter_two_stage.py': 'writes configs of this family alone',
     'export/formats/tflite_graph.py': 'a box coder is named so, as its field is',
     'exporter_main_v2.py': 'an example in a help text',
-    'models/feature_extractors/two_stage_types.py': 'types of feature extractors',
 }
 
 

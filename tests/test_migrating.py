@@ -4,8 +4,8 @@ import pathlib
 import re
 
 from object_detection.config import unsupported
+from object_detection.meta_architectures.faster_rcnn.extractors import FASTER_RCNN
 from object_detection.meta_architectures.ssd import rules
-from object_detection.models.feature_extractors.two_stage_types import FASTER_RCNN
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / 'docs' / 'migrating.md'
 

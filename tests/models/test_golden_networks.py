@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import box_predictor_builder
-from object_detection.builders.faster_rcnn import feature_extractor_builder, rpn_builder
 from object_detection.core import crop_and_resize
-from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
+from object_detection.meta_architectures.faster_rcnn import build
+from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
 from object_detection.models.heads.rpn_head import RpnHead
 from tests.models.golden_models import (
     GoldenModel,
@@ -23,7 +23,7 @@ from tests.models.golden_models import (
 @pytest.mark.slow
 def test_resnet50_fpn():
     golden = GoldenModel('faster_rcnn_resnet50_v1_fpn_640x640')
-    extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=True)
+    extractor = build.build_extractor(golden.config.feature_extractor, is_training=True)
     fill_proposal_layers(golden, extractor)
     maps = _check_proposals(golden, extractor, golden.images())
 
@@ -50,7 +50,7 @@ def test_resnet50_fpn():
 
 def test_resnet50_with_masks():
     golden = GoldenModel('mask_rcnn_resnet50_keras')
-    extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=False)
+    extractor = build.build_extractor(golden.config.feature_extractor, is_training=False)
     fill_proposal_layers(golden, extractor)
     fill_box_classifier(golden, extractor)
     (features,) = _check_proposals(golden, extractor, golden.images())
@@ -74,7 +74,7 @@ def test_resnet50_with_masks():
 @pytest.mark.slow
 def test_inception_resnet_v2():
     golden = GoldenModel('mask_rcnn_inception_resnet_v2_1024x1024')
-    extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=True)
+    extractor = build.build_extractor(golden.config.feature_extractor, is_training=True)
     fill_proposal_layers(golden, extractor)
     fill_box_classifier(golden, extractor)
     images = tf.compat.v1.image.resize(golden.arrays['images'].astype(np.float32), [256, 256])
@@ -102,7 +102,7 @@ def _check_proposals(
 
     cells = sum(level.shape[1] * level.shape[2] for level in maps)
     anchors = golden.facts['tensors']['predict/anchors']['shape'][0] // cells
-    head = RpnHead([anchors] * len(maps), hyperparams=rpn_builder.head_hyperparams(golden.config))
+    head = RpnHead([anchors] * len(maps), hyperparams=build.head_hyperparams(golden.config))
     head(maps)
     fill_rpn_head(golden, head)
     predictions = head(maps)

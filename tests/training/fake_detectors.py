@@ -3,11 +3,9 @@
 import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.faster_rcnn.extractors import build_faster_rcnn
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models.feature_extractor import subtract_means
-from object_detection.models.feature_extractors.two_stage_types import (
-    build_faster_rcnn,
-)
 from object_detection.models.hyperparams import LayerHyperparams
 from tests.extractor_options import two_stage_options
 

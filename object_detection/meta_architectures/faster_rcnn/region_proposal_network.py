@@ -1,4 +1,9 @@
-"""The region proposal network (Faster R-CNN, https://arxiv.org/abs/1506.01497, sec. 3.1)."""
+"""The region proposal network (Faster R-CNN, https://arxiv.org/abs/1506.01497, sec. 3.1).
+
+Objectness logits of the first stage: two of background and object, or one of object.
+
+Two logits are for softmax, one for a sigmoid; the last dimension decides.
+"""
 
 import dataclasses
 import enum
@@ -14,7 +19,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms_tiles import NEVER
 from object_detection.core.post_processing import NmsParams
 from object_detection.core.shapes import dimensions
-from object_detection.meta_architectures.faster_rcnn import loss_names, objectness
+from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import (
     ProposalLimits,
@@ -26,6 +31,34 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     true_image_windows,
 )
 from object_detection.targets.target_assigner import TargetAssigner, Targets, without_crowds
+
+
+def logit_difference(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the logit of object minus the logit of background, [...], for logits [..., 1 or 2].
+
+    A larger difference means a larger probability, even where probabilities are rounded to 1.
+    """
+    if logits.shape[-1] == 1:
+        return logits[..., 0]
+    return logits[..., 1] - logits[..., 0]
+
+
+def probabilities(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the probabilities of background and object, [..., 2], of logits [..., 1 or 2]."""
+    if logits.shape[-1] == 1:
+        return tf.concat([tf.sigmoid(-logits), tf.sigmoid(logits)], axis=-1)
+    return tf.nn.softmax(logits)
+
+
+def objectness_cross_entropy(logits: tf.Tensor, is_object: tf.Tensor) -> tf.Tensor:
+    """Returns the loss of each anchor, [...], of logits [..., 1 or 2] and bool [...]."""
+    if logits.shape[-1] == 1:
+        return tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=tf.cast(is_object, logits.dtype), logits=logits[..., 0]
+        )
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.cast(is_object, tf.int32), logits=logits
+    )
 
 
 class OutsideAnchors(enum.Enum):
@@ -157,7 +190,7 @@ class RegionProposalNetwork(keras.layers.Layer):
     def decode(self, predictions: AnchorPredictions) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the boxes [B, N, 4] and scores [B, N, 2] (background first) of all anchors."""
         boxes = self.target_assigner.box_coder.decode(predictions.box_codes, predictions.boxes)
-        return boxes, objectness.probabilities(predictions.objectness_logits)
+        return boxes, probabilities(predictions.objectness_logits)
 
     @tracing.named('proposals')
     def propose(
@@ -184,14 +217,14 @@ class RegionProposalNetwork(keras.layers.Layer):
         self, predictions: AnchorPredictions, windows: tf.Tensor, limits: ProposalLimits
     ) -> Proposals:
         logits = predictions.objectness_logits
-        margins = tf.where(_in_use(predictions), objectness.logit_difference(logits), NEVER)
+        margins = tf.where(_in_use(predictions), logit_difference(logits), NEVER)
         best = best_of_levels(margins, predictions.level_sizes, limits.topk_per_level)
         boxes = self.target_assigner.box_coder.decode(
             tf.gather(predictions.box_codes, best.rows, batch_dims=1),
             tf.gather(predictions.boxes, best.rows),
         )
         boxes = box_ops.clip(boxes, windows)
-        scores = objectness.probabilities(tf.gather(logits, best.rows, batch_dims=1))[..., 1]
+        scores = probabilities(tf.gather(logits, best.rows, batch_dims=1))[..., 1]
         takes_part = best.takes_part & is_large_enough(boxes, self.params.min_box_size)
         scores = tf.where(takes_part, scores, NEVER)
         return choose_per_level(boxes, scores, best.levels, self.params.nms, limits)
@@ -255,7 +288,7 @@ class RegionProposalNetwork(keras.layers.Layer):
         localization = self.localization_loss(
             codes, targets.box_targets, localized * targets.box_weights
         )
-        cross_entropy = sampled * objectness.cross_entropy(predictions.objectness_logits, is_object)
+        cross_entropy = sampled * objectness_cross_entropy(predictions.objectness_logits, is_object)
         normalizer = tf.maximum(tf.reduce_sum(sampled, axis=1, keepdims=True), 1.0)
 
         def mean_over_images(losses: tf.Tensor) -> tf.Tensor:

@@ -8,19 +8,16 @@ from google.protobuf.message import Message
 
 from object_detection.builders import families
 from object_detection.builders.center_net import rules as center_net
-from object_detection.builders.faster_rcnn import rules as faster_rcnn
 from object_detection.config.findings import Finding
+from object_detection.meta_architectures.faster_rcnn import rules as faster_rcnn
+from object_detection.meta_architectures.faster_rcnn import warnings as faster_rcnn_cautions
+from object_detection.meta_architectures.faster_rcnn import warnings as faster_rcnn_parts
+from object_detection.meta_architectures.faster_rcnn.warnings import find_for_tpu
 from object_detection.meta_architectures.ssd import rules as ssd
 from object_detection.meta_architectures.ssd import warnings
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models import (
-    center_net_cautions,
-    center_net_parts,
-    faster_rcnn_cautions,
-    faster_rcnn_parts,
-    faster_rcnn_tpu,
-)
+from object_detection.validation.models import center_net_cautions, center_net_parts
 
 
 def _no_sentences(config: Message) -> Iterator[str]:
@@ -81,7 +78,7 @@ RULES: dict[str, FamilyRules] = {
         untrained=faster_rcnn_cautions.find_untrained,
         advice=faster_rcnn_cautions.find_advice,
         padding_multiple=faster_rcnn.padding_multiple,
-        tpu=faster_rcnn_tpu.find,
+        tpu=find_for_tpu,
         mask_setting=('number_of_stages', '3'),
     ),
     'ssd': FamilyRules(

@@ -12,8 +12,9 @@ from object_detection.dataset_tools.downloads.known_files import (
     WEIGHTS_BASE_URLS,
     ZOO,
 )
+from object_detection.meta_architectures.faster_rcnn.extractors import FASTER_RCNN
 from object_detection.meta_architectures.ssd.extractors import SSD
-from object_detection.models.feature_extractors import center_net_types, two_stage_types
+from object_detection.models.feature_extractors import center_net_types
 from tests.conftest import SHARED
 
 FUNCTIONS = {
@@ -56,7 +57,7 @@ def test_addresses_are_those_that_keras_uses(name, monkeypatch):
 
 def test_every_extractor_that_has_weights_exists():
     named = {extractor for weights in WEIGHTS.values() for extractor in weights.extractors}
-    tables = two_stage_types.FASTER_RCNN | SSD
+    tables = FASTER_RCNN | SSD
     extractors = {name for name in tables if name.endswith('_keras')}
     extractors |= center_net_types.CENTER_NET.keys()
     # Keras has no weights of them.

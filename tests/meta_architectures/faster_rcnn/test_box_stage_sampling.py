@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders.faster_rcnn import second_stage_builder
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.faster_rcnn import build_second_stage
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
 from object_detection.meta_architectures.faster_rcnn.proposals import (
     Candidates,
@@ -32,7 +32,7 @@ def part(ratio: float) -> list[float]:
 def box_stage(fields: str):
     pipeline = tiny.tiny_pipeline(f'model {{ faster_rcnn {{ {fields} }} }}')
     head = tf.keras.layers.Identity()  # not used
-    return second_stage_builder.build(pipeline.model.faster_rcnn, head, static=False)
+    return build_second_stage.build(pipeline.model.faster_rcnn, head, static=False)
 
 
 def proposals_of(*boxes) -> Proposals:

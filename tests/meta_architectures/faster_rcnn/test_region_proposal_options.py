@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders.faster_rcnn import rpn_builder
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.faster_rcnn import build
 from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from tests import tiny_models as tiny
@@ -35,7 +35,7 @@ def predict(detector, training=True):
 def rpn(options=''):
     """A first stage of the given options, whose head is not run."""
     model = tiny.tiny_pipeline(WHOLE, rpn_config(options)).model
-    return rpn_builder.build(model.faster_rcnn, num_levels=3, is_training=True, static=False)
+    return build.build_rpn(model.faster_rcnn, num_levels=3, is_training=True, static=False)
 
 
 def given(logits, sizes, codes=None):
@@ -314,7 +314,7 @@ def test_all_options_compile():
     boxes = groundtruth.boxes * tiny.IMAGE_SIZE
     features = [tf.random.stateless_normal([2, side, side, 8], [side, 0]) for side in (16, 8, 4)]
     model = tiny.tiny_pipeline(rpn_config(ALL_OPTIONS)).model.faster_rcnn
-    native, static = (rpn_builder.build(model, 3, True, static) for static in (False, True))
+    native, static = (build.build_rpn(model, 3, True, static) for static in (False, True))
     for stage in (native, static):
         stage.head(features)
     for variable, other in zip(static.head.variables, native.head.variables, strict=True):

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
-from object_detection.builders.faster_rcnn import feature_extractor_builder
 from object_detection.config import overrides, reader
+from object_detection.meta_architectures.faster_rcnn import build
+from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
-from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from tests import goldens
@@ -63,7 +63,7 @@ def small_extractor(config, is_training):
 
 
 def tiny_rfcn(*settings: str) -> Rfcn:
-    with mock.patch.object(feature_extractor_builder, 'build', small_extractor):
+    with mock.patch.object(build, 'build_extractor', small_extractor):
         return tiny.tiny_detector(RFCN, *settings)
 
 
@@ -221,7 +221,7 @@ def test_configs_of_the_reference(name):
         f'{config}.second_stage_box_predictor.rfcn_box_predictor.depth=8',
     ):
         overrides.apply_setting(pipeline, setting)
-    with mock.patch.object(feature_extractor_builder, 'build', small_extractor):
+    with mock.patch.object(build, 'build_extractor', small_extractor):
         detector = model_builder.build(pipeline.model, is_training=False)
     images, true_shapes = detector.preprocess(tf.zeros([1, 50, 70, 3], tf.uint8))
     detections = detector.postprocess(detector.predict(images, true_shapes), true_shapes)

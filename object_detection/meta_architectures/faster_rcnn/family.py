@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from object_detection.builders.faster_rcnn import context_rules, rules
 from object_detection.config.model_rules import AnchorOptions, matched_threshold
 from object_detection.meta_architectures.faster_rcnn import loss_names as names
+from object_detection.meta_architectures.faster_rcnn import rules
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ NVIDIA_NAMES = names.NVIDIA_NAMES
 
 def build(config: FasterRcnn, is_training: bool) -> 'DetectionModel':
     """Builds the detector; see `ModelFamily.build`."""
-    from object_detection.builders.faster_rcnn import build as builder  # loads TensorFlow
+    from object_detection.meta_architectures.faster_rcnn import build as builder  # loads TensorFlow
 
     return builder.build(config, is_training)
 
@@ -38,14 +38,14 @@ def needs_keypoints(config: FasterRcnn) -> bool:
 
 def input_flags(config: FasterRcnn) -> dict[str, str]:
     """Returns options of input readers that predictions need; see `ModelFamily.input_flags`."""
-    has_memory = context_rules.has_memory(config)
-    return {'load_context_features': context_rules.FIELD} if has_memory else {}
+    has_memory = rules.has_memory(config)
+    return {'load_context_features': rules.FIELD} if has_memory else {}
 
 
 def example_options(config: FasterRcnn) -> dict[str, Any]:
     """Returns options of the input; see `ModelFamily.example_options`."""
     options: dict[str, Any] = {'mask_crop_size': config.groundtruth_mask_crop_size}
-    if context_rules.has_memory(config):
+    if rules.has_memory(config):
         context = config.context_config
         options['context_size'] = (
             context.max_num_context_features,

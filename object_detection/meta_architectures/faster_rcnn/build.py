@@ -1,18 +1,38 @@
-"""Builds the first stage of a FasterRcnn proto: the region proposal network."""
+"""Builds the Faster R-CNN, Mask R-CNN or R-FCN that a FasterRcnn proto describes.
 
+Builds the feature extractor that a FasterRcnnFeatureExtractor proto describes.
+
+Builds the first stage of a FasterRcnn proto: the region proposal network.
+"""
+
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from object_detection.builders import (
     anchor_generator_builder,
     box_coder_builder,
+    box_predictor_builder,
     hyperparams_builder,
+    image_resizer_builder,
     losses_builder,
     matcher_builder,
 )
 from object_detection.core.post_processing import NmsParams
-from object_detection.errors import UserError
+from object_detection.errors import UserError, raise_if_any
 from object_detection.losses.localization import SmoothL1LocalizationLoss
+from object_detection.meta_architectures.faster_rcnn import build_second_stage, rules
+from object_detection.meta_architectures.faster_rcnn.croppers import RoiCropper
+from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
+from object_detection.meta_architectures.faster_rcnn.extractors import (
+    PyramidOptions,
+    TwoStageFeatureExtractor,
+    TwoStageOptions,
+    build_faster_rcnn,
+    check_faster_rcnn,
+)
+from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
 from object_detection.meta_architectures.faster_rcnn.proposals import ProposalLimits
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
     OutsideAnchors,
@@ -20,13 +40,119 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
     RegionProposalNetwork,
     RpnLossParams,
 )
+from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
+from object_detection.models.backbones.resnet_v1 import Padding
+from object_detection.models.feature_extractor import Preprocess
+from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.protos import faster_rcnn_pb2, matcher_pb2
+from object_detection.models.resnet_options import ResnetOptions
+from object_detection.protos import faster_rcnn_pb2, fpn_pb2, matcher_pb2
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher, Matcher
 from object_detection.targets.similarities import IouSimilarity
 from object_detection.targets.target_assigner import TargetAssigner
+
+_PROTO = faster_rcnn_pb2.FasterRcnnFeatureExtractor
+PADDINGS: Mapping[int, Padding] = {
+    _PROTO.SYMMETRIC: Padding.SYMMETRIC,
+    _PROTO.SAME: Padding.SAME,
+    _PROTO.SYMMETRIC_ALL: Padding.SYMMETRIC_ALL,
+}
+
+
+def build_extractor(
+    config: faster_rcnn_pb2.FasterRcnnFeatureExtractor, is_training: bool
+) -> TwoStageFeatureExtractor:
+    """Builds the feature extractor of Faster R-CNN.
+
+    Args:
+      config: message of the extractor. Without `fpn`, a pyramid has the levels 2 to 6; with it, the
+        levels of that message (by default 3 to 7).
+      is_training: False freezes all batch norms, as `batch_norm_trainable: false` does.
+
+    Raises:
+      ValueError: if the type is unknown or its options do not fit it.
+    """
+    with _naming(config):
+        return build_faster_rcnn(config.type, _options(config, is_training))
+
+
+def check_extractor(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> None:
+    """Checks the message as `build` does, without building the networks.
+
+    Raises:
+      ValueError: in the cases of `build`.
+    """
+    with _naming(config):
+        check_faster_rcnn(config.type, _options(config, is_training=False))
+
+
+@contextlib.contextmanager
+def _naming(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> Iterator[None]:
+    """Prefixes the messages of errors with the name of the message."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f'{config.DESCRIPTOR.full_name} {config.type!r}: {error}') from error
+
+
+def _options(
+    config: faster_rcnn_pb2.FasterRcnnFeatureExtractor, is_training: bool
+) -> TwoStageOptions:
+    def if_set(field: str):
+        return getattr(config, field) if config.HasField(field) else None
+
+    if config.freeze_affine:
+        _check_freeze_affine(config)
+    resnet = ResnetOptions(
+        stride_in_1x1=if_set('stride_in_1x1'),
+        padding_mode=PADDINGS.get(if_set('padding_mode')),
+        frozen_stages=if_set('frozen_stages'),
+        freeze_affine=if_set('freeze_affine'),
+        preprocess=_preprocess(config.preprocess) if config.HasField('preprocess') else None,
+    )
+    return TwoStageOptions(
+        batch_norm_trainable=config.batch_norm_trainable and is_training,
+        hyperparams=(
+            hyperparams_builder.build(config.conv_hyperparams)
+            if config.HasField('conv_hyperparams')
+            else None
+        ),
+        override_backbone=config.override_base_feature_extractor_hyperparams,
+        stride=config.first_stage_features_stride,
+        pad_to_multiple=if_set('pad_to_multiple'),
+        pyramid=_pyramid(config.fpn) if config.HasField('fpn') else None,
+        box_head_depth=if_set('box_head_depth'),
+        backbone=resnet if resnet.given() else None,
+    )
+
+
+def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> PyramidOptions:
+    levels = (config.min_level, config.max_level)
+    return PyramidOptions(
+        levels, hyperparams_builder.depth(config), hyperparams_builder.network_options(config)
+    )
+
+
+def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:
+    lists = {name: tuple(getattr(config, name)) for name in ('mean', 'std')}
+    return Preprocess(
+        scale=config.scale, **{name: values for name, values in lists.items() if values}
+    )
+
+
+def _check_freeze_affine(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> None:
+    """Checks that the norms are frozen in training, as `freeze_affine` requires."""
+    hyperparams = config.conv_hyperparams
+    kind = hyperparams.WhichOneof('normalizer_oneof')
+    may_train = kind not in ('batch_norm', 'sync_batch_norm') or getattr(hyperparams, kind).train
+    if config.batch_norm_trainable and may_train:
+        raise UserError(
+            'freeze_affine: expected `batch_norm_trainable: false`, as scale and offset stop with '
+            'the norms that are frozen. Received: true.'
+        )
+
 
 _MATCHERS = ('argmax_matcher', 'bipartite_matcher')
 _NUM_LOGITS = {
@@ -35,7 +161,7 @@ _NUM_LOGITS = {
 }
 
 
-def build(
+def build_rpn(
     config: faster_rcnn_pb2.FasterRcnn, num_levels: int, is_training: bool, static: bool
 ) -> RegionProposalNetwork:
     """Builds the first stage.
@@ -84,7 +210,7 @@ def head_hyperparams(config: faster_rcnn_pb2.FasterRcnn) -> LayerHyperparams:
     return dataclasses.replace(hyperparams, activation=activation)
 
 
-def check(config: faster_rcnn_pb2.FasterRcnn) -> None:
+def check_rpn(config: faster_rcnn_pb2.FasterRcnn) -> None:
     """Raises a ValueError in the cases of `build`, except for errors of anchors and layers."""
     _matcher(config)
     _box_coder(config)
@@ -190,3 +316,66 @@ def _outside_anchors(config: faster_rcnn_pb2.FasterRcnn) -> OutsideAnchors:
             f'clip_anchors_to_image: {str(clips).lower()} contradict each other; remove the latter.'
         )
     return policy
+
+
+def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
+    """Builds a detector of the Faster R-CNN family, with random weights.
+
+    Args:
+      config: the model's message.
+      is_training: False freezes all batch norms.
+
+    Raises:
+      ValueError: if an option is not supported, or does not fit another.
+    """
+    raise_if_any(rules.stage_problems(config))
+    static = config.use_static_shapes and (is_training or config.use_static_shapes_for_eval)
+    extractor = build_extractor(config.feature_extractor, is_training)
+    outputs = ExtraOutputs(
+        box_features=config.output_final_box_features,
+        cropped_features=config.output_final_box_rpn_features,
+        raw_detections=config.return_raw_detections_during_predict,
+    )
+    detector: type[FasterRcnn] = FasterRcnn
+    parts: dict[str, Any] = {}
+    if config.number_of_stages > 1:
+        box_head, mask_head = box_predictor_builder.build(
+            config.second_stage_box_predictor,
+            config.num_classes,
+            is_training,
+            with_masks=config.number_of_stages == 3,
+        )
+        box_stage = build_second_stage.build(config, box_head, static)
+        parts = {'box_stage': box_stage, 'outputs': outputs}
+        if config.number_of_stages == 3:
+            parts['mask_stage'] = build_second_stage.build_masks(config, mask_head, extractor)
+        if isinstance(box_head, RfcnHead):
+            detector = Rfcn
+        else:
+            parts |= _crop_parts(config, extractor.strides)
+            parts['context_stage'] = build_second_stage.build_context(config, is_training)
+            if rules.predicts_keypoints(config):
+                parts['keypoint_stage'] = build_second_stage.build_keypoints(
+                    config, extractor, is_training
+                )
+            extractor = build_second_stage.with_box_head(config, extractor, is_training)
+    return detector(
+        num_classes=config.num_classes,
+        resizer=image_resizer_builder.build(config.image_resizer),
+        feature_extractor=extractor,
+        rpn=build_rpn(config, extractor.num_levels, is_training, static),
+        **parts,
+    )
+
+
+def _crop_parts(config: faster_rcnn_pb2.FasterRcnn, strides: list[int]) -> dict[str, Any]:
+    """What the second stage crops proposals with; R-FCN's head crops score maps instead."""
+    if config.HasField('roi_align'):
+        return {'cropper': build_second_stage.build_cropper(config, 'roi_align', strides)}
+    return {
+        'cropper': RoiCropper(
+            crop_size=config.initial_crop_size, use_matmul=config.use_matmul_crop_and_resize
+        ),
+        'maxpool_size': config.maxpool_kernel_size,
+        'maxpool_stride': config.maxpool_stride,
+    }

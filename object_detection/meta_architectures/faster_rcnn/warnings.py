@@ -1,12 +1,20 @@
-"""Fields of a model that are set, but that have no effect because of other fields."""
+"""Fields of a model that are set, but that have no effect because of other fields.
+
+Errors of the builders of those components of Faster R-CNN that are cheap to build.
+
+What a Faster R-CNN, Mask R-CNN or R-FCN needs on a TPU beyond the rules for all families.
+"""
 
 from collections.abc import Iterator
 
-from object_detection.builders.faster_rcnn import context_rules
-from object_detection.builders.faster_rcnn import rules as model_rules
-from object_detection.config import warnings
+from object_detection.config import findings, warnings
+from object_detection.config.findings import Finding
 from object_detection.config.walk import among, is_set
-from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
+from object_detection.meta_architectures.faster_rcnn import rules
+from object_detection.meta_architectures.faster_rcnn import rules as model_rules
+from object_detection.meta_architectures.faster_rcnn.rules import ROOT
+from object_detection.meta_architectures.tracing import problems
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
@@ -190,8 +198,8 @@ def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 
 
 def _context(config: FasterRcnn) -> Iterator[tuple[str, str]]:
-    for names, reason in context_rules.without_effect(config.context_config):
-        yield from among(config, [f'{context_rules.FIELD}.{name}' for name in names], reason)
+    for names, reason in rules.without_effect(config.context_config):
+        yield from among(config, [f'{rules.FIELD}.{name}' for name in names], reason)
 
 
 def _outputs(config: FasterRcnn) -> Iterator[tuple[str, str]]:
@@ -205,3 +213,100 @@ def _post_processing(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     yield from among(config, [f'{_NMS}.change_coordinate_frame'], _OWN_FRAME)
     yield from among(config, [f'{_NMS}.use_combined_nms'], _NEVER_COMBINED)
     yield from warnings.suppression(config, 'second_stage_post_processing')
+
+
+def check(config: FasterRcnn) -> Iterator[str]:
+    """Yields one sentence per problem; loads TensorFlow."""
+    from object_detection.builders import anchor_generator_builder, image_resizer_builder
+    from object_detection.meta_architectures.faster_rcnn import build
+
+    yield from problems(image_resizer_builder.build, config.image_resizer, f'{ROOT}.image_resizer')
+    path, extractor = f'{ROOT}.feature_extractor', config.feature_extractor
+    yield from problems(build.check_extractor, extractor, path)
+    path, anchors = f'{ROOT}.first_stage_anchor_generator', config.first_stage_anchor_generator
+    yield from problems(anchor_generator_builder.build, anchors, path)
+    yield from problems(build.check_rpn, config, ROOT)
+    if config.number_of_stages > 1:
+        yield from _second_stage(config)
+
+
+def _second_stage(config: FasterRcnn) -> Iterator[str]:
+    from object_detection.builders import box_predictor_builder, post_processing_builder
+    from object_detection.meta_architectures.faster_rcnn import build_second_stage
+
+    path, suppression = f'{ROOT}.second_stage_post_processing', config.second_stage_post_processing
+    yield from problems(post_processing_builder.build, suppression, path)
+    yield from _losses(config)
+    yield from problems(build_second_stage.check, config, ROOT)
+    path, predictor = f'{ROOT}.second_stage_box_predictor', config.second_stage_box_predictor
+    yield from problems(box_predictor_builder.build, predictor, path, config.num_classes)
+    head = predictor.mask_rcnn_box_predictor
+    if head.HasField('box_head'):
+        path = f'{path}.mask_rcnn_box_predictor.box_head'
+        yield from problems(box_predictor_builder.build_box_classifier, head, path)
+    if rules.predicts_keypoints(config):
+        path = f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor.keypoint_head'
+        yield from problems(box_predictor_builder.build_keypoint_head, head, path)
+        yield from problems(build_second_stage.keypoints_of_classes, config, path)
+
+
+def _losses(config: FasterRcnn) -> Iterator[str]:
+    from object_detection.builders import losses_builder
+
+    loss, path = config.second_stage_classification_loss, f'{ROOT}.second_stage_classification_loss'
+    yield from problems(losses_builder.build_second_stage_classification, loss, path)
+    if config.HasField('hard_example_miner'):
+        yield from problems(
+            losses_builder.build_hard_example_miner,
+            config.hard_example_miner,
+            f'{ROOT}.hard_example_miner',
+            loss,
+            config.second_stage_classification_loss_weight,
+            config.second_stage_localization_loss_weight,
+        )
+
+
+_STATIC = (
+    'The training step of this program has fixed shapes without it; the TensorFlow Object '
+    'Detection API needs it, and so does use_static_balanced_label_sampler.'
+)
+_SAMPLER = (
+    'The samplers of the TensorFlow Object Detection API for TPUs need it; with it, other rows '
+    'make up for missing samples, as in the published recipes for TPUs.'
+)
+_GATHER = 'Targets are gathered row by row; a product of matrices is faster on a TPU.'
+_TPU_CROPS = 'Regions are cropped by index; products of matrices are faster on a TPU.'
+_MINER = (
+    'It suppresses overlapping boxes of every image in every step, one after the other, and the '
+    'TensorFlow Object Detection API has no such program for TPUs. Without it, '
+    'second_stage_batch_size and second_stage_balance_fraction draw a sample.'
+)
+
+
+def find_for_tpu(pipeline: TrainEvalPipelineConfig) -> Iterator[Finding]:
+    """Yields findings about the message of the model; see `FamilyRules.tpu`."""
+    config = pipeline.model.faster_rcnn
+    yield from findings.of_flag(config, rules.ROOT, 'use_static_shapes', _STATIC)
+    yield from findings.of_flag(config, rules.ROOT, 'use_static_balanced_label_sampler', _SAMPLER)
+    yield from findings.of_flag(config, rules.ROOT, 'use_matmul_gather_in_matcher', _GATHER)
+    if config.number_of_stages == 1:
+        return
+    if config.HasField('hard_example_miner'):
+        yield Finding(
+            f'{rules.ROOT}.hard_example_miner',
+            findings.found(config, 'hard_example_miner'),
+            _MINER,
+            '',
+            is_obstacle=True,
+        )
+    if not rules.is_rfcn(config):
+        yield from _crops(config)
+
+
+def _crops(config: FasterRcnn) -> Iterator[Finding]:
+    """Yields a finding if crops of boxes or masks are not products of matrices."""
+    aligned = {'roi_align', 'mask_roi_align'}
+    chosen = [getattr(config, name).impl for name in sorted(aligned) if config.HasField(name)]
+    all_chosen = chosen and all(impl == RoiAlign.MATMUL for impl in chosen)
+    if not all_chosen:
+        yield from findings.of_flag(config, rules.ROOT, 'use_matmul_crop_and_resize', _TPU_CROPS)

@@ -3,16 +3,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders.faster_rcnn import extractor_types
-from object_detection.models.backbones import resnet_v1
-from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractor import Preprocess
-from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
-from object_detection.models.feature_extractors.two_stage_types import (
+from object_detection.meta_architectures.faster_rcnn import rules
+from object_detection.meta_architectures.faster_rcnn.extractors import (
     FASTER_RCNN,
+    TwoStageFeatureExtractor,
     build_faster_rcnn,
     check_faster_rcnn,
 )
+from object_detection.models.backbones import resnet_v1
+from object_detection.models.backbones.resnet_v1 import Padding
+from object_detection.models.feature_extractor import Preprocess
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks import fpn
 from object_detection.models.normalization import BatchNormParams
@@ -213,7 +213,7 @@ def test_check_of_a_large_extractor():
 
 
 def test_all_types_are_known_without_tensorflow():
-    assert set(extractor_types.TYPES) == set(FASTER_RCNN)
+    assert set(rules.TYPES) == set(FASTER_RCNN)
 
 
 @pytest.mark.usefixtures('short_inception_resnet_v2')

@@ -3,10 +3,10 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders.faster_rcnn import feature_extractor_builder
+from object_detection.meta_architectures.faster_rcnn import build as feature_extractor_builder
+from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
-from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.necks.resizing import Doubling
 from object_detection.models.normalization import FrozenBatchNorm, GroupNorm
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
@@ -15,12 +15,12 @@ from tests import slow_cases
 
 def build(text: str, is_training: bool = True) -> TwoStageFeatureExtractor:
     config = faster_rcnn_pb2.FasterRcnnFeatureExtractor()
-    return feature_extractor_builder.build(text_format.Parse(text, config), is_training)
+    return feature_extractor_builder.build_extractor(text_format.Parse(text, config), is_training)
 
 
 def check(text: str) -> None:
     config = faster_rcnn_pb2.FasterRcnnFeatureExtractor()
-    feature_extractor_builder.check(text_format.Parse(text, config))
+    feature_extractor_builder.check_extractor(text_format.Parse(text, config))
 
 
 PYRAMID = 'type: "faster_rcnn_resnet18_fpn_keras" conv_hyperparams {} '

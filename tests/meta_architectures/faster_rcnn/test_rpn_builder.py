@@ -3,7 +3,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders.faster_rcnn import rpn_builder
+from object_detection.meta_architectures.faster_rcnn.build import (
+    build_rpn,
+    check_rpn,
+    head_hyperparams,
+)
 from object_detection.meta_architectures.faster_rcnn.proposals import ProposalLimits
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import OutsideAnchors
 from object_detection.targets.box_coders import FasterRcnnBoxCoder, MeanStddevBoxCoder
@@ -15,7 +19,7 @@ def config(options):
 
 
 def build(options='', static=False):
-    return rpn_builder.build(config(options), 3, True, static)
+    return build_rpn(config(options), 3, True, static)
 
 
 def test_defaults_are_built():
@@ -35,7 +39,7 @@ def test_defaults_are_built():
     ],
 )
 def test_activation_of_the_head(options, activation):
-    assert rpn_builder.head_hyperparams(config(options)).activation == activation
+    assert head_hyperparams(config(options)).activation == activation
     assert build(options).head._activation.activation is keras.activations.get(activation)
 
 
@@ -137,7 +141,7 @@ def test_contradictions_are_reported_by_both(options, message):
     with pytest.raises(ValueError, match=message):
         build(options, static='use_static_shapes: true' in options)
     with pytest.raises(ValueError, match=message):
-        rpn_builder.check(config(options))
+        check_rpn(config(options))
 
 
 def test_matmul_gathering_of_the_model_holds_for_its_matchers_too():

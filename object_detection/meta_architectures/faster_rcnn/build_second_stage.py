@@ -10,19 +10,19 @@ from object_detection.builders import (
     losses_builder,
     post_processing_builder,
 )
-from object_detection.builders.faster_rcnn import context_rules, crop_rules
 from object_detection.core.post_processing import Detections
 from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
 from object_detection.data import label_map
 from object_detection.errors import UserError
 from object_detection.losses.localization import SmoothL1LocalizationLoss
+from object_detection.meta_architectures.faster_rcnn import rules
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
 from object_detection.meta_architectures.faster_rcnn.context_stage import ContextStage
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
+from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
 from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
-from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.heads.context_attention import ContextAttention, ContextMemory
 from object_detection.protos import faster_rcnn_pb2, post_processing_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
@@ -140,11 +140,11 @@ def build_context(config: FasterRcnn, is_training: bool) -> ContextStage | None:
       config: the model's message.
       is_training: False freezes batch norms.
     """
-    if not config.HasField(context_rules.FIELD):
+    if not config.HasField(rules.FIELD):
         return None
     context, memory = config.context_config, None
     depth = context.attention_bottleneck_dimension
-    if context_rules.has_memory(config):
+    if rules.has_memory(config):
         memory = ContextMemory(
             depth,
             num_heads=context.num_attention_heads,
@@ -213,7 +213,7 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
         RoiAlign.GATHER: False,
         RoiAlign.MATMUL: True,
     }
-    size = number('output_size', crop_rules.OUTPUT_SIZES[field])
+    size = number('output_size', rules.OUTPUT_SIZES[field])
     levels = [stride.bit_length() - 1 for stride in strides]
     try:
         return RoiAlignCropper(

@@ -1,21 +1,283 @@
 """What has to hold within a FasterRcnn message, found without TensorFlow.
 
 `build.build` raises what `stage_problems` yields; the validation lists all problems.
+
+Rules of the anchors of the first stage.
+
+What has to hold within a Context message of Faster R-CNN, found without TensorFlow.
+
+Rules of the crops that the second and third stages, and keypoints, are predicted from.
+
+The `type` names of Faster R-CNN's feature extractors, known without loading TensorFlow.
 """
 
 import math
+import re
 from collections.abc import Iterator
 
-from object_detection.builders.faster_rcnn import (
-    anchor_rules,
-    context_rules,
-    crop_rules,
-    extractor_types,
-)
-from object_detection.config import model_rules
+from object_detection.config import model_rules, overrides
 from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE, SHARE
+from object_detection.protos import faster_rcnn_pb2
+from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
-from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
+from object_detection.protos.faster_rcnn_pb2 import Context, FasterRcnn, FasterRcnnFeatureExtractor
+from object_detection.protos.flexible_grid_anchor_generator_pb2 import FlexibleGridAnchorGenerator
+from object_detection.protos.grid_anchor_generator_pb2 import GridAnchorGenerator
+from object_detection.protos.multiscale_anchor_generator_pb2 import MultiscaleAnchorGenerator
+
+Levels = tuple[int, int]
+
+
+def check_anchors(generator: AnchorGenerator, root: str) -> Iterator[str]:
+    """Yields one sentence per problem of the generator itself.
+
+    Args:
+      generator: `first_stage_anchor_generator`.
+      root: path of the message that contains the generator.
+    """
+    path = f'{root}.first_stage_anchor_generator'
+    kind = generator.WhichOneof('anchor_generator_oneof')
+    if kind is None:
+        yield f'{path} is not set; expected e.g. multiscale_anchor_generator.'
+        return
+    path, option = f'{path}.{kind}', getattr(generator, kind)
+    if kind not in model_rules.ANCHOR_LISTS:
+        yield (
+            f'{path} makes anchors relative to the image, but Faster R-CNN needs them in pixels; '
+            'use multiscale_anchor_generator, flexible_grid_anchor_generator or, without a '
+            'feature pyramid, grid_anchor_generator.'
+        )
+        return
+    yield from model_rules.anchor_lists(option, kind, path)
+    if getattr(option, 'normalize_coordinates', False):
+        yield (
+            f'{path}.normalize_coordinates is true; Faster R-CNN needs anchors in pixels, set it '
+            'to false.'
+        )
+
+
+def check_levels(generator: AnchorGenerator, root: str, levels: Levels) -> Iterator[str]:
+    """Yields one sentence per mismatch between anchors and feature maps.
+
+    Args:
+      generator, root: see `check`.
+      levels: first and last level of the feature extractor; (4, 4) for one map of stride 16.
+    """
+    kind = generator.WhichOneof('anchor_generator_oneof')
+    if kind in _FITS:
+        path = f'{root}.first_stage_anchor_generator.{kind}'
+        yield from _FITS[kind](getattr(generator, kind), path, root, levels)
+
+
+def _grid(option: GridAnchorGenerator, path: str, root: str, levels: Levels) -> Iterator[str]:
+    if levels[0] < levels[1]:
+        yield (
+            f'{path} makes anchors for one feature map, but {root}.feature_extractor has '
+            f'{_format_levels(levels)}; use multiscale_anchor_generator or '
+            'flexible_grid_anchor_generator.'
+        )
+
+
+def _multiscale(
+    option: MultiscaleAnchorGenerator, path: str, root: str, levels: Levels
+) -> Iterator[str]:
+    if (option.min_level, option.max_level) != levels:
+        yield (
+            f'{path}: anchors are made for levels {option.min_level} to {option.max_level}, but '
+            f'{root}.feature_extractor has {_format_levels(levels)}; set min_level to '
+            f'{levels[0]} and max_level to {levels[1]}.'
+        )
+
+
+def _flexible(
+    option: FlexibleGridAnchorGenerator, path: str, root: str, levels: Levels
+) -> Iterator[str]:
+    count = levels[1] - levels[0] + 1
+    if option.anchor_grid and len(option.anchor_grid) != count:
+        yield (
+            f'{path}.anchor_grid: expected one for each feature map; {root}.feature_extractor has '
+            f'{_format_levels(levels)}. Received: {len(option.anchor_grid)}.'
+        )
+
+
+def _format_levels(levels: Levels) -> str:
+    low, high = levels
+    if low == high:
+        return f'one feature map, of level {low} (stride {2**low})'
+    return f'a pyramid of levels {low} to {high}'
+
+
+_FITS = {
+    'grid_anchor_generator': _grid,
+    'multiscale_anchor_generator': _multiscale,
+    'flexible_grid_anchor_generator': _flexible,
+}
+
+
+FIELD = 'context_config'
+_CONTEXT_RANGES = {
+    'max_num_context_features': AT_LEAST_ONE,
+    'context_feature_length': AT_LEAST_ONE,
+    'attention_bottleneck_dimension': AT_LEAST_ONE,
+    'num_attention_heads': AT_LEAST_ONE,
+    'num_attention_layers': AT_LEAST_ONE,
+}
+# What only the attention to other images has.
+MEMORY_FIELDS = (
+    'max_num_context_features',
+    'context_feature_length',
+    'num_attention_heads',
+    'num_attention_layers',
+)
+
+
+def has_memory(config: FasterRcnn) -> bool:
+    """Returns whether boxes attend to features of other images, which a batch then needs."""
+    return config.HasField(FIELD) and config.context_config.use_long_term_attention
+
+
+def check_context(config: FasterRcnn, root: str, *, is_rfcn: bool) -> Iterator[str]:
+    """Yields one sentence for each problem of `context_config` of the message at `root`."""
+    if not config.HasField(FIELD):
+        return
+    context, path = config.context_config, f'{root}.{FIELD}'
+    if config.number_of_stages == 1:
+        yield (
+            f'{path}: expected number_of_stages of 2 or 3, as the second stage attends to the '
+            'context. Received: 1.'
+        )
+    if is_rfcn:
+        yield f'{path}: expected a mask_rcnn_box_predictor. Received: rfcn_box_predictor.'
+    yield from model_rules.ranges(context, _CONTEXT_RANGES, path)
+    temperature = context.attention_temperature
+    if not 0 < temperature < math.inf:
+        yield f'{path}.attention_temperature: expected above 0. Received: {temperature:g}.'
+    if not (context.use_long_term_attention or context.use_self_attention):
+        yield (
+            f'{path}: expected use_long_term_attention or use_self_attention, since boxes attend '
+            'to nothing else. Received: both false.'
+        )
+    if context.attention_position == faster_rcnn_pb2.ATTENTION_DEFAULT:
+        yield (
+            f'{path}.attention_position: expected POST_BOX_CLASSIFIER or POST_RPN. Received: '
+            'ATTENTION_DEFAULT, for which the TensorFlow Object Detection API builds no attention; '
+            f'remove {FIELD} for a model without.'
+        )
+
+
+def without_effect(context: Context) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yields names of fields that other fields leave without an effect, and the reason."""
+    if not context.use_long_term_attention:
+        yield MEMORY_FIELDS, 'use_long_term_attention is false'
+    if not (context.use_self_attention and context.use_long_term_attention):
+        yield ('self_attention_in_sequence',), 'there is one attention'
+
+
+# Default number of bins along each axis.
+OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14, 'keypoint_roi_align': 14}
+_POOLING = ('maxpool_kernel_size', 'maxpool_stride')
+
+
+def check_crops(config: FasterRcnn, root: str) -> Iterator[str]:
+    """Yields the problems of the RoiAlign messages that are set."""
+    for field in _set_fields(config):
+        yield from _numbers(config, field, root)
+    if config.HasField('roi_align'):
+        for name in _POOLING:
+            if config.HasField(name) and getattr(config, name) != 1:
+                yield (
+                    f'{root}.{name}: expected 1 or none, as the crops of {root}.roi_align are not '
+                    f'pooled. Received: {getattr(config, name)}.'
+                )
+
+
+def check_crop_levels(config: FasterRcnn, root: str, levels: tuple[int, int]) -> Iterator[str]:
+    """Yields a sentence for each limit that is not a level of the feature maps.
+
+    Args:
+      config: the model's message.
+      root: its path.
+      levels: first and last level of the feature maps.
+    """
+    for field in _set_fields(config):
+        message = getattr(config, field)
+        low = message.min_level if message.HasField('min_level') else levels[0]
+        high = message.max_level if message.HasField('max_level') else levels[1]
+        if not levels[0] <= low <= high <= levels[1]:
+            yield (
+                f'{root}.{field}: expected {levels[0]} <= min_level <= max_level <= {levels[1]}, '
+                f'the levels of the feature maps. Received: min_level {low}, max_level {high}.'
+            )
+
+
+def mask_crop_size(config: FasterRcnn) -> int | None:
+    """Returns the side of the crops for masks; None if RoIAlign does not make them."""
+    for field in ('mask_roi_align', 'roi_align'):
+        if config.HasField(field):
+            message = getattr(config, field)
+            size = message.output_size if message.HasField('output_size') else OUTPUT_SIZES[field]
+            return max(size, 1)
+    return None
+
+
+def _set_fields(config: FasterRcnn) -> list[str]:
+    return [field for field in OUTPUT_SIZES if config.HasField(field)]
+
+
+def _numbers(config: FasterRcnn, field: str, root: str) -> Iterator[str]:
+    message, path = getattr(config, field), f'{root}.{field}'
+    if message.HasField('output_size') and message.output_size < 1:
+        yield f'{path}.output_size: expected at least 1. Received: {message.output_size}.'
+    if message.sampling_ratio < 1:
+        yield (
+            f'{path}.sampling_ratio: expected at least 1; adaptive sampling, a number of samples '
+            f'that depends on the region, is not built. Received: {message.sampling_ratio}.'
+        )
+    if not 0 < message.canonical_size < math.inf:
+        yield f'{path}.canonical_size: expected above 0. Received: {message.canonical_size:g}.'
+
+
+_FPN_DEPTHS = (18, 34, 50, 101, 152, 200)
+_DEPTHS = (50, 101, 152)
+
+TYPES = (
+    *(f'faster_rcnn_resnet{depth}_fpn_keras' for depth in _FPN_DEPTHS),
+    *(f'faster_rcnn_resnet{depth}_keras' for depth in _DEPTHS),
+    'faster_rcnn_inception_resnet_v2_keras',
+    # Networks of the reference implementation under TensorFlow 1.
+    *(f'faster_rcnn_resnet{depth}' for depth in _DEPTHS),
+    'faster_rcnn_inception_v2',
+    'faster_rcnn_inception_resnet_v2',
+)
+# Types whose box classifier keeps the size of crops; the other types halve it.
+_KEEP_CROPS = tuple(f'faster_rcnn_resnet{depth}' for depth in _DEPTHS)
+# Types of the reference implementation that have no counterpart here.
+_NOT_BUILT = ('faster_rcnn_nas', 'faster_rcnn_pnas', 'faster_rcnn_mobilenet_v1')
+_NETWORK = re.compile(r'inception_resnet_v2|inception_v2|resnet\d+')
+
+
+def type_problem(type_name: str) -> str | None:
+    """Returns what is wrong with a feature extractor's type, or None.
+
+    A type is suggested only if it is the same network, since another network needs other weights.
+    """
+    if type_name in TYPES:
+        return None
+    note = overrides.NOT_BUILT if type_name in _NOT_BUILT else ''
+    same = [name for name in TYPES if _network(name) == _network(type_name)]
+    return overrides.unknown_choice(type_name, TYPES, similar=same, cutoff=0, note=note)
+
+
+def halves_crops(type_name: str) -> bool:
+    """Returns whether the box classifier of an extractor without a pyramid halves crops."""
+    return type_name not in _KEEP_CROPS
+
+
+def _network(type_name: str) -> str | None:
+    """Returns the network in the name of a type, such as 'resnet50', or the whole name."""
+    found = _NETWORK.search(type_name)
+    return found[0] if found else type_name
+
 
 ROOT = 'model.faster_rcnn'
 _MASK_RCNN = f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor'
@@ -113,8 +375,8 @@ def check(config: FasterRcnn) -> Iterator[str]:
     yield from model_rules.ranges(config, _RANGES, ROOT)
     yield from _resizer(config)
     yield from _feature_extractor(config)
-    yield from anchor_rules.check(config.first_stage_anchor_generator, ROOT)
-    if config.feature_extractor.type in extractor_types.TYPES:
+    yield from check_anchors(config.first_stage_anchor_generator, ROOT)
+    if config.feature_extractor.type in TYPES:
         yield from _feature_maps(config)
     if config.number_of_stages in (2, 3):
         yield from _second_stage(config)
@@ -128,12 +390,12 @@ def stage_problems(config: FasterRcnn) -> Iterator[str]:
         yield from _first_stage_alone(config)
     if config.number_of_stages == 3:
         yield from _mask_head(config)
-    yield from context_rules.check(config, ROOT, is_rfcn=is_rfcn(config))
+    yield from check_context(config, ROOT, is_rfcn=is_rfcn(config))
     if is_rfcn(config):
         for name in _BOX_FEATURES:
             if getattr(config, name):
                 yield f'{ROOT}.{name} is true, but {_RFCN} makes no features of single boxes.'
-    if config.feature_extractor.type in extractor_types.TYPES:
+    if config.feature_extractor.type in TYPES:
         yield from _options_of_pyramids(config)
 
 
@@ -173,9 +435,9 @@ def _feature_maps(config: FasterRcnn) -> Iterator[str]:
     """Yields mismatches with the feature maps; the type of the extractor must be known."""
     levels = _levels(config.feature_extractor)
     if levels is not None:
-        yield from anchor_rules.check_levels(config.first_stage_anchor_generator, ROOT, levels)
+        yield from check_levels(config.first_stage_anchor_generator, ROOT, levels)
         if config.number_of_stages > 1 and not is_rfcn(config):
-            yield from crop_rules.check_levels(config, ROOT, levels)
+            yield from check_crop_levels(config, ROOT, levels)
     if config.number_of_stages == 3:
         yield from _upsampling(config)
 
@@ -201,7 +463,7 @@ def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
     if not config.feature_extractor.type:
         yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
         return
-    problem = extractor_types.problem(config.feature_extractor.type)
+    problem = type_problem(config.feature_extractor.type)
     if problem:
         yield f'{path}: {problem}'
 
@@ -248,7 +510,7 @@ def _sample_size(config: FasterRcnn) -> Iterator[str]:
 
 
 def _crops(config: FasterRcnn) -> Iterator[str]:
-    yield from crop_rules.check(config, ROOT)
+    yield from check_crops(config, ROOT)
     if config.HasField('roi_align'):
         return
     yield from model_rules.ranges(config, _CROP_RANGES, ROOT)
@@ -331,7 +593,7 @@ def _upsampling(config: FasterRcnn) -> Iterator[str]:
 
 def _mask_features_size(config: FasterRcnn) -> int | None:
     """Returns the side of the features for masks; None if the crop options are invalid."""
-    aligned = crop_rules.mask_crop_size(config)
+    aligned = mask_crop_size(config)
     crop, kernel = config.initial_crop_size, config.maxpool_kernel_size
     if aligned is None and (min(crop, kernel, config.maxpool_stride) < 1 or kernel > crop):
         return None
@@ -346,7 +608,7 @@ def _classified_size(config: FasterRcnn, crop_size: int) -> int:
         predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
         has_convs_alone = predictor.HasField('box_head') and not predictor.box_head.num_fcs
         return crop_size if has_convs_alone else 1
-    halves = extractor_types.halves_crops(config.feature_extractor.type)
+    halves = halves_crops(config.feature_extractor.type)
     return math.ceil(crop_size / 2) if halves else crop_size
 
 
