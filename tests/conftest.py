@@ -40,7 +40,7 @@ _UNOPTIMIZED = (
     'tests/core/',
     'tests/data/',
     'tests/models/backbones/',
-    'tests/models/feature_extractors/',
+    'tests/meta_architectures/center_net/',
     'tests/models/necks/',
     'tests/targets/',
     'tests/training/',

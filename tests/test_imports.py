@@ -33,6 +33,12 @@ SEE_PROTOS |= {'scoring'}
 SEE_PROTOS |= {'utils', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'}
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
+    'meta_architectures/center_net/build.py',
+    'meta_architectures/center_net/deepmac/build.py',
+    'meta_architectures/center_net/deepmac/rules.py',
+    'meta_architectures/center_net/family.py',
+    'meta_architectures/center_net/rules.py',
+    'meta_architectures/center_net/warnings.py',
     'meta_architectures/detector.py',
     'meta_architectures/faster_rcnn/build.py',
     'meta_architectures/faster_rcnn/build_second_stage.py',
@@ -51,23 +57,7 @@ FILES_THAT_SEE_PROTOS = {
 }
 # Imports of a floor above; each ends when its table is a registry, or its place changes.
 IMPORTS_UP = {
-    ('builders.center_net.build', 'meta_architectures.center_net.center_net'),
-    ('builders.center_net.build', 'meta_architectures.center_net.heads'),
-    ('builders.center_net.build', 'meta_architectures.center_net.tasks.box'),
-    ('builders.center_net.build', 'meta_architectures.center_net.tasks.densepose'),
-    ('builders.center_net.build', 'meta_architectures.center_net.tasks.keypoints'),
-    ('builders.center_net.build', 'meta_architectures.center_net.tasks.masks'),
-    ('builders.center_net.build', 'meta_architectures.center_net.tasks.object_center'),
-    ('builders.center_net.build', 'meta_architectures.center_net.tasks.task'),
-    ('builders.center_net.build', 'meta_architectures.center_net.tasks.tracking'),
-    ('builders.center_net.deepmac_builder', 'meta_architectures.center_net.tasks.deepmac.colors'),
-    ('builders.center_net.deepmac_builder', 'meta_architectures.center_net.tasks.deepmac.deepmac'),
-    ('builders.center_net.deepmac_builder', 'meta_architectures.center_net.tasks.deepmac.losses'),
-    ('builders.center_net.deepmac_builder', 'meta_architectures.center_net.tasks.task'),
-    ('builders.center_net.family', 'meta_architectures.detection_model'),
-    ('builders.center_net.heads_builder', 'meta_architectures.center_net.tasks.task'),
-    ('builders.center_net.keypoints_builder', 'meta_architectures.center_net.tasks.keypoints'),
-    ('builders.center_net.keypoints_builder', 'meta_architectures.center_net.tasks.snapping'),
+    ('builders.families', 'meta_architectures.center_net.family'),
     ('builders.families', 'meta_architectures.detection_model'),
     ('builders.families', 'meta_architectures.faster_rcnn.family'),
     ('builders.families', 'meta_architectures.ssd.family'),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from object_detection.builders.center_net import family as center_net
 from object_detection.config.model_rules import AnchorOptions
+from object_detection.meta_architectures.center_net import family as center_net
 from object_detection.meta_architectures.faster_rcnn import family as faster_rcnn
 from object_detection.meta_architectures.ssd import family as ssd
 from object_detection.protos.model_pb2 import DetectionModel as ModelConfig

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from object_detection.config import reader
+from object_detection.meta_architectures.center_net import warnings
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models import center_net_cautions, center_net_parts
 from object_detection.validation.models.families import RULES
 from tests.meta_architectures.center_net.test_center_net import parse
 from tests.meta_architectures.center_net.test_zoo_keys import pose_label_map
@@ -90,7 +90,7 @@ def test_fields_of_keypoints_without_an_effect(fields, names):
 
 
 def unread(model):
-    found = list(center_net_cautions.find(TrainEvalPipelineConfig(model=model)))
+    found = list(warnings.find(TrainEvalPipelineConfig(model=model)))
     assert all(part == 'model' and reason for part, _, reason in found)
     return [path for _, path, _ in found]
 
@@ -120,7 +120,7 @@ def unread(model):
     ],
 )
 def test_advice(changes, found):
-    sentences = list(center_net_cautions.find_advice(parse(changes).center_net))
+    sentences = list(warnings.find_advice(parse(changes).center_net))
     assert len(sentences) == len(found)
     assert all(part in sentence for part, sentence in zip(found, sentences, strict=True))
 
@@ -160,7 +160,7 @@ def test_advice(changes, found):
 def test_components_are_built(changes, expected, tmp_path):
     (tmp_path / 'map').write_text("item { id: 1 name: 'a' keypoints { id: 0 label: 'head' } }")
     changes = changes.replace('FOLDER', str(tmp_path))
-    problems = list(center_net_parts.check(parse(changes).center_net))
+    problems = list(warnings.check(parse(changes).center_net))
     assert len(problems) == (expected is not None)
     assert expected is None or problems[0].startswith(expected)
 

@@ -13,10 +13,10 @@ from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions, is_same
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
+from object_detection.meta_architectures.center_net.deepmac.deepmac import DeepMac
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks import object_center
 from object_detection.meta_architectures.center_net.tasks.box import Box
-from object_detection.meta_architectures.center_net.tasks.deepmac.deepmac import DeepMac
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
     Found,

@@ -7,8 +7,10 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.builders import families
-from object_detection.builders.center_net import rules as center_net
 from object_detection.config.findings import Finding
+from object_detection.meta_architectures.center_net import rules as center_net
+from object_detection.meta_architectures.center_net import warnings as center_net_cautions
+from object_detection.meta_architectures.center_net import warnings as center_net_parts
 from object_detection.meta_architectures.faster_rcnn import rules as faster_rcnn
 from object_detection.meta_architectures.faster_rcnn import warnings as faster_rcnn_cautions
 from object_detection.meta_architectures.faster_rcnn import warnings as faster_rcnn_parts
@@ -17,7 +19,6 @@ from object_detection.meta_architectures.ssd import rules as ssd
 from object_detection.meta_architectures.ssd import warnings
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models import center_net_cautions, center_net_parts
 
 
 def _no_sentences(config: Message) -> Iterator[str]:

@@ -12,9 +12,9 @@ from object_detection.dataset_tools.downloads.known_files import (
     WEIGHTS_BASE_URLS,
     ZOO,
 )
+from object_detection.meta_architectures.center_net.extractors import CENTER_NET
 from object_detection.meta_architectures.faster_rcnn.extractors import FASTER_RCNN
 from object_detection.meta_architectures.ssd.extractors import SSD
-from object_detection.models.feature_extractors import center_net_types
 from tests.conftest import SHARED
 
 FUNCTIONS = {
@@ -59,7 +59,7 @@ def test_every_extractor_that_has_weights_exists():
     named = {extractor for weights in WEIGHTS.values() for extractor in weights.extractors}
     tables = FASTER_RCNN | SSD
     extractors = {name for name in tables if name.endswith('_keras')}
-    extractors |= center_net_types.CENTER_NET.keys()
+    extractors |= CENTER_NET.keys()
     # Keras has no weights of them.
     kinds = ('resnet18', 'resnet34', 'resnet200', 'resnet_v1_18', 'resnet_v1_34', 'hourglass')
     without = {name for name in extractors if any(kind in name for kind in kinds)}

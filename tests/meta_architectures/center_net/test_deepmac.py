@@ -9,16 +9,21 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import families, model_builder
-from object_detection.builders.center_net import deepmac_builder, deepmac_rules
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
-from object_detection.meta_architectures.center_net.tasks.deepmac import inputs
+from object_detection.meta_architectures.center_net.deepmac import build, deepmac
+from object_detection.meta_architectures.center_net.deepmac.rules import (
+    LOSSES,
+    PROJECTION,
+    TYPES,
+    network_depth,
+)
+from object_detection.meta_architectures.center_net.extractors import CenterNetOptions
 from object_detection.meta_architectures.center_net.tasks.task import Cells, Objects
 from object_detection.models.backbones.mask_networks import MaskNetwork
-from object_detection.models.feature_extractors.center_net import CenterNetOptions
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.weights import reference
@@ -35,7 +40,7 @@ OF_IMAGE = """
   predict_full_resolution_masks: true postprocess_crop_size: 10
   classification_loss { weighted_sigmoid {} }
 """
-MASKS, BOXES, COLORS, VIEWS, POINTS = (f'Loss/deep_mask_{n}' for n in deepmac_rules.LOSSES.values())
+MASKS, BOXES, COLORS, VIEWS, POINTS = (f'Loss/deep_mask_{n}' for n in LOSSES.values())
 SEEDS = tf.constant([[1, 2], [3, 4]])
 SIDE = 16
 
@@ -44,7 +49,7 @@ def task_of(text, **changes):
     keras.utils.set_random_seed(1)
     config = text_format.Parse(text, center_net_pb2.CenterNet.DeepMACMaskEstimation())
     text_format.Merge(' '.join(f'{name}: {value}' for name, value in changes.items()), config)
-    return deepmac_builder.build(config, CenterNetOptions(batch_norm_trainable=True))
+    return build.build(config, CenterNetOptions(batch_norm_trainable=True))
 
 
 def objects_of(count=3, **fields):
@@ -91,13 +96,13 @@ _LARGER = ('hourglass32', 'hourglass52', 'hourglass100', 'resnet8', 'resnet12', 
     'kind',
     [
         pytest.param(kind, marks=[pytest.mark.slow] * (kind in _LARGER))
-        for kind in (*deepmac_rules.TYPES, *(f'cond_inst{depth}' for depth in (1, 2, 3)))
+        for kind in (*TYPES, *(f'cond_inst{depth}' for depth in (1, 2, 3)))
     ],
 )
 def test_every_network_gives_masks(kind):
-    depth = deepmac_rules.network_depth(kind)
+    depth = network_depth(kind)
     size = {1: 4, 2: 11, 3: 17}.get(depth, 3)
-    sees = depth is None and kind != deepmac_rules.PROJECTION
+    sees = depth is None and kind != PROJECTION
     network = MaskNetwork(
         kind,
         num_inputs=3,
@@ -489,8 +494,8 @@ def test_masks_of_detections_are_those_of_their_boxes():
     maps = {name: stacks[0] for name, stacks in maps_of(task).items()}
     boxes = objects_of().boxes[:, :3]
     logits = task.mask_logits(maps['INSTANCE_EMBEDDING'], maps['PIXEL_EMBEDDING'], boxes)
-    seen = inputs.crop_pixels(maps['PIXEL_EMBEDDING'], boxes, 8, use_xy=True)
-    embeddings = inputs.gather_embeddings(maps['INSTANCE_EMBEDDING'], boxes)
+    seen = deepmac.crop_pixels(maps['PIXEL_EMBEDDING'], boxes, 8, use_xy=True)
+    embeddings = deepmac.gather_embeddings(maps['INSTANCE_EMBEDDING'], boxes)
     expected = task.layers['mask_network'](seen[1], embeddings[1])
     np.testing.assert_allclose(logits[1], expected, atol=1e-5)
 

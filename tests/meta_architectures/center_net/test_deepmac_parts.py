@@ -6,13 +6,18 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import losses_builder
-from object_detection.builders.center_net import deepmac_builder, deepmac_rules
 from object_detection.errors import UserError
-from object_detection.meta_architectures.center_net.tasks.deepmac import inputs, losses, views
-from object_detection.meta_architectures.center_net.tasks.deepmac.colors import srgb_to_lab
-from object_detection.meta_architectures.center_net.tasks.deepmac.deepmac import Warmup
+from object_detection.meta_architectures.center_net import extractors
+from object_detection.meta_architectures.center_net.deepmac import (
+    build,
+    deepmac,
+    losses,
+    rules,
+    views,
+)
+from object_detection.meta_architectures.center_net.deepmac.deepmac import Warmup
+from object_detection.meta_architectures.center_net.deepmac.losses import srgb_to_lab
 from object_detection.models.backbones import mask_networks
-from object_detection.models.feature_extractors import center_net
 from object_detection.protos import center_net_pb2
 from tests import goldens
 
@@ -169,10 +174,10 @@ def test_random_views_stay_within_their_bounds():
 
 def test_embeddings_of_objects():
     case = goldens.load('deepmac_ops', 'instance_embeddings')
-    found = inputs.gather_embeddings(tf.constant(case.inputs['embedding']), case.inputs['boxes'])
+    found = deepmac.gather_embeddings(tf.constant(case.inputs['embedding']), case.inputs['boxes'])
     np.testing.assert_array_equal(found, case.outputs['v'])
     # The reference cannot read the embedding of a box on the edge.
-    edge = inputs.gather_embeddings(tf.constant(case.inputs['embedding']), tf.ones([2, 1, 4]))
+    edge = deepmac.gather_embeddings(tf.constant(case.inputs['embedding']), tf.ones([2, 1, 4]))
     np.testing.assert_array_equal(edge[:, 0], case.inputs['embedding'][:, -1, -1])
 
 
@@ -190,9 +195,9 @@ def test_pixels_that_the_mask_network_sees(case_name):
     config = message_of(case.config)
     maps, boxes = tf.constant(case.inputs['embedding']), case.inputs['boxes']
     if config.predict_full_resolution_masks:
-        close(inputs.all_pixels(maps, boxes, use_xy=config.use_xy), case.outputs['v'])
+        close(deepmac.all_pixels(maps, boxes, use_xy=config.use_xy), case.outputs['v'])
         return
-    found = inputs.crop_pixels(maps, boxes, SIZE, use_xy=config.use_xy).numpy()
+    found = deepmac.crop_pixels(maps, boxes, SIZE, use_xy=config.use_xy).numpy()
     chosen = inside_the_image(boxes)
     close(found[chosen], case.outputs['v'][chosen])
 
@@ -209,8 +214,8 @@ def test_projection():
         mask_size=SIZE,
         batch_norm_trainable=True,
     )
-    pixels = inputs.crop_pixels(tf.constant(case.inputs['pixel']), boxes, SIZE, use_xy=False)
-    embeddings = inputs.gather_embeddings(tf.constant(case.inputs['instance']), boxes)
+    pixels = deepmac.crop_pixels(tf.constant(case.inputs['pixel']), boxes, SIZE, use_xy=False)
+    embeddings = deepmac.gather_embeddings(tf.constant(case.inputs['instance']), boxes)
     found = network(tf.reshape(pixels, [6, SIZE, SIZE, 8]), tf.reshape(embeddings, [6, 8]))
     chosen = inside_the_image(boxes)
     expected = case.outputs['v'][chosen]
@@ -261,7 +266,7 @@ def test_loss_of_boxes(case_name):
         logits,
         filled,
         is_tight=config.box_consistency_tightness,
-        normalize=deepmac_builder.NORMALIZERS[config.box_consistency_loss_normalize],
+        normalize=build.NORMALIZERS[config.box_consistency_loss_normalize],
     ).numpy()
     assert np.isfinite(found).all()
     # A crop without any of its box is divided by 0 there.
@@ -292,7 +297,7 @@ def test_loss_of_views(case_name):
     case = goldens.load(FILE, case_name)
     kind = case_name.removeprefix('self_supervision_').upper()
     value = center_net_pb2.AugmentedSelfSupervisionLoss.Value(f'LOSS_{kind}')
-    found = deepmac_builder.VIEW_LOSSES[value](
+    found = build.VIEW_LOSSES[value](
         tf.constant(case.inputs['logits']),
         tf.constant(case.inputs['deaugmented']),
         losses.fill_boxes(case.inputs['boxes'], 12, 16),
@@ -314,8 +319,8 @@ def test_loss_of_points():
 def test_colors_of_the_reference():
     # Its feature extractor does not undo what its backbone needs: it compares other colours.
     case = goldens.load('deepmac_ops', 'lab_image')
-    shown = center_net.denormalization(center_net.CenterNetOptions(True))(
-        center_net.caffe(tf.constant(case.inputs['image']))
+    shown = extractors.denormalization(extractors.CenterNetOptions(True))(
+        extractors.caffe(tf.constant(case.inputs['image']))
     )
     close(srgb_to_lab(shown / 255.0), case.outputs['v'], atol=1e-4)
 
@@ -378,7 +383,7 @@ def problems(text):
     config = center_net_pb2.CenterNet(num_classes=5)
     config.object_detection_task.SetInParent()
     config.deepmac_mask_estimation.CopyFrom(message_of(text))
-    return list(deepmac_rules.check(config))
+    return list(rules.check(config))
 
 
 @goldens.parametrize(FILE, names=('build_subsamples', 'build_fully_connected'))

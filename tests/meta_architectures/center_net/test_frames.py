@@ -6,15 +6,16 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders.center_net import build, deepmac_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.center_net import build
 from object_detection.meta_architectures.center_net.center_net import CenterNet, PostProcessing
+from object_detection.meta_architectures.center_net.deepmac import build as deepmac_builder
+from object_detection.meta_architectures.center_net.deepmac.deepmac import MASK_LOGITS
+from object_detection.meta_architectures.center_net.extractors import CenterNetOptions
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
-from object_detection.meta_architectures.center_net.tasks.deepmac.deepmac import MASK_LOGITS
 from object_detection.meta_architectures.center_net.tasks.task import centers
 from object_detection.models.feature_extractor import FeatureExtractor
-from object_detection.models.feature_extractors.center_net import CenterNetOptions
 from object_detection.protos import center_net_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders.center_net import rules
 from object_detection.core.fields import DetectionFields
-from object_detection.meta_architectures.center_net import heat_maps
+from object_detection.meta_architectures.center_net import heat_maps, rules
 from object_detection.meta_architectures.center_net.heat_maps import Peaks
 from object_detection.meta_architectures.center_net.tasks.box import STRIDED_BOXES, Box
 from object_detection.meta_architectures.center_net.tasks.keypoints import (

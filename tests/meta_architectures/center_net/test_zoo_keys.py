@@ -5,7 +5,7 @@ import json
 import pytest
 from google.protobuf import text_format
 
-from object_detection.builders.center_net import build
+from object_detection.meta_architectures.center_net import build
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.variable_names import CENTER_NET_NAMES
 from object_detection.protos import pipeline_pb2

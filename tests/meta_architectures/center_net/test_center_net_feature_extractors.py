@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.feature_extractors import center_net
+from object_detection.meta_architectures.center_net import extractors
 
 
 @pytest.mark.parametrize(
@@ -22,16 +22,16 @@ from object_detection.models.feature_extractors import center_net
     ],
 )
 def test_channels_after_the_third_are_no_colors(options, rgb, expected):
-    options = center_net.CenterNetOptions(batch_norm_trainable=True, **options)
+    options = extractors.CenterNetOptions(batch_norm_trainable=True, **options)
     pixel = tf.constant(rgb, tf.float32, shape=[1, 1, 1, len(rgb)])
-    normalized = center_net.normalization(options)(pixel)
+    normalized = extractors.normalization(options)(pixel)
     np.testing.assert_allclose(normalized[0, 0, 0], expected, rtol=1e-6)
-    colors = center_net.denormalization(options)(normalized)
+    colors = extractors.denormalization(options)(normalized)
     np.testing.assert_allclose(colors[0, 0, 0], rgb[:3] if len(rgb) > 1 else rgb * 3, rtol=1e-5)
 
 
 def test_caffe_reverses_colors_alone():
     means = np.array([103.939, 116.779, 123.68, (103.939 + 116.779 + 123.68) / 3])
     pixel = tf.constant([10.0, 20.0, 30.0, 40.0], shape=[1, 1, 1, 4])
-    found = center_net.caffe(pixel)[0, 0, 0]
+    found = extractors.caffe(pixel)[0, 0, 0]
     np.testing.assert_allclose(found, np.array([30, 20, 10, 40]) - means, rtol=1e-6)

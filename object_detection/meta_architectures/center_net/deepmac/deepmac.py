@@ -2,6 +2,8 @@
 
 A network that sees the pixels around one object predicts its mask, whatever its class: it learns
 from the masks of some classes, and from boxes, colours, points or a second view of the others.
+
+What the mask network sees of each object: pixels in or around its box, and its embedding.
 """
 
 import dataclasses
@@ -10,22 +12,84 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core import crop_and_resize, replicas, sampling, tracing
 from object_detection.core import masks as mask_ops
-from object_detection.core import replicas, sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.shapes import dimensions, smaller
 from object_detection.errors import UserError
-from object_detection.meta_architectures.center_net.tasks.deepmac import inputs, losses, views
+from object_detection.meta_architectures.center_net.deepmac import losses, views
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
     Found,
     Head,
     Objects,
     Task,
+    centers,
+    gather_points,
 )
 from object_detection.models.backbones.mask_networks import MaskNetwork
+
+
+def gather_embeddings(maps: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
+    """Returns the embeddings, [B, N, D], at the centres of boxes.
+
+    A centre on the lower or right edge takes the last cell; the reference cannot read it.
+
+    Args:
+      maps: float32 [B, H, W, D].
+      boxes: float32 [B, N, 4], normalized.
+    """
+    sides = [tf.cast(side, tf.float32) for side in dimensions(maps, 1, 2)]
+    middles, _ = centers(boxes * tf.stack(sides * 2))
+    return gather_points(maps, middles)
+
+
+def crop_pixels(maps: tf.Tensor, boxes: tf.Tensor, size: int, *, use_xy: bool) -> tf.Tensor:
+    """Returns the pixels in boxes, [B, N, size, size, C], after two coordinates if `use_xy`.
+
+    The coordinates (y, x) go from -1 to 1 in each box.
+
+    Args:
+      maps: float32 [B, H, W, C].
+      boxes: float32 [B, N, 4], normalized.
+      size: rows and columns of samples in a box.
+      use_xy: whether there are coordinates.
+    """
+    crops = crop_and_resize.crop_and_resize(maps, boxes, (size, size))
+    if not use_xy:
+        return crops
+    grid = _grid(tf.linspace(-1.0, 1.0, size), tf.linspace(-1.0, 1.0, size))
+    batch, count = dimensions(crops, 0, 1)
+    return tf.concat([tf.broadcast_to(grid, [batch, count, size, size, 2]), crops], axis=-1)
+
+
+def all_pixels(maps: tf.Tensor, boxes: tf.Tensor, *, use_xy: bool) -> tf.Tensor:
+    """Returns all pixels for each box, [B, N, H, W, C], after two coordinates if `use_xy`.
+
+    The coordinates (y, x) go from 0 to 1 in the image, less those of the centre of the box.
+
+    Args:
+      maps: float32 [B, H, W, C].
+      boxes: float32 [B, N, 4], normalized.
+      use_xy: whether there are coordinates.
+    """
+    batch, height, width, channels = dimensions(maps, 0, 1, 2, 3)
+    (count,) = dimensions(boxes, 1)
+    shape = [batch, count, height, width]
+    pixels = tf.broadcast_to(maps[:, tf.newaxis], [*shape, channels])
+    if not use_xy:
+        return pixels
+    middles, _ = centers(boxes)
+    grid = _grid(tf.linspace(0.0, 1.0, height), tf.linspace(0.0, 1.0, width))
+    return tf.concat([grid - middles[:, :, tf.newaxis, tf.newaxis], pixels], axis=-1)
+
+
+def _grid(rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """Returns the coordinates (y, x) of a grid, float32 [h, w, 2]."""
+    return tf.stack(tf.meshgrid(rows, columns, indexing='ij'), axis=-1)
+
 
 INSTANCE_EMBEDDING, PIXEL_EMBEDDING = 'INSTANCE_EMBEDDING', 'PIXEL_EMBEDDING'
 # Predictions of objects of the ground truth, of rows that are chosen of it.
@@ -173,10 +237,10 @@ class DeepMac(Task):
         """
         regions = self.regions
         if regions.covers_image:
-            seen = inputs.all_pixels(pixels, boxes, use_xy=regions.use_xy)
+            seen = all_pixels(pixels, boxes, use_xy=regions.use_xy)
         else:
-            seen = inputs.crop_pixels(pixels, boxes, regions.mask_size, use_xy=regions.use_xy)
-        embeddings = inputs.gather_embeddings(instances, boxes)
+            seen = crop_pixels(pixels, boxes, regions.mask_size, use_xy=regions.use_xy)
+        embeddings = gather_embeddings(instances, boxes)
         batch, count, height, width, channels = dimensions(seen, 0, 1, 2, 3, 4)
         logits = self.layers['mask_network'](
             tf.reshape(seen, [batch * count, height, width, channels]),

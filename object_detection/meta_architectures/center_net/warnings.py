@@ -1,13 +1,18 @@
-"""Fields of a CenterNet without an effect, and settings that are rarely meant."""
+"""Fields of a CenterNet without an effect, and settings that are rarely meant.
+
+Errors of the builders of those components of a CenterNet that are cheap to build.
+"""
 
 from collections.abc import Iterator
 
-from object_detection.builders.center_net import deepmac_rules, rules
-from object_detection.builders.center_net.rules import ROOT
-from object_detection.config import warnings
+from object_detection.config import walk, warnings
 from object_detection.config.walk import among
+from object_detection.meta_architectures.center_net import rules
+from object_detection.meta_architectures.center_net.deepmac.rules import without_effect
+from object_detection.meta_architectures.center_net.rules import ROOT
+from object_detection.meta_architectures.tracing import problems
 from object_detection.protos.center_net_pb2 import CenterNet
-from object_detection.protos.losses_pb2 import ClassificationLoss
+from object_detection.protos.losses_pb2 import ClassificationLoss, LocalizationLoss
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 # Fields of the feature extractor -> what the types that read them have in their names.
@@ -43,7 +48,7 @@ _OF_DEPTH = ('per_keypoint_depth', 'keypoint_depth_loss_weight')
 
 def find(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
     """Yields triples of a top-level field, the path of a field without effect, and the reason."""
-    yield from deepmac_rules.without_effect(pipeline)
+    yield from without_effect(pipeline)
     for path, reason in _unread(pipeline.model.center_net):
         yield 'model', f'{ROOT}.{path}', reason
 
@@ -96,3 +101,28 @@ def _focal(loss: ClassificationLoss, path: str) -> Iterator[str]:
             f'{path}.{kind}.alpha is 0: easy cells, which are most, weigh as much as the others. '
             'Objects as Points has alpha: 2 beta: 4.'
         )
+
+
+def check(config: CenterNet) -> Iterator[str]:
+    """Yields one sentence per problem; loads TensorFlow."""
+    from object_detection.builders import (
+        image_resizer_builder,
+        losses_builder,
+        post_processing_builder,
+    )
+    from object_detection.meta_architectures.center_net.build import build_layouts
+
+    parts = {'image_resizer': image_resizer_builder.build}
+    if config.HasField('post_processing'):
+        parts['post_processing'] = post_processing_builder.build
+    for name, build in parts.items():
+        yield from problems(build, getattr(config, name), f'{ROOT}.{name}')
+    if config.keypoint_estimation_task:
+        yield from problems(build_layouts, config, ROOT)
+    builders = {
+        ClassificationLoss: losses_builder.build_classification,
+        LocalizationLoss: losses_builder.build_localization_of_codes,
+    }
+    for field in walk.set_fields(config, path=ROOT):
+        if build := builders.get(type(field.value)):
+            yield from problems(build, field.value, field.path)

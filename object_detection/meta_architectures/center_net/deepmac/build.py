@@ -1,19 +1,22 @@
 """Builds the masks of DeepMAC."""
 
 from object_detection.builders import losses_builder
-from object_detection.builders.center_net.deepmac_rules import LOSSES
-from object_detection.meta_architectures.center_net.tasks.deepmac import losses
-from object_detection.meta_architectures.center_net.tasks.deepmac.colors import srgb_to_lab
-from object_detection.meta_architectures.center_net.tasks.deepmac.deepmac import (
+from object_detection.meta_architectures.center_net.deepmac import losses
+from object_detection.meta_architectures.center_net.deepmac.deepmac import (
     DeepMac,
     Learning,
     Regions,
     ViewOptions,
     Warmup,
 )
+from object_detection.meta_architectures.center_net.deepmac.losses import srgb_to_lab
+from object_detection.meta_architectures.center_net.deepmac.rules import LOSSES
+from object_detection.meta_architectures.center_net.extractors import (
+    CenterNetOptions,
+    denormalization,
+)
 from object_detection.meta_architectures.center_net.tasks.task import Head
 from object_detection.models.backbones.mask_networks import MaskNetwork
-from object_detection.models.feature_extractors.center_net import CenterNetOptions, denormalization
 from object_detection.protos import center_net_pb2, preprocessor_pb2
 
 NORMALIZERS = {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from object_detection.builders.center_net import deepmac_rules
+from object_detection.meta_architectures.center_net.deepmac import rules
 from object_detection.protos.center_net_pb2 import CenterNet
 
 _MASK_CROP_SIZE = 112
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def build(config: CenterNet, is_training: bool) -> 'DetectionModel':
     """Builds the detector; see `ModelFamily.build`."""
-    from object_detection.builders.center_net import build as builder  # loads TensorFlow
+    from object_detection.meta_architectures.center_net import build as builder  # loads TensorFlow
 
     return builder.build(config, is_training)
 
@@ -35,9 +35,9 @@ def loss_names(config: CenterNet) -> Sequence[str]:
         names.append('track/reid')
     if config.HasField('temporal_offset_task'):
         names.append('track/offset')
-    if config.HasField(deepmac_rules.FIELD):
+    if config.HasField(rules.FIELD):
         task = config.deepmac_mask_estimation
-        weights = {name: getattr(task, field) for field, name in deepmac_rules.LOSSES.items()}
+        weights = {name: getattr(task, field) for field, name in rules.LOSSES.items()}
         names += [f'deep_mask_{name}' for name, weight in weights.items() if weight > 0]
     return [f'Loss/{name}' for name in names]
 
@@ -45,14 +45,12 @@ def loss_names(config: CenterNet) -> Sequence[str]:
 def needs_masks(config: CenterNet) -> bool:
     """Returns whether a task learns masks."""
     learns = config.deepmac_mask_estimation.task_loss_weight > 0
-    return config.HasField('mask_estimation_task') or (
-        config.HasField(deepmac_rules.FIELD) and learns
-    )
+    return config.HasField('mask_estimation_task') or (config.HasField(rules.FIELD) and learns)
 
 
 def predicts_masks(config: CenterNet) -> bool:
     """Returns whether detections have masks."""
-    return config.HasField('mask_estimation_task') or config.HasField(deepmac_rules.FIELD)
+    return config.HasField('mask_estimation_task') or config.HasField(rules.FIELD)
 
 
 def reader_flags(config: CenterNet) -> dict[str, str]:
@@ -85,6 +83,6 @@ def example_options(config: CenterNet) -> dict[str, Any]:
         return {'mask_crop_size': config.mask_estimation_task.groundtruth_mask_crop_size}
     task = config.deepmac_mask_estimation
     is_exact = not task.predict_full_resolution_masks and not task.max_roi_jitter_ratio
-    if config.HasField(deepmac_rules.FIELD) and is_exact:
+    if config.HasField(rules.FIELD) and is_exact:
         return {'mask_crop_size': task.mask_size}
     return {'mask_crop_size': _MASK_CROP_SIZE}

@@ -1,15 +1,43 @@
 """What has to hold within a CenterNet message, found without TensorFlow.
 
 `build.build` raises what `problems_of_parts` yields; the validation lists all problems.
+
+The `type` names of CenterNet's feature extractors, known without loading TensorFlow.
 """
 
 from collections.abc import Iterator
 
-from object_detection.builders.center_net import deepmac_rules, extractor_types
-from object_detection.config import model_rules
+from object_detection.config import model_rules, overrides
 from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE
+from object_detection.meta_architectures.center_net.deepmac import rules
 from object_detection.protos.center_net_pb2 import CenterNet, CenterNetFeatureExtractor
 from object_detection.protos.post_processing_pb2 import PostProcessing
+
+TYPES = (
+    *(f'resnet_v1_{depth}_fpn' for depth in (18, 34, 50, 101)),
+    *(f'resnet_v2_{depth}' for depth in (50, 101)),
+    *(f'mobilenet_v2{neck}' for neck in ('', '_fpn', '_fpn_sep_conv')),
+    *(f'hourglass_{depth}' for depth in (10, 20, 32, 52, 104)),
+)
+
+# Depth of a hourglass -> the stride of its smallest map.
+_HOURGLASS_MULTIPLES = {'10': 8, '20': 16, '32': 32, '52': 128, '104': 128}
+_LAST_STRIDE = 32
+
+
+def padding_of_type(type_name: str) -> int:
+    """Returns the multiple to which an extractor pads the sides of images."""
+    kind, _, depth = type_name.partition('_')
+    return _HOURGLASS_MULTIPLES.get(depth, 1) if kind == 'hourglass' else _LAST_STRIDE
+
+
+def type_problem(type_name: str) -> str | None:
+    """Returns what is wrong with a feature extractor's type, or None.
+
+    It continues the name of the field, such as 'expected ...'.
+    """
+    return None if type_name in TYPES else overrides.unknown_choice(type_name, TYPES)
+
 
 ROOT = 'model.center_net'
 
@@ -66,7 +94,7 @@ _TRACK_RANGES = {
 
 def padding_multiple(config: CenterNet) -> int:
     """Returns the multiple to which the extractor pads the sides of images."""
-    return extractor_types.padding_multiple(config.feature_extractor.type)
+    return padding_of_type(config.feature_extractor.type)
 
 
 def check(config: CenterNet) -> Iterator[str]:
@@ -74,7 +102,7 @@ def check(config: CenterNet) -> Iterator[str]:
     yield from model_rules.ranges(config, {'num_classes': AT_LEAST_ONE}, ROOT)
     if config.image_resizer.WhichOneof('image_resizer_oneof') is None:
         yield f'{ROOT}.image_resizer is not set; expected e.g. keep_aspect_ratio_resizer.'
-    problem = extractor_types.problem(config.feature_extractor.type)
+    problem = type_problem(config.feature_extractor.type)
     if problem:
         yield f'{ROOT}.feature_extractor.type: {problem}'
     yield from _centers(config)
@@ -88,7 +116,7 @@ def check(config: CenterNet) -> Iterator[str]:
 
 def problems_of_parts(config: CenterNet) -> Iterator[str]:
     """Yields one sentence for each pair of options that do not fit each other."""
-    yield from deepmac_rules.check(config)
+    yield from rules.check(config)
     yield from _post_processing(config)
     yield from _channels(config.feature_extractor)
     for name in ('post_processing', 'mask_estimation_task'):
