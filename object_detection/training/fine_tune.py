@@ -8,7 +8,7 @@ import os
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import train_pb2
-from object_detection.validation import fine_tuning
+from object_detection.validation.train_config import WEIGHTS_SUFFIXES, resolve_type
 from object_detection.weights.restore import Report, restore
 
 __all__ = ['from_config', 'restore']
@@ -34,14 +34,14 @@ def from_config(
     if not path:
         return None
     folder = path if os.path.isdir(path) else os.path.dirname(path)
-    is_checkpoint = not path.endswith(fine_tuning.WEIGHTS_SUFFIXES)
+    is_checkpoint = not path.endswith(WEIGHTS_SUFFIXES)
     if model_dir and is_checkpoint and os.path.realpath(folder) == os.path.realpath(model_dir):
         raise CheckpointError(
             'train_config.fine_tune_checkpoint: expected one outside model_dir, where the new '
             f'checkpoints go. Received: {path}.'
         )
     whatever_fits = train_config.load_all_detection_checkpoint_vars
-    checkpoint_type = fine_tuning.resolve_type(
+    checkpoint_type = resolve_type(
         train_config.fine_tune_checkpoint_type, train_config.from_detection_checkpoint
     )
     if whatever_fits and checkpoint_type == 'detection':

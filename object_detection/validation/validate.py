@@ -2,6 +2,8 @@
 
 It has three stages, each of which runs only if the one before found no problem: the config and the
 names of files, which is fast; the builders, which load TensorFlow; the first records.
+
+Rules that call the builders and load TensorFlow, applied after the cheaper rules passed.
 """
 
 import math
@@ -15,24 +17,109 @@ from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map, shard_names
 from object_detection.errors import ConfigError, UserError, backslash_hint
+from object_detection.meta_architectures.tracing import problems as builder_problems
 from object_detection.protos.input_reader_pb2 import (
     CocoInputReader,
     InputReader,
     TFRecordInputReader,
 )
+from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import console, files
+from object_detection.system import console, files, tensorflow_setup
 from object_detection.validation import (
     augmentation,
-    builder_rules,
-    cautions,
-    fine_tuning,
     label_map_rules,
     records,
+    train_config,
+    warnings,
 )
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.models import families as model_rules
+
+_GROUP_NORM = 'Hyperparams.group_norm'
+
+
+def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the errors of the builders of those model components that are cheap to build."""
+    tensorflow_setup.import_tensorflow()
+    from object_detection.builders import hyperparams_builder
+
+    problems = list(hyperparams_builder.problems(pipeline.model, 'model'))
+    yield from problems
+    if problems:
+        return  # The other builders would report the first of them once more.
+    rules = model_rules.find(pipeline.model)
+    problems = list(rules.check_parts(families.options(pipeline.model))) if rules else []
+    yield from problems
+    if not problems:
+        yield from _group_norms(pipeline.model)
+        yield from _quantization(pipeline)
+
+
+def _group_norms(model: DetectionModel) -> Iterator[str]:
+    """Yields a problem if a group norm does not fit its layers, built here without weights."""
+    norms = [found for found in walk.set_fields(model, path='model') if found.key == _GROUP_NORM]
+    if not norms:
+        return
+    import tensorflow as tf
+
+    from object_detection.builders import model_builder
+
+    try:
+        # In a graph, variables are created without values.
+        with tf.Graph().as_default():
+            model_builder.build(model).build_variables()
+    except ValueError as error:
+        message = str(error)
+        fitting = [found.path for found in norms if f'Received: {found.value.groups}.' in message]
+        yield f'{" or ".join(fitting) or families.path(model)}: {message}'
+
+
+def _quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields a problem if layers of the model cannot be quantized."""
+    if not pipeline.graph_rewriter.HasField('quantization'):
+        return
+    from object_detection.meta_architectures import detector
+
+    try:
+        detector.check_quantization(pipeline)
+    except ValueError as error:
+        yield str(error)
+
+
+def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the errors of the builders of the optimizer and the augmentation."""
+    tensorflow_setup.import_tensorflow()
+    from object_detection.builders import optimizer_builder, preprocessor_builder
+
+    config = pipeline.train_config
+    path = 'train_config.optimizer'
+    yield from builder_problems(optimizer_builder.check, config.optimizer, path)
+    for index, step in enumerate(config.data_augmentation_options):
+        path = f'train_config.data_augmentation_options[{index}]'
+        yield from builder_problems(preprocessor_builder.build, step, path)
+
+
+def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the errors of the evaluators, built for the classes of each reader."""
+    tensorflow_setup.import_tensorflow()
+    from object_detection.builders import evaluator_builder  # loads the COCO engine
+
+    config = pipeline.eval_config
+    for index, reader in enumerate(pipeline.eval_input_reader):
+        path = f'eval_config, with the names of eval_input_reader[{index}].label_map_path'
+        categories = evaluator_builder.categories(reader, pipeline.model)
+        problems = list(builder_problems(evaluator_builder.build, config, path, categories))
+        yield from problems
+        if problems:
+            return
+    known = {
+        name: evaluator_builder.metric_names(pipeline, index)
+        for index, name in enumerate(eval_config_rules.reader_names(pipeline))
+    }
+    yield from eval_config_rules.check_metrics(pipeline, known)
+
 
 _AFTER_STEPS = ' (after train_config.data_augmentation_options)'
 PLACEHOLDER = 'PATH_TO_BE_CONFIGURED'
@@ -81,7 +168,7 @@ def validate(
             _raise_if_any(list(records.check_all(pipeline, parts)))
     # Warnings about a config with errors are not shown.
     unsupported.warn_once(findings.warnings)
-    cautions.warn(pipeline, parts, resumes=resumes)
+    warnings.warn(pipeline, parts, resumes=resumes)
 
 
 def _raise_if_any(problems: list[str]) -> None:
@@ -145,7 +232,7 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 def _fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     if _can_be_path(pipeline.train_config.fine_tune_checkpoint):
-        yield from fine_tuning.check(pipeline)
+        yield from train_config.check_fine_tuning(pipeline)
 
 
 def _optimizer(config) -> Iterator[str]:
@@ -330,9 +417,9 @@ _RULES: dict[str, tuple[Rule, ...]] = {
 }
 
 _BUILDER_RULES: dict[str, tuple[Rule, ...]] = {
-    'train': (builder_rules.check_model, builder_rules.check_training),
-    'eval': (builder_rules.check_model, builder_rules.check_evaluation),
-    'export': (builder_rules.check_model,),
+    'train': (check_model, check_training),
+    'eval': (check_model, check_evaluation),
+    'export': (check_model,),
 }
 
 _RECORD_RULES: dict[str, tuple[Rule, ...]] = {

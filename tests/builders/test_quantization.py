@@ -12,7 +12,7 @@ from object_detection.errors import CheckpointError, ConfigError
 from object_detection.export import saved_model
 from object_detection.meta_architectures import detector as detector_builder
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation import builder_rules, train_config
+from object_detection.validation import train_config, validate
 from object_detection.weights import checkpoints, restore
 from tests import slow_cases, tiny_models
 from tests.meta_architectures.center_net import test_center_net
@@ -177,7 +177,7 @@ KEYPOINTS = """model { faster_rcnn { number_of_stages: 2 second_stage_box_predic
 
 
 def check_refusal(config, layer):
-    (problem,) = builder_rules.check_model(config)
+    (problem,) = validate.check_model(config)
     assert re.search(rf'graph_rewriter\.quantization: .*{layer} \(Conv2DTranspose\)', problem)
     with pytest.raises(ConfigError, match=re.escape(problem)):
         detector_builder.build(config, is_training=False)
@@ -200,4 +200,4 @@ def test_transposed_convolutions_of_a_centernet_are_refused_by_name():
     text_format.Merge(QUANTIZED, config)
     check_refusal(config, 'fpn/doubling_0')
     config.model.center_net.feature_extractor.type = 'mobilenet_v2_fpn'
-    assert not list(builder_rules.check_model(config))
+    assert not list(validate.check_model(config))

@@ -4,7 +4,7 @@ import pytest
 
 from object_detection.config import unsupported
 from object_detection.errors import ConfigError
-from object_detection.validation import cautions, records
+from object_detection.validation import records, warnings
 from object_detection.validation.validate import validate
 from tests.data import examples
 from tests.validation.pipelines import sound_pipeline
@@ -56,7 +56,7 @@ def test_sound_files_pass(pipeline):
 def test_what_is_for_record_files_is_reported(pipeline, caplog):
     unsupported._warned.clear()
     pipeline.train_input_reader.num_readers = 8
-    cautions.warn(pipeline, ('train_input_reader', 'eval_input_reader'))
+    warnings.warn(pipeline, ('train_input_reader', 'eval_input_reader'))
     (message,) = caplog.messages
     assert 'train_input_reader.num_readers' in message
     assert 'reads no record files' in message

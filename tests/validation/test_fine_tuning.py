@@ -1,14 +1,14 @@
 import pytest
 
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation import fine_tuning
+from object_detection.validation import train_config
 
 
 def problems(**fields) -> list[str]:
     pipeline = TrainEvalPipelineConfig()
     for name, value in fields.items():
         setattr(pipeline.train_config, name, value)
-    return list(fine_tuning.check(pipeline))
+    return list(train_config.check_fine_tuning(pipeline))
 
 
 @pytest.mark.parametrize('name', ['ckpt-3', 'folder', 'resnet50.weights.h5'])

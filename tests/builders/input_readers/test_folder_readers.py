@@ -15,7 +15,7 @@ from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import ConfigError, UserError
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 from object_detection.training import epochs
-from object_detection.validation import annotation_files as checks
+from object_detection.validation import records as checks
 from tests import slow_cases
 from tests.builders.input_readers.test_annotation_files import CONFIG
 from tests.data import examples

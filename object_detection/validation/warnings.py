@@ -15,11 +15,7 @@ from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
-from object_detection.validation import (
-    augmentation,
-    fine_tuning,
-    label_map_rules,
-)
+from object_detection.validation import augmentation, label_map_rules, train_config
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.models import families as model_rules
@@ -210,7 +206,7 @@ def _unused_classes(
 
 def _continues_detector(config: TrainConfig) -> bool:
     """Returns whether a training starts from the weights of a detector, not of a classifier."""
-    kind = fine_tuning.resolve_type(
+    kind = train_config.resolve_type(
         config.fine_tune_checkpoint_type, config.from_detection_checkpoint
     )
     return bool(config.fine_tune_checkpoint) and kind != 'classification'
