@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> dict:
     from object_detection.config import synthetic_data
     from object_detection.config.reader import read_pipeline
     from object_detection.training.loop import train
-    from object_detection.training.run_types import Intervals
+    from object_detection.training.monitoring.run_types import Intervals
 
     pipeline = read_pipeline(measure.find_config(arguments.config), settings=arguments.set)
     pipeline = synthetic_data.without_files(pipeline)

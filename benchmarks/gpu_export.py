@@ -159,7 +159,7 @@ def _lowered(
     import tensorflow as tf
 
     from object_detection.export.formats import stablehlo
-    from object_detection.training.monitoring import flops
+    from object_detection.training.monitoring import model_summary
 
     specs = {name: tf.TensorSpec(array.shape, array.dtype) for name, array in batch.items()}
     lowered = stablehlo.lower(compute, specs, lambda: variables)
@@ -175,7 +175,7 @@ def _lowered(
                 name, values.shape, str(values.dtype), float(values.mean()), float(values.std())
             )
         )
-    gigaflop = flops.count(lowered.traced.graph).total / 1e9
+    gigaflop = model_summary.count(lowered.traced.graph).total / 1e9
     return lowered.module, arguments, _results(lowered.traced, arguments, lowered.text), gigaflop
 
 

@@ -66,7 +66,7 @@ def measure_inference(job: measure.Job) -> dict:
 
     from object_detection.config.reader import read_pipeline
     from object_detection.models import precision as precisions
-    from object_detection.training.monitoring import flops, model_summary
+    from object_detection.training.monitoring import model_summary
 
     imports, imports_memory = time.perf_counter() - before, timing.peak_memory()
     precision = precisions.canonical(job.precision)
@@ -96,7 +96,7 @@ def measure_inference(job: measure.Job) -> dict:
             run()
         seconds, rate = timing.run(run, job.steps, precision)
         graph = detect.get_concrete_function(images).graph
-        counted = flops.count(graph)
+        counted = model_summary.count(graph)
         result = measure.result(
             job=job,
             image_size=side,

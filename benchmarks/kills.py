@@ -104,7 +104,7 @@ def train(model_dir: str, records: tuple[str, str], num_steps: int, overrides: s
 
     from object_detection.protos import pipeline_pb2
     from object_detection.training import loop
-    from object_detection.training.run_types import Intervals
+    from object_detection.training.monitoring.run_types import Intervals
 
     config = pipeline_pb2.TrainEvalPipelineConfig()
     sample = pathlib.Path(measure.find_config(_CONFIG)).read_text()

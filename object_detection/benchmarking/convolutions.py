@@ -49,7 +49,7 @@ def collect(graph: Any) -> list[Convolution]:
     Raises:
       UserError: if a shape is not static.
     """
-    from object_detection.training.monitoring import flops
+    from object_detection.training.monitoring import model_summary
 
     return [
         Convolution(
@@ -58,9 +58,9 @@ def collect(graph: Any) -> list[Convolution]:
             image=_static(operation.inputs[0]),
             kernel=_static(operation.inputs[1]),
             attributes={name: operation.get_attr(name) for name in _ATTRIBUTES},
-            flops=flops.count_operations([operation]).total,
+            flops=model_summary.count_operations([operation]).total,
         )
-        for operation in flops.running_operations(graph)
+        for operation in model_summary.running_operations(graph)
         if operation.type in _TYPES
     ]
 

@@ -33,8 +33,8 @@ from object_detection.prediction import loading
 from object_detection.runtime import side_inputs
 from object_detection.runtime.saved_detector import read_image
 from object_detection.training.distribution import strategies
-from object_detection.training.evaluation.replicated_predict import ReplicatedPredict
-from object_detection.training.monitoring import flops, model_summary
+from object_detection.training.evaluation.inference import ReplicatedPredict
+from object_detection.training.monitoring import model_summary
 
 # Size of images where the model does not determine one.
 _SIZE = (640, 640)
@@ -138,8 +138,8 @@ def _analysis(
 
     To be called after everything else: it takes memory.
     """
-    graph = static_graph.trace(function, arguments, flops.COUNTED)
-    counted = flops.count(graph)
+    graph = static_graph.trace(function, arguments, model_summary.COUNTED)
+    counted = model_summary.count(graph)
     result = {
         'gigaflop': counted.total / 1e9,
         'not_counted': len(counted.unknown),

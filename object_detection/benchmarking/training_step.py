@@ -61,7 +61,7 @@ def count_flops(pipeline, step, batch, mask_rois: int):
     """Counts the step; without padding, as if that many mask RoIs were always there."""
     import tensorflow as tf
 
-    from object_detection.training.monitoring import flops
+    from object_detection.training.monitoring import model_summary
 
     masks = mask_stage(step.detector)
     if masks is not None and not masks.pad_regions:
@@ -69,4 +69,4 @@ def count_flops(pipeline, step, batch, mask_rois: int):
         # Another one, as a step keeps the graph that it has run.
         step = build(pipeline, step.detector, batch)
     traced = tf.function(lambda: step(batch), autograph=False)
-    return flops.count(traced.get_concrete_function().graph)
+    return model_summary.count(traced.get_concrete_function().graph)

@@ -118,7 +118,7 @@ def show(
     validate(pipeline, for_what='eval' if of_eval else 'train')
     tensorflow_setup.import_tensorflow()
     from object_detection.system import disk
-    from object_detection.training.monitoring import input_pictures, step_pictures
+    from object_detection.training.monitoring import step_pictures
 
     if augmentation or all_steps:
         with progress.show('drawing', 'steps') as report, disk.full_disk_named(output):
@@ -134,7 +134,7 @@ def show(
         _show_pictures(output, drawn.pictures, drawn.left_out)
         return
     with progress.show('drawing') as report, disk.full_disk_named(output):
-        written = input_pictures.write(
+        written = step_pictures.write_inputs(
             pipeline,
             output,
             count=count,

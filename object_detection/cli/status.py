@@ -13,9 +13,10 @@ import rich.text
 from object_detection.cli.common import option_flags
 from object_detection.errors import UserError
 from object_detection.system import disk, numbers
+from object_detection.training import status
 from object_detection.training.evaluation import results
-from object_detection.training.monitoring import history, status
-from object_detection.training.monitoring.status import Status
+from object_detection.training.monitoring import history
+from object_detection.training.status import Status
 
 _WIDTH = 13
 

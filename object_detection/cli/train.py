@@ -6,8 +6,7 @@ import click
 
 from object_detection.cli.common import option_flags
 from object_detection.config.job_options import TRAINING_EXIT_STATUSES, TrainOptions
-from object_detection.training import jobs
-from object_detection.training.monitoring import status
+from object_detection.training import jobs, status
 
 
 @option_flags.json_option

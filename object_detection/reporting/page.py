@@ -15,7 +15,7 @@ from object_detection.metrics.analysis.precision import Curve
 from object_detection.reporting import config_difference, evaluation_sections, run_files
 from object_detection.reporting.run_files import RunFiles
 from object_detection.system import disk, files
-from object_detection.training.monitoring import status
+from object_detection.training import status
 from object_detection.visualization import charts
 from object_detection.visualization.line_chart import line_chart
 from object_detection.visualization.report import (

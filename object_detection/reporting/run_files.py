@@ -10,9 +10,10 @@ from typing import Any
 from object_detection.errors import UserError
 from object_detection.metrics.analysis import images as stored
 from object_detection.metrics.analysis.images import EvaluatedImages
+from object_detection.training import status
 from object_detection.training.evaluation import results
-from object_detection.training.monitoring import history, run_record, status
-from object_detection.training.monitoring.status import Status
+from object_detection.training.monitoring import history, run_record
+from object_detection.training.status import Status
 from object_detection.validation.resumption import CONFIG_FILE_NAME
 
 _CHECKPOINT = re.compile(r'fine_tune_checkpoint:\s*"([^"]+)"')

@@ -50,7 +50,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
     )
     # Imported here: TensorFlow takes seconds, and mistakes are reported before.
     from object_detection.training.loop import train
-    from object_detection.training.run_types import Intervals
+    from object_detection.training.monitoring.run_types import Intervals
 
     result = train(
         pipeline,

@@ -10,15 +10,14 @@ import tensorflow as tf
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import console, files
-from object_detection.training import resolve_config, resume, run_start, setup
+from object_detection.training import resolve_config, resume, run_start, setup, status
 from object_detection.training.distribution import strategies
 from object_detection.training.measurements import Measurements
-from object_detection.training.monitoring import status
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.monitoring.progress import Progress
 from object_detection.training.monitoring.run_record import RunClock
+from object_detection.training.monitoring.run_types import Intervals, TrainResult
 from object_detection.training.run_evaluations import RunEvaluations
-from object_detection.training.run_types import Intervals, TrainResult
 from object_detection.training.trainer import Trainer
 
 

@@ -17,9 +17,8 @@ from object_detection.training.monitoring.input_bottleneck import BottleneckRepo
 from object_detection.training.monitoring.progress import Record
 from object_detection.training.monitoring.recorder import Meter, Recorder
 from object_detection.training.monitoring.run_record import RunClock
-from object_detection.training.monitoring.speed import Speed
-from object_detection.training.monitoring.step_times import Stopwatch
-from object_detection.training.run_types import Intervals, TrainResult
+from object_detection.training.monitoring.run_types import Intervals, TrainResult
+from object_detection.training.monitoring.speed import Speed, Stopwatch
 from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
 
 _logger = logging.getLogger(__name__)

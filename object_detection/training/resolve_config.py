@@ -16,7 +16,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.training.monitoring import profiling
 from object_detection.training.monitoring.log_files import LogFiles
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import resumption, validate
 from object_detection.validation import train_config as train_config_rules

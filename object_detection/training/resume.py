@@ -16,16 +16,15 @@ from object_detection.builders.input_readers import tf_records
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk, folder_lock
-from object_detection.training import fine_tune
+from object_detection.training import fine_tune, status
 from object_detection.training.checkpoints import following, input_state, recovery
+from object_detection.training.checkpoints.following import Snapshots
 from object_detection.training.checkpoints.input_state import InputState
 from object_detection.training.checkpoints.manager import Checkpoints
-from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.distribution import collectives, strategies, worker_agreement
 from object_detection.training.evaluation import results
-from object_detection.training.monitoring import status
+from object_detection.training.monitoring.run_types import Intervals, TrainResult
 from object_detection.training.run_evaluations import RunEvaluations
-from object_detection.training.run_types import Intervals, TrainResult
 from object_detection.training.step import TrainStep
 from object_detection.weights import checkpoint_contents
 

@@ -16,13 +16,13 @@ from object_detection.optimizers import moving_averages
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system.signals import Interrupts
 from object_detection.training import setup
-from object_detection.training.checkpoints.snapshots import Snapshots
+from object_detection.training.checkpoints.following import Snapshots
 from object_detection.training.distribution import collectives, strategies
-from object_detection.training.evaluation import background_evaluation, early_stopping, results
+from object_detection.training.evaluation import background_evaluation, results
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
-from object_detection.training.run_types import Metrics, TrainResult
+from object_detection.training.monitoring.run_types import Metrics, TrainResult
 from object_detection.training.step import TrainStep
 from object_detection.training.trainer import NO_EVALUATION, EvaluateFunction, EvaluationPlan
 from object_detection.validation import eval_config as eval_config_rules
@@ -71,7 +71,7 @@ class RunEvaluations:
         reader = eval_config_rules.stopping_metric(self.config).reader
         entries = results.read(self.config, self.directory, reader, self.val_json_file)
         counted = [entry for entry in entries if until is None or entry['step'] <= until]
-        return early_stopping.reason_to_stop(self.config, counted)
+        return results.reason_to_stop(self.config, counted)
 
     def are_due(self, step: int) -> bool:
         """Whether a checkpoint that a run resumes from is to be evaluated, given its step."""

@@ -23,8 +23,8 @@ from object_detection.optimizers.gradients import (
 from object_detection.optimizers.optimizers import Optimizer
 from object_detection.training.checkpoints import input_state
 from object_detection.training.distribution import strategies
-from object_detection.training.monitoring import flops, step_times
-from object_detection.training.monitoring.step_times import CallTimes
+from object_detection.training.monitoring import model_summary, speed
+from object_detection.training.monitoring.speed import CallTimes
 
 # Names among the losses that a step returns: the norm of all gradients before clipping, and the
 # factor of the loss that they were computed with, if there is one.
@@ -154,13 +154,13 @@ class TrainStep:
         """How many graphs of losses were built; see `LossGradients`."""
         return self._gradients.num_traces
 
-    def count_flops(self) -> flops.FlopCount | None:
+    def count_flops(self) -> model_summary.FlopCount | None:
         """Counts the FLOPs of a step on all replicas of this process; None with `run_eagerly`."""
         if tf.config.functions_run_eagerly():
             return None
         with self.strategy.scope():
             # Built already, by the first step.
-            return flops.count(self._untimed.get_concrete_function().graph)
+            return model_summary.count(self._untimed.get_concrete_function().graph)
 
     def lower(self) -> str:
         """Returns the whole step of a replica as the text (HLO) of one XLA program.
@@ -200,10 +200,10 @@ class TrainStep:
         Returns:
           The `values` of a `StepReport`.
         """
-        return self._train(batch, step_times.now())
+        return self._train(batch, speed.now())
 
     def _train(self, batch: Mapping[str, tf.Tensor], requested: float) -> dict[str, tf.Tensor]:
-        ready = step_times.now()
+        ready = speed.now()
         with self.strategy.scope():
             self.report, ended = self._one(batch)
         self.times = CallTimes(requested, ready, ended)
@@ -212,7 +212,7 @@ class TrainStep:
 
     def repeat(self, iterator: Iterator, count: int) -> dict[str, tf.Tensor]:
         """Trains `count` steps on the next batches; returns the means of the steps' values."""
-        requested = step_times.now()
+        requested = speed.now()
         if count == 1:
             return self._train(next(iterator), requested)
         with self.strategy.scope():
@@ -286,7 +286,7 @@ class TrainStep:
     def _run_timed(self, batch: Any) -> tuple[StepReport, tf.Tensor]:
         """Runs one step; returns its report and the time when it ended."""
         report = self._untimed(batch)
-        return report, step_times.after_call(report.values[GRADIENT_NORM])
+        return report, speed.after_call(report.values[GRADIENT_NORM])
 
     def _run_many(
         self, iterator: Iterator, count: tf.Tensor
@@ -300,7 +300,7 @@ class TrainStep:
             times = tf.TensorArray(tf.float64, count, element_shape=[2])
         for index in tf.range(count):
             batch = next(iterator)
-            ready = step_times.after_batch(batch)
+            ready = speed.after_batch(batch)
             newest, ended = self._one(batch)
             with tf.device('CPU:0'):
                 times = times.write(index, tf.stack([ready, ended]))

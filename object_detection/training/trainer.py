@@ -19,13 +19,13 @@ from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system.signals import Interrupts
 from object_detection.training.checkpoints.manager import Checkpoints
 from object_detection.training.distribution import collectives, strategies
-from object_detection.training.distribution.replica_statistics import StatisticsAverage
+from object_detection.training.distribution.collectives import StatisticsAverage
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.measurements import Measurements
 from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.profiling import StepProfile
 from object_detection.training.monitoring.recorder import Recorder
-from object_detection.training.run_types import Intervals, Metrics, TrainResult
+from object_detection.training.monitoring.run_types import Intervals, Metrics, TrainResult
 from object_detection.training.setup import InputChanges
 from object_detection.training.step import TrainStep
 

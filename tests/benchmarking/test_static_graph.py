@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from object_detection.benchmarking import convolutions, static_graph
-from object_detection.training.monitoring import flops
+from object_detection.training.monitoring import model_summary
 
 
 def test_shapes_are_those_of_the_inputs_in_called_functions_too():
@@ -21,11 +21,11 @@ def test_shapes_are_those_of_the_inputs_in_called_functions_too():
 
     images = tf.concat([tf.ones([2, 3, 6, 2]), -tf.ones([2, 5, 6, 2])], axis=1)
     function = outer.get_concrete_function()
-    assert flops.count(function.graph).unknown
-    graph = static_graph.trace(function, [images], flops.COUNTED)
+    assert model_summary.count(function.graph).unknown
+    graph = static_graph.trace(function, [images], model_summary.COUNTED)
     (convolution,) = convolutions.collect(graph)
     assert (convolution.image, convolution.kernel) == ((2, 8, 6, 2), (3, 3, 2, 4))
-    counted = flops.count(graph)
+    counted = model_summary.count(graph)
     assert counted.unknown == []
     found = tf.nn.conv2d(images, kernel, 1, 'SAME')[..., 0]
     rows = int(tf.reduce_sum(tf.cast(found > 0, tf.int32)))

@@ -32,7 +32,7 @@ def test_by_hand_at_full_size():
 def test_inference(pipeline):
     import tensorflow as tf
 
-    from object_detection.training.monitoring import flops
+    from object_detection.training.monitoring import model_summary
 
     detector = work.build(pipeline, 'float32', is_training=False)
     shapes = tf.constant([[HEIGHT, WIDTH, 3]])
@@ -42,7 +42,7 @@ def test_inference(pipeline):
         return detector.postprocess(detector.predict(images, shapes), shapes)
 
     spec = tf.TensorSpec([1, HEIGHT, WIDTH, 3], tf.float32)
-    counted = flops.count(detect.get_concrete_function(spec).graph)
+    counted = model_summary.count(detect.get_concrete_function(spec).graph)
     assert counted.unknown == []
     assert counted.total == pytest.approx(hand_count.inference(HEIGHT, WIDTH), rel=5e-3)
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.benchmarking import timing
-from object_detection.training.monitoring import flops
+from object_detection.training.monitoring import model_summary
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
 CONFIG = 'mask_rcnn_resnet18_fpn_shapes'
@@ -143,7 +143,7 @@ def result_of(load, **options):
         first=2.0,
         seconds=[0.5, 0.2, 0.4],
         matmul_rate=100.0,
-        flops=flops.FlopCount({'layer': int(20e9)}, ['product']),
+        flops=model_summary.FlopCount({'layer': int(20e9)}, ['product']),
     )
 
 

@@ -7,8 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.status import command
+from object_detection.training import status
 from object_detection.training.evaluation import results
-from object_detection.training.monitoring import history, run_record, status
+from object_detection.training.monitoring import history, run_record
 
 
 @pytest.fixture

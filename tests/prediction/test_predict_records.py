@@ -18,7 +18,7 @@ from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.prediction import predict_records
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.scoring import evaluation
-from object_detection.training.monitoring import input_pictures
+from object_detection.training.monitoring import step_pictures
 from tests import tiny_models as tiny
 from tests.data import examples
 from tests.training import fakes
@@ -161,14 +161,14 @@ def test_records_of_which_none_is_usable_are_an_error(pipeline, tmp_path):
 @pytest.mark.parametrize('eval_reader', [None, pytest.param(1, marks=pytest.mark.slow)])
 def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, eval_reader):
     drawn = []
-    draw = input_pictures.tensorboard.input_pictures
+    draw = step_pictures.tensorboard.input_pictures
 
     def look(batch, names, **options):
         drawn.append((batch[InputFields.SOURCE_ID][0].decode(), names))
         return draw(batch, names, **options)
 
-    monkeypatch.setattr(input_pictures.tensorboard, 'input_pictures', look)
-    files = input_pictures.write(pipeline, tmp_path / 'out', count=6, eval_reader=eval_reader)
+    monkeypatch.setattr(step_pictures.tensorboard, 'input_pictures', look)
+    files = step_pictures.write_inputs(pipeline, tmp_path / 'out', count=6, eval_reader=eval_reader)
     ids = [source_id for source_id, _ in drawn]
     assert sorted(ids) == ['10', '11', '12', '13', '15', 'a/b c']
     if eval_reader is not None:
@@ -178,7 +178,7 @@ def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, 
         f'{i:03d}_{text.replace("/", "_").replace(" ", "_")}.png' for i, text in enumerate(ids)
     ]
     assert [path.name for path in files] == names
-    sheet = input_pictures.SHEET_NAME
+    sheet = step_pictures.SHEET_NAME
     assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == [*names, sheet]
     # Six pictures of 320 x 320 in three columns, with 8 pixels around each.
     with Image.open(tmp_path / 'out' / sheet) as picture:
@@ -188,5 +188,5 @@ def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, 
         # The resizer of the model makes all of one size, enlarged to be legible.
         assert picture.shape == (320, 320, 3)
         # The outline of the box has the colour of its class, in noise.
-        color = input_pictures.tensorboard.drawing.class_color(2)
+        color = step_pictures.tensorboard.drawing.class_color(2)
         assert (np.abs(picture - color).max(axis=-1) <= 1).sum() > 300

@@ -8,7 +8,7 @@ import pytest
 from object_detection.cli import report
 from object_detection.errors import UserError
 from object_detection.reporting import comparison, page
-from object_detection.training.monitoring import status
+from object_detection.training import status
 from tests.browser import broken_images
 from tests.metrics.analysis.cases import AT, AWAY, image
 from tests.reporting import model_dirs

@@ -20,7 +20,7 @@ from object_detection.training import loop
 from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.evaluation import async_evaluation, inference
 from object_detection.training.monitoring.progress import Silent
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 from tests.training.evaluation import fake_evaluation_process
 

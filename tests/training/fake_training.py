@@ -6,7 +6,7 @@ from unittest import mock
 import tensorflow as tf
 
 from object_detection.training.loop import train
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 import tensorflow as tf
 
 from object_detection.training.loop import train
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 
 # 8 MB of weights, so that a save takes a while.

@@ -15,7 +15,7 @@ from object_detection.training import loop
 from object_detection.training.distribution import strategies
 from object_detection.training.distribution.strategy_choice import Choice
 from object_detection.training.monitoring import history
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 
 VALUES = np.float32([[1.0, 1.0 + 2**-9, 3.0], [2.0, 1.0, 2.0**-20]])  # of each replica

@@ -21,7 +21,7 @@ from object_detection.core import sampling
 from object_detection.protos import pipeline_pb2
 from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.loop import train
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from tests.data import examples
 from tests.training import fakes, step_runs
 

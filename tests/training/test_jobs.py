@@ -7,7 +7,7 @@ import pytest
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import ConfigError
 from object_detection.training import resolve_config
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 
 CONFIG = """
 train_config { batch_size: 4 num_steps: 10 }

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from object_detection.weights import checkpoint_files, checkpoints
 from tests import slow_cases
 from tests.training import fakes

@@ -15,12 +15,12 @@ from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import iterator_state
 from object_detection.data.pipeline.bad_records import Place
 from object_detection.errors import CheckpointError, ConfigError, DivergenceError
-from object_detection.training import measurements, setup
+from object_detection.training import measurements, setup, status
 from object_detection.training.checkpoints import manager
-from object_detection.training.checkpoints.snapshots import Snapshots
+from object_detection.training.checkpoints.following import Snapshots
 from object_detection.training.loop import train
-from object_detection.training.monitoring import history, status
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring import history
+from object_detection.training.monitoring.run_types import Intervals
 from object_detection.training.step import TrainStep
 from object_detection.validation.resumption import CONFIG_FILE_NAME
 from object_detection.weights import checkpoints

@@ -8,14 +8,15 @@ import pytest
 import tensorflow as tf
 
 from object_detection.errors import ConfigError
+from object_detection.training import status
 from object_detection.training.checkpoints import following
 from object_detection.training.distribution import collectives, strategies
-from object_detection.training.evaluation import early_stopping, results
+from object_detection.training.evaluation import results
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
 from object_detection.training.loop import train
-from object_detection.training.monitoring import history, status
+from object_detection.training.monitoring import history
 from object_detection.training.monitoring.progress import Silent
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from object_detection.training.trainer import Trainer
 from object_detection.weights import checkpoints
 from tests.data import examples
@@ -79,7 +80,7 @@ def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
     assert (found.state, found.step, found.waits_for) == (status.FINISHED, 6, result.reason)
     # A restart changes nothing, also where a worker does not see the results yet.
     assert _train(config, tmp_path).reason == result.reason
-    monkeypatch.setattr(early_stopping, 'reason_to_stop', lambda config, results: None)
+    monkeypatch.setattr(results, 'reason_to_stop', lambda config, results: None)
     monkeypatch.setattr(collectives, 'reason_of_chief', lambda strategy, ask: result.reason)
     assert _train(config, tmp_path).reason == result.reason
     assert _evaluated(tmp_path) == [2, 4, 6]

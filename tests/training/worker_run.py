@@ -15,7 +15,7 @@ from object_detection.errors import ConfigError, DivergenceError, WorkerError
 from object_detection.training import jobs
 from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.loop import train
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 
 

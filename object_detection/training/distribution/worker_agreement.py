@@ -22,7 +22,7 @@ from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.training.distribution import collectives, strategies
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 
 # Machines may have copies of the files in different folders.
 _FOLDER = re.compile(r'"[^"\n]*/([^"/\n]*)"')

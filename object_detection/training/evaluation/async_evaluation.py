@@ -23,7 +23,7 @@ from typing import NamedTuple
 import object_detection
 from object_detection.errors import CheckpointError, ConfigError, CorruptCheckpointError
 from object_detection.system import files
-from object_detection.training.checkpoints.snapshots import Snapshot, Snapshots
+from object_detection.training.checkpoints.following import Snapshot, Snapshots
 from object_detection.training.evaluation import worker
 from object_detection.training.evaluation.worker import DONE, FAILED, Job
 

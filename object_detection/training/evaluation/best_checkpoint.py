@@ -20,8 +20,8 @@ from object_detection.errors import (
 )
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files, folder_lock
+from object_detection.training import status
 from object_detection.training.checkpoints import recovery
-from object_detection.training.monitoring import status
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import resumption
 from object_detection.weights import checkpoint_contents, checkpoint_files, checkpoints

@@ -22,7 +22,7 @@ from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation, ShowProgress
 from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
-from object_detection.training.run_types import Metrics
+from object_detection.training.monitoring.run_types import Metrics
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import validate
 from object_detection.weights import checkpoints, restore

@@ -8,9 +8,9 @@ from typing import Any
 
 from object_detection.system import cpu, numbers
 from object_detection.training.monitoring import run_record
-from object_detection.training.monitoring.flops import FlopCount
+from object_detection.training.monitoring.model_summary import FlopCount
+from object_detection.training.monitoring.run_types import TrainResult
 from object_detection.training.monitoring.speed import PERCENTILES
-from object_detection.training.run_types import TrainResult
 
 _logger = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from object_detection.optimizers.optimizers import Momentum
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.training import loop, step
 from object_detection.training.distribution import collectives, strategies, strategy_choice
-from object_detection.training.distribution.replica_statistics import StatisticsAverage
-from object_detection.training.run_types import Intervals
+from object_detection.training.distribution.collectives import StatisticsAverage
+from object_detection.training.monitoring.run_types import Intervals
 from tests import tiny_models, tolerances
 from tests.training import fakes
 

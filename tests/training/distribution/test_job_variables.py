@@ -3,7 +3,7 @@
 import pytest
 
 from object_detection.errors import ConfigError
-from object_detection.training.distribution import cluster, job_variables
+from object_detection.training.distribution import cluster
 
 SLURM = {
     'SLURM_JOB_ID': '77',
@@ -33,31 +33,31 @@ OPEN_MPI = {
     ],
 )
 def test_lists_of_machines(text, names):
-    assert job_variables.expand_hosts(text, 'X') == names
+    assert cluster.expand_hosts(text, 'X') == names
 
 
 @pytest.mark.parametrize('text', ['n[1-', 'n[2-1]', 'n]1', 'n[a-b]', 'n[]'])
 def test_mistakes_in_lists_of_machines(text):
     with pytest.raises(ConfigError, match=r'^X: expected '):
-        job_variables.expand_hosts(text, 'X')
+        cluster.expand_hosts(text, 'X')
 
 
 def test_lists_of_numbers():
-    assert job_variables.expand_counts('2(x3),1', 'X') == [2, 2, 2, 1]
+    assert cluster.expand_counts('2(x3),1', 'X') == [2, 2, 2, 1]
     with pytest.raises(ConfigError, match=r"^X: expected numbers .*Received: '2\(y3\)'"):
-        job_variables.expand_counts('2(y3)', 'X')
+        cluster.expand_counts('2(y3)', 'X')
 
 
 def test_tasks_of_srun():
-    job = job_variables.read(SLURM)
+    job = cluster.read_job_variables(SLURM)
     hosts, ports = zip(*(address.split(':') for address in job.addresses), strict=True)
     assert hosts == ('gpu08', 'gpu08', 'gpu10')
     assert int(ports[1]) == int(ports[0]) + 1
     assert ports[2] == ports[0]
     assert 20_000 <= int(ports[0]) < 32_000
     assert (job.index, job.source) == (2, 'srun (SLURM_STEP_NODELIST)')
-    assert job_variables.read(SLURM | {'SLURM_JOB_ID': '78'}).addresses != job.addresses
-    told = job_variables.read(SLURM, port=99).addresses
+    assert cluster.read_job_variables(SLURM | {'SLURM_JOB_ID': '78'}).addresses != job.addresses
+    told = cluster.read_job_variables(SLURM, port=99).addresses
     assert told == ('gpu08:99', 'gpu08:100', 'gpu10:99')
     assert cluster.read(3, SLURM, port=99) == cluster.Cluster(told, 2, job.source)
 
@@ -70,24 +70,27 @@ def test_older_names_of_srun():
         'SLURM_JOB_NODELIST': 'a,b',
         'SLURM_TASKS_PER_NODE': '1(x2)',
     }
-    assert job_variables.read(old, port=9).addresses == ('a:9', 'b:9')
+    assert cluster.read_job_variables(old, port=9).addresses == ('a:9', 'b:9')
 
 
 def test_one_task_and_a_batch_script_are_alone():
-    assert job_variables.read({}) is None
-    assert job_variables.read(SLURM | {'SLURM_STEP_NUM_TASKS': '1', 'SLURM_PROCID': '0'}) is None
+    assert cluster.read_job_variables({}) is None
+    assert (
+        cluster.read_job_variables(SLURM | {'SLURM_STEP_NUM_TASKS': '1', 'SLURM_PROCID': '0'})
+        is None
+    )
     script = {'SLURM_JOB_ID': '7', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '8'}
-    assert job_variables.read(script) is None
+    assert cluster.read_job_variables(script) is None
     alone = {'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_SIZE': '1'}
-    assert job_variables.read(alone) is None
+    assert cluster.read_job_variables(alone) is None
 
 
 def test_processes_of_mpirun_on_this_machine():
-    job = job_variables.read(OPEN_MPI, port=5)
+    job = cluster.read_job_variables(OPEN_MPI, port=5)
     assert job.addresses == tuple(f'127.0.0.1:{port}' for port in (5, 6, 7, 8))
     assert (job.index, job.source) == (1, 'mpirun (OMPI_COMM_WORLD_SIZE)')
     hydra = {'PMI_RANK': '1', 'PMI_SIZE': '2', 'MPI_LOCALRANKID': '1', 'MPI_LOCALNRANKS': '2'}
-    assert job_variables.read(hydra, port=5).addresses == ('127.0.0.1:5', '127.0.0.1:6')
+    assert cluster.read_job_variables(hydra, port=5).addresses == ('127.0.0.1:5', '127.0.0.1:6')
 
 
 def test_processes_of_mpirun_on_several_machines():
@@ -95,24 +98,24 @@ def test_processes_of_mpirun_on_several_machines():
         'OMPI_COMM_WORLD_RANK': '3',
         'OMPI_COMM_WORLD_LOCAL_SIZE': '2',
     }
-    job = job_variables.read(spread, hosts='a, b', port=5)
+    job = cluster.read_job_variables(spread, hosts='a, b', port=5)
     assert job.addresses == ('a:5', 'a:6', 'b:5', 'b:6')
     with pytest.raises(ConfigError, match=r'^--worker_hosts: expected the machines of the 4 proc'):
-        job_variables.read(spread)
+        cluster.read_job_variables(spread)
     with pytest.raises(ConfigError, match=r'divides the 4 processes .*Received: 3 \(a,b,c\)'):
-        job_variables.read(spread, hosts='a,b,c')
+        cluster.read_job_variables(spread, hosts='a,b,c')
     turns = spread | {'OMPI_COMM_WORLD_LOCAL_RANK': '0'}
     with pytest.raises(ConfigError, match=r'LOCAL_RANK: expected 1 of .*--map-by slot.*ved: 0'):
-        job_variables.read(turns, hosts='a,b')
+        cluster.read_job_variables(turns, hosts='a,b')
 
 
 def test_mpirun_within_a_job_of_slurm():
     # The daemons of mpirun are the tasks of srun: one a machine.
     both = OPEN_MPI | SLURM | {'SLURM_STEP_NUM_TASKS': '1', 'SLURM_PROCID': '0'}
-    assert job_variables.read(both, port=5).index == 1
+    assert cluster.read_job_variables(both, port=5).index == 1
     # srun --mpi=pmi2 sets both for the same process.
     same = SLURM | {'PMI_RANK': '2', 'PMI_SIZE': '3'}
-    assert job_variables.read(same).source.startswith('srun')
+    assert cluster.read_job_variables(same).source.startswith('srun')
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_mpirun_within_a_job_of_slurm():
 )
 def test_mistakes_are_reported(changes, flags, said):
     with pytest.raises(ConfigError, match=said):
-        job_variables.read(SLURM | changes, **flags)
+        cluster.read_job_variables(SLURM | changes, **flags)
 
 
 def test_flags_without_such_a_job_are_reported():

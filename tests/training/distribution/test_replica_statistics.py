@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from object_detection.training.distribution.replica_statistics import StatisticsAverage
+from object_detection.training.distribution.collectives import StatisticsAverage
 
 
 def test_statistics_of_one_replica_stay():

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.distribution import worker_agreement
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 
 ONE = tf.distribute.get_strategy()
 

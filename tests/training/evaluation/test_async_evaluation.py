@@ -10,7 +10,7 @@ import pytest
 
 import object_detection
 from object_detection.errors import CheckpointError, ConfigError
-from object_detection.training.checkpoints.snapshots import Snapshots
+from object_detection.training.checkpoints.following import Snapshots
 from object_detection.training.evaluation import async_evaluation
 from object_detection.training.evaluation.async_evaluation import AsyncEvaluation
 from object_detection.training.evaluation.worker import Job

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from object_detection.errors import ConfigError
 from object_detection.training.checkpoints import following
-from object_detection.training.checkpoints.snapshots import Snapshots
+from object_detection.training.checkpoints.following import Snapshots
 from object_detection.training.evaluation import (
     async_evaluation,
     background_evaluation,
@@ -21,7 +21,7 @@ from object_detection.training.evaluation.async_evaluation import AsyncResult
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from object_detection.training.trainer import Trainer
 from tests.training import fakes
 from tests.training.evaluation import fake_evaluation_process

@@ -7,7 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training.evaluation.early_stopping import reason_to_stop
+from object_detection.training.evaluation.results import reason_to_stop
 
 AP = 'DetectionBoxes_Precision/mAP'
 LOSS = 'Loss/total_loss'

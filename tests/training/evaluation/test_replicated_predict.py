@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields
 from object_detection.training.evaluation import inference
-from object_detection.training.evaluation.replicated_predict import ReplicatedPredict
+from object_detection.training.evaluation.inference import ReplicatedPredict
 from tests.training import fakes
 
 

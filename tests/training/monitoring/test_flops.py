@@ -3,13 +3,13 @@
 import pytest
 import tensorflow as tf
 
-from object_detection.training.monitoring import flops
+from object_detection.training.monitoring import model_summary
 
 
-def counted(function, *shapes) -> flops.FlopCount:
+def counted(function, *shapes) -> model_summary.FlopCount:
     specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
     traced = tf.function(function, autograph=False).get_concrete_function(*specs)
-    return flops.count(traced.graph)
+    return model_summary.count(traced.graph)
 
 
 def gradients(function):

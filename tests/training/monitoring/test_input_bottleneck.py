@@ -6,7 +6,7 @@ import pytest
 
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history, input_bottleneck
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 from tests.training.monitoring.test_step_times import slow_batches
 

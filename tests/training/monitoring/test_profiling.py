@@ -9,7 +9,7 @@ from object_detection.errors import ConfigError
 from object_detection.training.loop import train
 from object_detection.training.monitoring import profiling
 from object_detection.training.monitoring.profiling import ProfiledSteps
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 
 

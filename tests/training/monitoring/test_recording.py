@@ -16,13 +16,8 @@ from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from object_detection.core.fields import InputFields
-from object_detection.training.monitoring import (
-    history,
-    hyperparameters,
-    progress,
-    recorder,
-    status,
-)
+from object_detection.training import status
+from object_detection.training.monitoring import history, hyperparameters, progress, recorder
 from object_detection.visualization import drawing, tensorboard
 from tests.training import fakes
 

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from object_detection.optimizers import optimizers, schedules
 from object_detection.system import cpu
-from object_detection.training import run_types, step
+from object_detection.training import step
 from object_detection.training.loop import train
-from object_detection.training.monitoring import history, run_averages, run_record
-from object_detection.training.run_types import Intervals
+from object_detection.training.monitoring import history, run_averages, run_record, run_types
+from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 
 

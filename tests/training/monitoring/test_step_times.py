@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from object_detection.optimizers import optimizers, schedules
 from object_detection.training import step
-from object_detection.training.monitoring.speed import Speed
-from object_detection.training.monitoring.step_times import CallTimes, Stopwatch
+from object_detection.training.monitoring.speed import CallTimes, Speed, Stopwatch
 from tests import slow_cases
 from tests.training import fakes
 

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
+from object_detection.training import status
 from object_detection.training.evaluation import results
-from object_detection.training.monitoring import history, run_record, status
+from object_detection.training.monitoring import history, run_record
 
 
 @pytest.fixture
