@@ -142,13 +142,13 @@ def records_counted(size: int, folder: pathlib.Path) -> Callable[[], object]:
     """Counts the records of a file."""
     import tensorflow as tf
 
-    from object_detection.data.pipeline import record_count
+    from object_detection.data.pipeline import record_files
 
     path = folder / f'{size}.record'
     with tf.io.TFRecordWriter(str(path)) as writer:
         for _ in range(size):
             writer.write(b'a record')
-    return lambda: record_count.count([str(path)])
+    return lambda: record_files.count([str(path)])
 
 
 def inference_by_pixels(size: int, folder: pathlib.Path) -> Callable[[], object]:

@@ -33,6 +33,7 @@ SEE_PROTOS |= {'scoring'}
 SEE_PROTOS |= {'utils', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'}
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
+    'data/record_checks.py',
     'meta_architectures/center_net/build.py',
     'meta_architectures/center_net/deepmac/build.py',
     'meta_architectures/center_net/deepmac/rules.py',

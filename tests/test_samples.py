@@ -11,7 +11,7 @@ from object_detection.builders import model_builder, optimizer_builder
 from object_detection.config import overrides
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import InputFields
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
 from object_detection.dataset_tools.converters import category_labels

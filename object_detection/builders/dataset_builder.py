@@ -14,7 +14,7 @@ from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.builders.input_readers import synthetic as synthetic_reader
 from object_detection.config import unsupported
 from object_detection.data import objects, sequence_examples
-from object_detection.data.pipeline import iterator_state, record_order, synthetic
+from object_detection.data.pipeline import record_order, synthetic
 from object_detection.data.pipeline.bad_records import BadRecords
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.errors import UserError, raise_if_any
@@ -84,7 +84,7 @@ def build_train(
             replicas=_replicas(input_context),
             seed=key,
         )
-        return iterator_state.counted(batches.repeat(), int(start[0, 0]))
+        return record_order.counted(batches.repeat(), int(start[0, 0]))
     transform = train_transform(pipeline_config, step)
     if reader.data_service:
         return data_service_reader.build(

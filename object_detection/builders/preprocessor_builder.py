@@ -17,7 +17,6 @@ from google.protobuf.message import Message
 from object_detection.config import walk
 from object_detection.config.oneof import build_oneof
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
-from object_detection.data.augmentation.blur import GaussianBlur, MotionBlur
 from object_detection.data.augmentation.checks import check_count
 from object_detection.data.augmentation.choice import OneOf, WithProbability
 from object_detection.data.augmentation.colors import (
@@ -31,14 +30,17 @@ from object_detection.data.augmentation.colors import (
     RandomRgbToGray,
 )
 from object_detection.data.augmentation.crop import RandomSquareCropByScale, SmallObjectCrop
-from object_detection.data.augmentation.erasing import ObjectCutout, RandomErasing
 from object_detection.data.augmentation.labels import (
     ConvertClassLogitsToSoftmax,
     DropLabelProbabilistically,
     RemapLabels,
 )
 from object_detection.data.augmentation.noise import (
+    GaussianBlur,
+    MotionBlur,
+    ObjectCutout,
     RandomBlackPatches,
+    RandomErasing,
     RandomJpegQuality,
     RandomPatchGaussian,
 )

@@ -8,16 +8,16 @@ from tf_slim.data import tfexample_decoder as slim
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.example_fields import IMAGE_FIELDS, OBJECT_FIELDS, ImageField
 from object_detection.core.fields import InputFields as F
-from object_detection.data.image_item import ImageHandler
-from object_detection.data.label_hierarchy import LabelHierarchy
-from object_detection.data.label_map import LabelMap
-from object_detection.data.objects import Example
-from object_detection.data.point_items import (
+from object_detection.data.image_item import (
+    ImageHandler,
     KeypointItems,
     densepose_features,
     densepose_handlers,
     hide_unlabelled,
 )
+from object_detection.data.label_hierarchy import LabelHierarchy
+from object_detection.data.label_map import LabelMap
+from object_detection.data.objects import Example
 from object_detection.data.text_ids import TextIds
 from object_detection.errors import UserError
 

@@ -85,10 +85,10 @@ def measure(prefix: str, label_map_path: str = '') -> DataStatistics:
     files = sorted(glob.glob(pattern))
     most = math.ceil(MAX_SAMPLED_RECORDS / len(files))
     # Imported here, since TensorFlow takes seconds to load and the errors above do not need it.
-    from object_detection.data.pipeline import record_count
+    from object_detection.data.pipeline import record_files
 
     try:
-        num_images = record_count.count([pattern])
+        num_images = record_files.count([pattern])
         for name in files:
             for features in itertools.islice(records.read_features(name), most):
                 sample.add(features)

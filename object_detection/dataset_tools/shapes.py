@@ -34,7 +34,7 @@ import click
 import numpy as np
 from PIL import Image, ImageDraw
 
-from object_detection.dataset_tools import outlines
+from object_detection.data.formats import outlines
 from object_detection.errors import UserError
 
 MAX_OBJECTS = 12

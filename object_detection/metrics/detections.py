@@ -8,7 +8,7 @@ from pycocotools import mask as mask_api
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields
-from object_detection.data import source_ids
+from object_detection.data import shard_names
 from object_detection.errors import DataError
 from object_detection.metrics.mask_pasting import MASK_THRESHOLD, PasteMethod, mask_window
 
@@ -175,7 +175,7 @@ def _coco_keypoints(detections: ImageDetections) -> np.ndarray:
 
 def coco_image_id(source_id: str | bytes) -> int | float | str:
     """Returns the id in the annotation file from which a source id was made."""
-    return source_ids.from_text(source_text(source_id))
+    return shard_names.from_text(source_text(source_id))
 
 
 def source_text(source_id: str | bytes) -> str:

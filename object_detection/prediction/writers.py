@@ -20,7 +20,7 @@ import numpy as np
 from lxml import etree
 from PIL import Image
 
-from object_detection.dataset_tools import outlines
+from object_detection.data.formats import outlines
 from object_detection.prediction.prediction import MIN_PICTURE_SIZE, Prediction
 from object_detection.prediction.sources import Clip, VideoFile
 from object_detection.system import files, json_lists

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.data import source_ids
+from object_detection.data import shard_names
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.coco.annotations import CocoFile
@@ -82,7 +82,7 @@ class _Truth:
             except FieldError as error:
                 checks.fail(path, self._where(row), error)
             self._images[annotation['image_id']].rows.append(row)
-        self._ids = {source_ids.to_text(image_id): image_id for image_id in self._images}
+        self._ids = {shard_names.to_text(image_id): image_id for image_id in self._images}
         self._layout = self._keypoint_layout()
         self._crowds = [coco_annotations.is_crowd(each) for each in self._annotations]
 
@@ -142,7 +142,7 @@ class _Truth:
         lists = [self._class_list(record, image, key) for key in (_ABSENT, _NOT_EXHAUSTIVE)]
         self._images[image_id] = _Image(TruthImage((height, width), *lists), [])
         if isinstance(image.get('file_name'), str):
-            self._files[source_ids.to_text(image_id)] = image['file_name']
+            self._files[shard_names.to_text(image_id)] = image['file_name']
 
     def _class_list(self, record: str, image: Mapping[str, Any], key: str) -> np.ndarray | None:
         """Returns the classes of a list of categories; None if the image has no such list."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.data.coco.categories import clean
+from object_detection.data.coco.annotations import clean
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
 from object_detection.dataset_tools.oid_hierarchical_labels_expansion import read_hierarchy

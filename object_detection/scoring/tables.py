@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.data import source_ids
+from object_detection.data import shard_names
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import DataError, format_list
 from object_detection.metrics.instances import Instances
@@ -101,7 +101,7 @@ class GroundTruth:
         if image_id in self.image_ids:
             return self.image_ids[image_id]
         text = str(image_id)
-        other = source_ids.from_text(text) if isinstance(image_id, str) else text
+        other = shard_names.from_text(text) if isinstance(image_id, str) else text
         found = {self.image_ids.get(other), self._of_file(text)} - {None}
         if len(found) > 1:
             expected = 'an id, or the name of a file with its suffix'

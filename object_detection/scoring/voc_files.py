@@ -7,7 +7,7 @@ from lxml import etree
 
 from object_detection.data import file_access
 from object_detection.data.file_access import Files
-from object_detection.data.formats import voc, xml_files
+from object_detection.data.formats import csv_files, voc
 from object_detection.errors import DataError, UnusableError
 from object_detection.scoring import checks
 from object_detection.scoring.checks import FieldError
@@ -54,17 +54,17 @@ def read_truth(path: str, files: Files) -> GroundTruth:
             continue
         stem, where = file.removesuffix(_XML), file_access.join(folder, file)
         try:
-            annotation = xml_files.read(where, files)
+            annotation = csv_files.read(where, files)
             if annotation.tag != 'annotation':
                 raise UnusableError('bad_annotations', f'expected <annotation>: {annotation.tag}')
             height, width = voc.stated_size(annotation)
         except UnusableError as error:
             raise DataError(f'{where}: {error}.') from error
         images[stem] = TruthImage((height or 0, width or 0))
-        names[stem] = xml_files.text(annotation, 'filename', stem)
+        names[stem] = csv_files.text(annotation, 'filename', stem)
         for item in annotation.iterfind('object'):
             found.append((stem, item))
-            classes[xml_files.text(item, 'name')] = 0
+            classes[csv_files.text(item, 'name')] = 0
     classes = {name: number for number, name in enumerate(sorted(classes), start=1)}
     columns, counts = Columns(are_scored=False), dict.fromkeys(images, 0)
     for stem, item in found:
@@ -89,13 +89,13 @@ def read_truth(path: str, files: Files) -> GroundTruth:
 
 
 def _add(columns: Columns, stem: str, item: etree._Element, classes: dict[str, int]) -> None:
-    name = xml_files.text(item, 'name')
+    name = csv_files.text(item, 'name')
     if not name:
         raise FieldError('name', 'the name of a class', name)
     if item.find('bndbox') is None:
         raise FieldError('bndbox', 'the corners of a box', checks.ABSENT)
     corners = checks.corners(
-        {side: xml_files.text(item, f'bndbox/{side}') for side in ('ymin', 'xmin', 'ymax', 'xmax')}
+        {side: csv_files.text(item, f'bndbox/{side}') for side in ('ymin', 'xmin', 'ymax', 'xmax')}
     )
     details = voc.details_of(item)
     columns.add(stem, classes[name], corners, is_difficult=bool(details[voc.keys.DIFFICULT]))

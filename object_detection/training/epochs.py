@@ -5,7 +5,7 @@ import logging
 from object_detection.builders import optimizer_builder
 from object_detection.builders.input_readers import annotation_files, rules
 from object_detection.config import synthetic_data
-from object_detection.data.pipeline import record_count
+from object_detection.data.pipeline import record_files
 from object_detection.errors import ConfigError
 from object_detection.optimizers import schedules
 from object_detection.protos import optimizer_pb2
@@ -66,7 +66,7 @@ def _count(config: TrainEvalPipelineConfig) -> int:
 
 def _count_records(reader: InputReader) -> int:
     try:
-        return record_count.count(reader.tf_record_input_reader.input_path)
+        return record_files.count(reader.tf_record_input_reader.input_path)
     except ValueError as error:
         raise ConfigError(
             f'train_input_reader.tf_record_input_reader.input_path: {error}'

@@ -10,7 +10,7 @@ from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import channels, tf_records
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.data.pipeline import iterator_state
+from object_detection.data.pipeline import record_order
 from object_detection.protos import pipeline_pb2
 from tests import slow_cases
 from tests.data import examples
@@ -489,7 +489,7 @@ def test_resumes_from_the_state_of_a_batch(records, reader):
         return list(dataset_builder.build_train(pipeline, seed=1, start=start).take(count))
 
     whole = take(7)
-    start = iterator_state.cursors_of(whole[3][F.STREAM_STATE].numpy(), cursor_size)
+    start = record_order.cursors_of(whole[3][F.STREAM_STATE].numpy(), cursor_size)
     for batch, expected in zip(take(3, start), whole[4:], strict=True):
         for name in expected:
             np.testing.assert_array_equal(batch[name], expected[name], err_msg=name)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from object_detection.data import source_ids
+from object_detection.data import shard_names
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ from object_detection.data import source_ids
     ],
 )
 def test_an_id_keeps_its_json_form(image_id, text):
-    assert source_ids.to_text(image_id) == text
-    again = source_ids.from_text(text)
+    assert shard_names.to_text(image_id) == text
+    again = shard_names.from_text(text)
     assert again == image_id
     assert type(again) is type(image_id)
     assert json.loads(json.dumps(again)) == image_id

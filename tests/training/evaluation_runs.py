@@ -15,7 +15,7 @@ from unittest import mock
 import tensorflow as tf
 
 from object_detection.config.job_options import TrainOptions
-from object_detection.data.pipeline import iterator_state
+from object_detection.data.pipeline import record_order
 from object_detection.training import loop
 from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.evaluation import async_evaluation, inference
@@ -100,7 +100,7 @@ def _build_train(config, input_context, seed, start, left_out, step=0):
 
     size = input_context.get_per_replica_batch_size(_BATCH)
     batches = fakes.dataset(size, size, repeat=True).map(pause)
-    return iterator_state.counted(batches, int(start[0, 0]))
+    return record_order.counted(batches, int(start[0, 0]))
 
 
 if __name__ == '__main__':

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from object_detection.config import reader
 from object_detection.core.fields import InputFields
-from object_detection.data.pipeline import iterator_state
+from object_detection.data.pipeline import record_order
 from object_detection.data.pipeline.bad_records import Place
 from object_detection.errors import CheckpointError, ConfigError, DivergenceError
 from object_detection.training import measurements, setup, status
@@ -495,7 +495,7 @@ def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
 
     def build(config, input_context, seed, start, left_out, step=0):
         seen.append((seed, int(start[0, 0])))
-        return iterator_state.counted(fakes.dataset(6, 2, repeat=True), int(start[0, 0]))
+        return record_order.counted(fakes.dataset(6, 2, repeat=True), int(start[0, 0]))
 
     monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
     for num_steps, seed in ((3, None), (5, None), (7, 4)):
@@ -520,7 +520,7 @@ def test_augmentations_stop_at_their_step(tmp_path, monkeypatch, interrupted_at)
     def build(config, input_context, seed, start, left_out, step=0):
         position = int(start[0, 0])
         seen.append((step, position))
-        return iterator_state.counted(fakes.dataset(6, 2, repeat=True), position)
+        return record_order.counted(fakes.dataset(6, 2, repeat=True), position)
 
     monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
     config = fakes.pipeline_config()

@@ -9,13 +9,7 @@ import tensorflow as tf
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
 from object_detection.data import objects
-from object_detection.data.pipeline import (
-    bad_records,
-    iterator_state,
-    partners,
-    record_files,
-    record_order,
-)
+from object_detection.data.pipeline import bad_records, partners, record_files, record_order
 from object_detection.data.pipeline import transform as pipeline
 from object_detection.data.pipeline.bad_records import BadRecords, Place
 from object_detection.data.pipeline.left_out import DroppedObjectsReport, UnknownClassReport
@@ -83,13 +77,13 @@ def build(
         )
     sizes = examples_builder.bucket_sizes(reader)
     if has_buffers and start is not None:
-        examples = iterator_state.with_buffered(examples, sizes, batch_size * replicas, start)
+        examples = record_order.with_buffered(examples, sizes, batch_size * replicas, start)
     batches = batch(examples, reader, batch_size, drop_remainder=drop_remainder, replicas=replicas)
     batches = batches.map(log_dropped_objects(reader, left_out))
     if start is not None:
-        batches = batches.map(iterator_state.of_batch)
+        batches = batches.map(record_order.of_batch)
         if has_buffers and not drop_remainder:
-            batches = iterator_state.without_left_over(batches, sizes, batch_size, start.shape[1])
+            batches = record_order.without_left_over(batches, sizes, batch_size, start.shape[1])
     return ahead(batches, reader)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotated_image, annotation_checks, image_files, source_ids
+from object_detection.data import annotated_image, annotation_checks, image_files, shard_names
 from object_detection.data.annotated_image import (
     NOT_IN_LABEL_MAP,
     AnnotatedObject,
@@ -103,7 +103,7 @@ def image_annotations(
     """
     return ImageAnnotations(
         file_name=image['file_name'],
-        source_id=source_ids.to_text(image['id']),
+        source_id=shard_names.to_text(image['id']),
         annotations=[(item['id'], item) for item in annotations],
         stated_size=coco_annotations.stated_size(image),
         details={

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import context_embeddings, file_access, source_ids
+from object_detection.data import context_embeddings, file_access, shard_names
 from object_detection.data.annotated_image import (
     AnnotatedObject,
     ClassLabel,
@@ -19,7 +19,7 @@ from object_detection.data.annotated_image import (
     Provided,
 )
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.file_access import Files
 from object_detection.data.formats import coco
@@ -110,7 +110,7 @@ class CameraTrapsReader(SourceReader[CameraTrapsSource]):
         with_boxes = [item for item in entry.annotations if item.get('bbox') is not None]
         return ImageAnnotations(
             file_name=image['file_name'],
-            source_id=source_ids.to_text(image['id']),
+            source_id=shard_names.to_text(image['id']),
             annotations=[(item['id'], item) for item in with_boxes],
             paths=found.paths,
             path_note=found.note,

@@ -15,7 +15,7 @@ from object_detection.data.annotated_image import (
     Provided,
 )
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile, EntryProblem

@@ -18,7 +18,7 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
-from object_detection.data.formats import shapes, xml_files
+from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
@@ -73,7 +73,7 @@ class CvatSource(Source):
                 f'Received sets: {sorted(subsets) or "none"}.'
             )
         # The labels of the task come first, in their order, also if they are not used.
-        names = [xml_files.text(label, 'name') for label in root.iterfind('meta//labels/label')]
+        names = [csv_files.text(label, 'name') for label in root.iterfind('meta//labels/label')]
         names += sorted({item.get('label', '') for item in root.iterfind('image/*')} - {*names})
         labels = formats_source.number_classes(names, label_map)
         alone = file_access.are_alone(image.get('name', '') for image in self._images(root))
@@ -127,7 +127,7 @@ class CvatSource(Source):
     def _root(self, files: Files) -> etree._Element:
         if not files.exists(self.annotations_file):
             raise missing(self.annotations_file, 'annotation file')
-        root = xml_files.read(self.annotations_file, files, _MAX_BYTES)
+        root = csv_files.read(self.annotations_file, files, _MAX_BYTES)
         if root.tag != 'annotations':
             raise UnusableError(
                 'bad_annotations',

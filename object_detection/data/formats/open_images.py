@@ -17,8 +17,7 @@ from object_detection.data.annotated_image import (
     ImageAnnotations,
     Provided,
 )
-from object_detection.data.coco.annotations import EntryProblem
-from object_detection.data.coco.categories import clean
+from object_detection.data.coco.annotations import EntryProblem, clean
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
 from object_detection.data.formats import source as formats_source

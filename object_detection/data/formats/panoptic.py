@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.data import file_access, image_files, source_ids
+from object_detection.data import file_access, image_files, shard_names
 from object_detection.data.annotated_image import (
     NOT_IN_LABEL_MAP,
     AnnotatedObject,
@@ -21,7 +21,7 @@ from object_detection.data.annotated_image import (
     Provided,
 )
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.file_access import Files
 from object_detection.data.formats import coco as coco_format
@@ -195,7 +195,7 @@ class PanopticReader:
         pixels = self._pixels(files.read(path, shapes.MAX_MASK_FILE), path) if name else None
         return ImageAnnotations(
             file_name=entry.image['file_name'],
-            source_id=source_ids.to_text(entry.image['id']),
+            source_id=shard_names.to_text(entry.image['id']),
             annotations=[
                 (_value(segment, 'id'), _Segment(pixels, segment))
                 for segment in entry.annotations

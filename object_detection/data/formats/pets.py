@@ -21,8 +21,8 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
+from object_detection.data.formats import csv_files, voc
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats import voc, xml_files
 from object_detection.data.formats.source import (
     DataSet,
     Found,
@@ -111,7 +111,7 @@ class PetsReader(SourceReader[PetsSource]):
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         stem, name = entry.image['id'], entry.image['file_name']
-        annotation = xml_files.read(self._path(_XML_FOLDER, f'{stem}.xml'), files)
+        annotation = csv_files.read(self._path(_XML_FOLDER, f'{stem}.xml'), files)
         body = None
         if self.source.bodies:
             path = self._path(_TRIMAP_FOLDER, f'{stem}.png')

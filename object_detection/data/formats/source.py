@@ -18,8 +18,7 @@ from object_detection.data.annotated_image import (
     Provided,
     ReadResult,
 )
-from object_detection.data.coco.annotations import EntryProblem
-from object_detection.data.coco.categories import clean
+from object_detection.data.coco.annotations import EntryProblem, clean
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.file_access import Files
 from object_detection.data.image_files import MAX_PIXELS, ImageFile

@@ -16,8 +16,8 @@ from object_detection.data.annotated_image import (
     not_converted,
 )
 from object_detection.data.file_access import Files
+from object_detection.data.formats import csv_files
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats import xml_files
 from object_detection.data.formats.source import (
     DataSet,
     Found,
@@ -150,11 +150,11 @@ class VocSource(Source):
             folder = file_access.join(root, self.annotations_dir)
             for name in _xml_files(folder, files):
                 try:
-                    annotation = xml_files.read(file_access.join(folder, name), files)
+                    annotation = csv_files.read(file_access.join(folder, name), files)
                 # The conversion counts it.
                 except (OSError, UnusableError):
                     continue
-                names |= {xml_files.text(item, 'name') for item in annotation.iterfind('object')}
+                names |= {csv_files.text(item, 'name') for item in annotation.iterfind('object')}
         return names
 
 
@@ -168,7 +168,7 @@ class VocReader(SourceReader[VocSource]):
         annotation = _read(entry.image['path'], files)
         folder = file_access.join(entry.image['root'], self.source.images_dir)
         below, stem = os.path.split(entry.image['id'])
-        name = xml_files.text(annotation, 'filename', f'{stem}.jpg')
+        name = csv_files.text(annotation, 'filename', f'{stem}.jpg')
         found = file_access.image_paths(folder, name, stem, key='filename')
         self._check_name(entry, folder, name, found.paths, files)
         # Images may have the folders of their XML files.
@@ -213,7 +213,7 @@ class VocReader(SourceReader[VocSource]):
         del rasterize  # There are no masks.
         if self.source.ignore_difficult and _flag(annotation, 'difficult'):
             raise UnusableError(NOT_WANTED, 'difficult')
-        label = formats_source.label_of(xml_files.text(annotation, 'name'), self.labels)
+        label = formats_source.label_of(csv_files.text(annotation, 'name'), self.labels)
         ymin, xmin, ymax, xmax = corners_of(annotation)
         checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
         return AnnotatedObject(
@@ -232,13 +232,13 @@ def _xml_files(folder: str, files: Files) -> list[str]:
 
 def _read(path: str, files: Files) -> etree._Element:
     try:
-        return xml_files.read(path, files)
+        return csv_files.read(path, files)
     except OSError:
         # A list does not say the letters of the suffix.
         upper = file_access.without_suffix(path) + '.XML'
         if not files.exists(upper):
             raise
-        return xml_files.read(upper, files)
+        return csv_files.read(upper, files)
 
 
 def corners_of(item: etree._Element) -> tuple[float, float, float, float]:
@@ -254,7 +254,7 @@ def corners_of(item: etree._Element) -> tuple[float, float, float, float]:
     if corners is None:
         raise UnusableError('bad_box', 'object has no bndbox')
     ymin, xmin, ymax, xmax = (
-        xml_files.number(corners, side) for side in ('ymin', 'xmin', 'ymax', 'xmax')
+        csv_files.number(corners, side) for side in ('ymin', 'xmin', 'ymax', 'xmax')
     )
     return ymin, xmin, ymax, xmax
 
@@ -264,7 +264,7 @@ def details_of(item: etree._Element) -> dict[str, int | str]:
     return {
         keys.DIFFICULT: _flag(item, 'difficult'),
         keys.TRUNCATED: _flag(item, 'truncated'),
-        keys.VIEW: xml_files.text(item, 'pose'),
+        keys.VIEW: csv_files.text(item, 'pose'),
     }
 
 
@@ -279,12 +279,12 @@ def stated_size(annotation: etree._Element) -> tuple[int | None, int | None]:
 
 def _flag(item: etree._Element, name: str) -> int:
     """Returns 0 or 1; 0 if there is no such element. Some tools write 'true' or 'Unspecified'."""
-    return int(xml_files.text(item, name, '0').lower() in ('1', 'true', 'yes'))
+    return int(csv_files.text(item, name, '0').lower() in ('1', 'true', 'yes'))
 
 
 def _side(annotation: etree._Element, name: str) -> int | None:
     """Returns a side of the image; None if it is absent or 0, as some tools write it."""
-    value = xml_files.text(annotation, f'size/{name}', '0')
+    value = csv_files.text(annotation, f'size/{name}', '0')
     try:
         side = float(value)
     except ValueError:
@@ -316,7 +316,7 @@ def _folder_of_xml(root: str, files: Files) -> str:
         if first is None:
             continue
         try:
-            annotation = xml_files.read(file_access.join(folder, first), files)
+            annotation = csv_files.read(file_access.join(folder, first), files)
         except (OSError, UnusableError):
             continue
         if annotation.tag == 'annotation' and annotation.find('filename') is not None:

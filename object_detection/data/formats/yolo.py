@@ -23,7 +23,7 @@ from object_detection.data.annotated_image import (
     ImageAnnotations,
     Provided,
 )
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.data.formats import coco as coco_format

@@ -5,10 +5,9 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from object_detection.data import tf_record_files
+from object_detection.data import record_checks, tf_record_files
+from object_detection.data.record_checks import Expectations
 from object_detection.data.tf_record_files import CorruptFileError
-from object_detection.dataset_tools.inspection import record_checks
-from object_detection.dataset_tools.inspection.record_checks import Expectations
 from object_detection.dataset_tools.inspection.summary import Place, Summary
 from object_detection.errors import UserError
 from object_detection.system import signals

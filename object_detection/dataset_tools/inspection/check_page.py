@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from object_detection.dataset_tools.inspection import findings, record_checks, record_pictures
+from object_detection.data import record_checks
+from object_detection.dataset_tools.inspection import findings, record_pictures
 from object_detection.dataset_tools.inspection.findings import CheckedSet
 from object_detection.dataset_tools.inspection.record_pictures import RecordPicture
 from object_detection.dataset_tools.inspection.summary import Duplicates, Finding, Place

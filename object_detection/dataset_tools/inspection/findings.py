@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from object_detection.data import annotation_checks, tf_record_files
-from object_detection.dataset_tools.inspection import record_checks
+from object_detection.data import annotation_checks, record_checks, tf_record_files
 from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.summary import (
     Duplicates,

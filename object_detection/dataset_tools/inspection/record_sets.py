@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from object_detection.builders import families
 from object_detection.config import synthetic_data
 from object_detection.data import label_map
+from object_detection.data.record_checks import Expectations
 from object_detection.dataset_tools.inspection.check_job import RecordSet
-from object_detection.dataset_tools.inspection.record_checks import Expectations
 from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader

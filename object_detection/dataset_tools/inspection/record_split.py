@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import tf_record_files
+from object_detection.data.record_checks import digest
 from object_detection.dataset_tools.converters import sharded_writer
-from object_detection.dataset_tools.inspection.record_checks import digest
 from object_detection.errors import DataError, UserError
 from object_detection.protos.tf_example_pb2 import TfExample
 from object_detection.system import files as system_files

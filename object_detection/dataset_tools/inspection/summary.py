@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.dataset_tools.inspection.record_checks import CheckedRecord, digest
+from object_detection.data.record_checks import CheckedRecord, digest
 
 # Maximum number of findings of a kind that are kept.
 MAX_FINDINGS = 100

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from object_detection.data import source_ids
+from object_detection.data import shard_names
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import masks as coco_masks
 from object_detection.errors import UnusableError, UserError, format_list
 from object_detection.metrics.instances import Instances, box_areas, mask_areas
@@ -68,7 +68,7 @@ class CocoAnnotations:
         self._by_text = {image.get('file_name'): image['id'] for image in document['images']}
         # Records of earlier versions contain them too.
         self._by_text |= {str(image_id): image_id for image_id in self._images}
-        self._by_text |= {source_ids.to_text(image_id): image_id for image_id in self._images}
+        self._by_text |= {shard_names.to_text(image_id): image_id for image_id in self._images}
         self._annotations = self._group(document['annotations'])
         self._instances: dict[tuple[Any, bool], Instances] = {}
         self._warned: set[str] = set()

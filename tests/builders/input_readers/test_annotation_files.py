@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import annotation_files, tf_records
 from object_detection.core.fields import InputFields as F
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.formats.coco import CocoSource
 from object_detection.dataset_tools import shapes
 from object_detection.dataset_tools.converters import category_labels

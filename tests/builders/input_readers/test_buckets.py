@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields as F
-from object_detection.data.pipeline import iterator_state
+from object_detection.data.pipeline import record_order
 from object_detection.protos import pipeline_pb2
 from tests.data import examples
 
@@ -206,7 +206,7 @@ def test_resumes_from_each_batch_with_the_buffered_images(records):
     has_waited = set()
     # The last batches of a step, which all replicas have got then.
     for done in (6, 10):
-        start = iterator_state.cursors_of(whole[done - 1][F.STREAM_STATE].numpy(), 1)
+        start = record_order.cursors_of(whole[done - 1][F.STREAM_STATE].numpy(), 1)
         has_waited |= {len(start) > 1}
         for index, (batch, expected) in enumerate(zip(take(4, start), whole[done:], strict=False)):
             # Between the batches of a step no state is needed.
@@ -226,5 +226,5 @@ def test_what_the_end_of_the_data_left_over_is_not_read_again(records):
     # 14 and 10 images.
     assert [len(ids(batch)) for batch in whole] == [4, 4, 4, 4, 4, 2, 2]
     for done in (6, 7):
-        resumed = read(iterator_state.cursors_of(whole[done - 1][F.STREAM_STATE].numpy(), 1))
+        resumed = read(record_order.cursors_of(whole[done - 1][F.STREAM_STATE].numpy(), 1))
         assert list(map(ids, resumed)) == list(map(ids, whole[done:]))

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation import blur
+from object_detection.data.augmentation import noise
 from tests.data.augmentation import test_fixed_steps as steps
 
 TEXTS = ('gaussian_blur {}', 'motion_blur {}')
@@ -42,13 +42,13 @@ def test_gaussian_is_the_weighted_mean_of_a_square(shape, sigma):
         for x in distances:
             weight = math.exp(-(y * y + x * x) / (2 * sigma * sigma))
             total, weights = total + weight * shifted(image, y, x), weights + weight
-    changed = blur.GaussianBlur().change(tf.constant(image), tf.constant(sigma))
+    changed = noise.GaussianBlur().change(tf.constant(image), tf.constant(sigma))
     np.testing.assert_allclose(changed, total / weights, atol=ATOL)
 
 
 def test_no_deviation_changes_nothing():
     image = image_of(5, 4, 3)
-    step = blur.GaussianBlur(min_sigma=0, max_sigma=0)
+    step = noise.GaussianBlur(min_sigma=0, max_sigma=0)
     changed = step({F.IMAGE: tf.constant(image)}, steps.SEED)[F.IMAGE]
     np.testing.assert_array_equal(changed, image)
 
@@ -63,7 +63,7 @@ def test_motion_is_the_mean_of_a_line(shape, length, angle):
     expected = np.mean(
         [shifted(image, t * math.sin(angle), t * math.cos(angle)) for t in along], axis=0
     )
-    changed = blur.MotionBlur().change(tf.constant(image), tf.constant(length), tf.constant(angle))
+    changed = noise.MotionBlur().change(tf.constant(image), tf.constant(length), tf.constant(angle))
     # The filter may end 1e-4 pixels early.
     np.testing.assert_allclose(changed, expected, atol=0.01)
 
@@ -79,11 +79,11 @@ def test_one_value_stays_as_it_is_up_to_the_border(text, dtype):
 
 def test_draws_fill_their_range():
     seeds = [tf.constant([2, i], tf.int64) for i in range(200)]
-    sigmas = [blur.GaussianBlur(min_sigma=0.5).draw(seed).numpy() for seed in seeds]
+    sigmas = [noise.GaussianBlur(min_sigma=0.5).draw(seed).numpy() for seed in seeds]
     assert 0.5 <= min(sigmas) < 0.55
     assert 1.95 < max(sigmas) <= 2
     lengths, angles = np.transpose(
-        [blur.MotionBlur(min_length=2, max_length=5).draw(seed) for seed in seeds]
+        [noise.MotionBlur(min_length=2, max_length=5).draw(seed) for seed in seeds]
     )
     assert set(lengths) == {2, 3, 4, 5}
     assert 0 <= angles.min() < 0.05

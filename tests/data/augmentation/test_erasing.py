@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.erasing import (
+from object_detection.data.augmentation.noise import (
     BLACK,
     MEAN,
     NOISE,

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data import point_items
+from object_detection.data import image_item
 from object_detection.data.augmentation.symmetry import (
     RandomHorizontalFlip,
     RandomRotation90,
@@ -90,7 +90,7 @@ def test_visibilities():
             F.GROUNDTRUTH_KEYPOINTS: tf.constant(keypoints),
             F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: tf.constant(given),
         }
-        found = point_items.hide_unlabelled(example)
+        found = image_item.hide_unlabelled(example)
         np.testing.assert_array_equal(
             found[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], case.outputs[output]
         )

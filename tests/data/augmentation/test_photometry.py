@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.data.augmentation import photometry
+from object_detection.data.augmentation import colors
 from tests import slow_cases
 from tests.data import examples
 
@@ -41,7 +41,7 @@ def by_tensorflow(image, brightness, saturation, hue):
 def test_pixels_are_those_of_colorsys(brightness, saturation, hue):
     levels = [0, 1, 100, 254, 255]
     pixels = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape([5, 25, 3])
-    changed = photometry.change_colors(
+    changed = colors.change_colors(
         tf.constant(pixels, tf.float32), brightness=brightness, saturation=saturation, hue=hue
     )
     expected = [[by_colorsys(p, brightness, saturation, hue) for p in row] for row in pixels]
@@ -52,7 +52,7 @@ def test_pixels_are_those_of_colorsys(brightness, saturation, hue):
 
 def test_almost_grey_pixels_stay_finite():
     pixels = tf.constant([[[7.0, 7.0, np.nextafter(np.float32(7), 8)], [1e-38, 0, 2e-39]]])
-    changed = photometry.change_colors(pixels, saturation=1.5, hue=0.4)
+    changed = colors.change_colors(pixels, saturation=1.5, hue=0.4)
     np.testing.assert_allclose(changed, pixels, atol=1e-5)
 
 
@@ -62,41 +62,41 @@ def test_almost_grey_pixels_stay_finite():
 def test_images_of_any_size_in_a_graph(size, dtype):
     image = tf.cast(examples.noise(*size), dtype)
     change = tf.function(
-        photometry.change_colors,
+        colors.change_colors,
         input_signature=[tf.TensorSpec([None, None, 3], dtype)],
         autograph=False,
     )
     np.testing.assert_allclose(change(image), image, atol=ATOL)
-    turned = photometry.change_colors(image, brightness=0.1, saturation=1.2, hue=0.1)
+    turned = colors.change_colors(image, brightness=0.1, saturation=1.2, hue=0.1)
     expected = by_tensorflow(image, 0.1, 1.2, 0.1)
     np.testing.assert_allclose(turned, expected, rtol=1e-5, atol=ATOL)
 
 
 def test_the_order_of_channels_changes_last():
     image = tf.cast(examples.noise(4, 5), tf.float32)
-    plain = photometry.change_colors(image, saturation=0.7, hue=0.3)
-    swapped = photometry.change_colors(image, saturation=0.7, hue=0.3, channels=(2, 0, 1))
+    plain = colors.change_colors(image, saturation=0.7, hue=0.3)
+    swapped = colors.change_colors(image, saturation=0.7, hue=0.3, channels=(2, 0, 1))
     np.testing.assert_allclose(swapped, plain.numpy()[..., [2, 0, 1]], atol=ATOL)
 
 
 def test_brightness_and_contrast_of_any_number_of_channels():
     image = tf.constant([[[200.0, 10.0], [100.0, 30.0]]])
     np.testing.assert_allclose(
-        photometry.change_brightness(image, 0.4), [[[255, 112], [202, 132]]], rtol=1e-6
+        colors.change_brightness(image, 0.4), [[[255, 112], [202, 132]]], rtol=1e-6
     )
     np.testing.assert_allclose(
-        photometry.change_contrast(image, 2.0), [[[250, 0], [50, 40]]], rtol=1e-6
+        colors.change_contrast(image, 2.0), [[[250, 0], [50, 40]]], rtol=1e-6
     )
 
 
 def test_threads_change_images_as_one_does():
     images = [tf.cast(examples.noise(9, 5 + i), tf.float32) for i in range(4)]
-    alone = [photometry.change_colors(image, saturation=1.3, hue=0.1) for image in images]
+    alone = [colors.change_colors(image, saturation=1.3, hue=0.1) for image in images]
     data = tf.data.Dataset.from_generator(
         lambda: iter(images), output_signature=tf.TensorSpec([None, None, 3])
     )
     mapped = data.map(
-        lambda image: photometry.change_colors(image, saturation=1.3, hue=0.1),
+        lambda image: colors.change_colors(image, saturation=1.3, hue=0.1),
         num_parallel_calls=4,
     )
     for image, expected in zip(mapped, alone, strict=True):

@@ -1,7 +1,7 @@
 import pytest
 
 from object_detection.data.annotated_image import ClassLabel
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 
 
 def _categories(*names: str) -> list[dict]:

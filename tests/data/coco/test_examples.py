@@ -10,8 +10,7 @@ from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
-from object_detection.data.coco.annotations import CocoFile, CocoImage
-from object_detection.data.coco.categories import from_categories
+from object_detection.data.coco.annotations import CocoFile, CocoImage, from_categories
 from object_detection.data.coco.examples import Contents
 from object_detection.data.tf_examples import to_example
 from object_detection.errors import UnusableError

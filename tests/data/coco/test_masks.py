@@ -9,7 +9,7 @@ from faster_coco_eval.core import mask as coco_mask
 from PIL import Image
 
 from object_detection.data.coco import masks as coco_masks
-from object_detection.dataset_tools import outlines
+from object_detection.data.formats import outlines
 from object_detection.errors import UnusableError
 
 SIZE = (20, 30)

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from object_detection.data import file_access
-from object_detection.data.coco import records as coco_records
 from object_detection.data.file_access import LocalFiles
+from object_detection.data.formats import records as coco_records
 from object_detection.data.formats import source
 from object_detection.data.formats.camera_traps import CameraTrapsSource
 from object_detection.data.formats.coco import CocoSource
@@ -169,7 +169,7 @@ def test_direct_readers_find_them_too(tmp_path, png):
     (tmp_path / 'images').mkdir()
     (tmp_path / 'images/b.JPG').write_bytes(png(10, 10))
     _coco(tmp_path, 'data\\b.jpg')
-    records = coco_records.load(f'{tmp_path}/images', f'{tmp_path}/a.json')
+    records = coco_records.load_coco(f'{tmp_path}/images', f'{tmp_path}/a.json')
     assert not list(records.missing_images())
     assert len(records.example(0)) > 100
 

@@ -14,7 +14,7 @@ from object_detection.builders.input_readers import batches, corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.data import tf_record_files
-from object_detection.data.pipeline import bad_records, iterator_state, record_files
+from object_detection.data.pipeline import bad_records, record_files, record_order
 from object_detection.data.pipeline.bad_records import BadRecords, Place, TooManyBadRecordsError
 from object_detection.errors import ConfigError
 from tests import slow_cases
@@ -144,7 +144,7 @@ def test_resumes_exactly_past_bad_records(tmp_path, empty):
         )
 
     whole = list(run().take(9))
-    start = iterator_state.cursors_of(whole[4][F.STREAM_STATE].numpy(), 1)
+    start = record_order.cursors_of(whole[4][F.STREAM_STATE].numpy(), 1)
     for expected, batch in zip(whole[5:], run(start), strict=False):
         tf.nest.map_structure(np.testing.assert_array_equal, expected, batch)
     # Those that were listed before a run was resumed are not listed again.

@@ -9,7 +9,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import dataset_builder
 from object_detection.core.fields import InputFields as F
-from object_detection.data.pipeline import iterator_state, partners
+from object_detection.data.pipeline import partners, record_order
 from object_detection.protos import pipeline_pb2
 from tests.data import examples
 
@@ -99,7 +99,7 @@ def test_training_resumes_exactly(records):
     build = functools.partial(dataset_builder.build_train, config(records), seed=5)
     batches = list(build().take(6))
     assert len({batch[F.IMAGE].numpy().tobytes() for batch in batches}) == 6
-    start = iterator_state.cursors_of(batches[2][F.STREAM_STATE].numpy(), 1)
+    start = record_order.cursors_of(batches[2][F.STREAM_STATE].numpy(), 1)
     for batch, other in zip(batches[3:], build(start=start).take(3), strict=True):
         assert_equal(batch, other)
 
@@ -109,7 +109,7 @@ def test_images_in_buckets_resume_with_their_partners(records):
     build = functools.partial(dataset_builder.build_train, pipeline, seed=2)
     batches = list(build().take(6))
     assert {batch[F.IMAGE].shape[1] for batch in batches} == {16, 24}
-    starts = [iterator_state.cursors_of(batch[F.STREAM_STATE].numpy(), 1) for batch in batches]
+    starts = [record_order.cursors_of(batch[F.STREAM_STATE].numpy(), 1) for batch in batches]
     done = next(i for i, start in enumerate(starts, 1) if len(start) > 1)
     following = build(start=starts[done - 1]).take(6 - done)
     for batch, other in zip(batches[done:], following, strict=True):

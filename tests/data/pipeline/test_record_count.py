@@ -2,7 +2,7 @@
 
 import pytest
 
-from object_detection.data.pipeline import record_count
+from object_detection.data.pipeline import record_files
 from tests.data import examples
 
 
@@ -11,9 +11,9 @@ def test_counts_all_matching_files(tmp_path):
     examples.write_records(tmp_path / 'a-1', [b'y'])
     examples.write_records(tmp_path / 'b', [b'z'] * 7)
     (tmp_path / 'a-2').write_bytes(b'')
-    assert record_count.count([str(tmp_path / 'a-*')]) == 4
-    assert record_count.count([str(tmp_path / 'a-*'), str(tmp_path / 'b')]) == 11
-    assert record_count.count([]) == 0
+    assert record_files.count([str(tmp_path / 'a-*')]) == 4
+    assert record_files.count([str(tmp_path / 'a-*'), str(tmp_path / 'b')]) == 11
+    assert record_files.count([]) == 0
 
 
 @pytest.mark.parametrize('kept', [5, 20, -1])
@@ -25,4 +25,4 @@ def test_a_cut_off_file_is_named(tmp_path, kept):
         ValueError,
         match='a is no TFRecord file, or cut off: record 0 begins at byte 0 and has no end',
     ):
-        record_count.count([path])
+        record_files.count([path])

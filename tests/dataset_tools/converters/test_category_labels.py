@@ -2,7 +2,7 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.data import label_map
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
 from object_detection.data.formats import coco

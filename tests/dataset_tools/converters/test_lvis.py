@@ -9,9 +9,9 @@ from google.protobuf import text_format
 
 from object_detection.builders import dataset_builder, evaluator_builder
 from object_detection.data.coco import examples as coco_examples
-from object_detection.data.coco import records as coco_records
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats
+from object_detection.data.formats import records as coco_records
 from object_detection.dataset_tools.converters.conversion import convert
 from object_detection.errors import UnusableError
 from object_detection.protos import input_reader_pb2
@@ -101,7 +101,7 @@ def test_frequencies_are_written_without_a_label_map(lvis, tmp_path):
 
 
 def test_lists_of_a_file_that_is_read_without_a_conversion(lvis):
-    opened = coco_records.load(
+    opened = coco_records.load_coco(
         str(lvis),
         str(lvis / 'lvis_v1_val.json'),
         by_text=True,

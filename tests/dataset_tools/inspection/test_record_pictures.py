@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from object_detection.data import tf_examples
+from object_detection.data.record_checks import Expectations
 from object_detection.dataset_tools.inspection import check_job, findings, record_pictures
-from object_detection.dataset_tools.inspection.record_checks import Expectations
 from object_detection.dataset_tools.inspection.summary import Place
 from object_detection.resizers.value_range import ValueRange
 from object_detection.visualization import drawing

@@ -13,7 +13,7 @@ from pycocotools.cocoeval import COCOeval
 
 from object_detection.data import tf_examples
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import examples as coco_examples
 from object_detection.metrics.coco.annotations import CocoAnnotations, match_categories
 from object_detection.metrics.coco.evaluator import CocoEvaluator

@@ -23,7 +23,7 @@ from object_detection.builders import hyperparams_builder
 from object_detection.builders.model_builder import build as build_model  # patched below
 from object_detection.config.job_options import TrainOptions
 from object_detection.core.fields import InputFields
-from object_detection.data.pipeline import iterator_state
+from object_detection.data.pipeline import record_order
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.backbones import resnet_v1
 from object_detection.optimizers.gradients import GradientReduction
@@ -261,7 +261,7 @@ def work(output: str, model_dir: str, num_steps: int) -> None:
     def build_train(config, input_context, seed, start, left_out, step=0):
         # A restart is told how many batches this worker has taken.
         made['start'] = int(start[0, 0])
-        return iterator_state.counted(batches(input_context), made['start'])
+        return record_order.counted(batches(input_context), made['start'])
 
     root = 'object_detection.'
     with (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import records as coco_records
+from object_detection.data.formats import records as coco_records
 from tests.data import examples
 
 
@@ -31,7 +31,7 @@ def test_entries_keep_what_examples_are_made_of(tmp_path):
         [image('x', license=3), image(7)],
         [annotation(1, 7, caption='no', area=2), annotation(2, 'x'), annotation(3, 7, iscrowd=1)],
     )
-    entries = coco_records.load('', path).entries
+    entries = coco_records.load_coco('', path).entries
     assert len(entries) == 2
     assert entries[0].image == entries.image(0) == image('x')
     of_image = [annotation(1, 7, area=2), annotation(3, 7, iscrowd=1)]
@@ -54,7 +54,7 @@ def test_memory_is_that_of_the_text():
 
 def test_what_belongs_to_no_image_is_reported(tmp_path, caplog):
     path = write(tmp_path / 'a.json', [image(1), image(1)], [annotation(1, 1), annotation(2, 9)])
-    assert len(coco_records.load('', path)) == 1
+    assert len(coco_records.load_coco('', path)) == 1
     assert caplog.messages == [
         f'{path}: 1 images have the id of an earlier one and are left out.',
         f'{path}: 1 annotations of images that are not there are left out.',
@@ -63,29 +63,29 @@ def test_what_belongs_to_no_image_is_reported(tmp_path, caplog):
 
 def test_a_file_is_read_once_until_it_changes(tmp_path):
     path = write(tmp_path / 'a.json', [image(1)])
-    entries = coco_records.load('x', path).entries
-    assert coco_records.load('y', path).entries is entries
+    entries = coco_records.load_coco('x', path).entries
+    assert coco_records.load_coco('y', path).entries is entries
     write(tmp_path / 'a.json', [image(1), image(2)])
-    assert len(coco_records.load('x', path)) == 2
+    assert len(coco_records.load_coco('x', path)) == 2
 
 
 def test_ids_count_without_names_only(tmp_path):
     path = write(tmp_path / 'a.json', [image(1)], categories=[{'id': 0, 'name': ' cat'}])
-    records = coco_records.load('', path, by_text=True)
+    records = coco_records.load_coco('', path, by_text=True)
     assert [label.text for label in records.data.labels.values()] == ['cat']
     # As the conversion numbers it.
-    assert coco_records.load('', path).data.labels == {0: (1, 'cat')}
+    assert coco_records.load_coco('', path).data.labels == {0: (1, 'cat')}
     path = write(tmp_path / 'b.json', [image(1)], categories=[{'id': 1, 'name': 'a'}] * 2)
     with pytest.raises(ValueError, match=rf'^{path}: Category ids must be different'):
-        coco_records.load('', path)
+        coco_records.load_coco('', path)
 
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r'absent.json cannot be read: .*No such file'):
-        coco_records.load('', str(tmp_path / 'absent.json'))
+        coco_records.load_coco('', str(tmp_path / 'absent.json'))
     (tmp_path / 'a.json').write_bytes(b'\xff')
     with pytest.raises(ValueError, match=r'a.json, line 1: expected text in UTF-8'):
-        coco_records.load('', str(tmp_path / 'a.json'))
+        coco_records.load_coco('', str(tmp_path / 'a.json'))
 
 
 def test_usable_images(tmp_path):
@@ -103,7 +103,7 @@ def test_usable_images(tmp_path):
         ],
         categories=[{'id': 1, 'name': 'cat'}, {'id': 2, 'name': 'dog'}],
     )
-    records, rows = coco_records.load('', path), np.arange(6)
+    records, rows = coco_records.load_coco('', path), np.arange(6)
 
     def usable(known=None, skip_crowd=False):
         return np.flatnonzero(records.usable(rows, known=known, skip_crowd=skip_crowd)).tolist()
@@ -112,7 +112,11 @@ def test_usable_images(tmp_path):
     assert usable(skip_crowd=True) == [0, 3, 4]
     assert usable(known={'dog'}) == [3]
     # An example with masks would hold none of these objects.
-    assert not coco_records.load('', path, masks=True).usable(rows, known=None, skip_crowd=0).any()
+    assert (
+        not coco_records.load_coco('', path, masks=True)
+        .usable(rows, known=None, skip_crowd=0)
+        .any()
+    )
     assert records.usable(rows[4:], known=None, skip_crowd=False).tolist() == [True, False]
 
 
@@ -122,7 +126,7 @@ def test_missing_images_in_folders(tmp_path):
     )
     os.mkdir(tmp_path / 'a')
     (tmp_path / 'a' / '1.jpg').write_bytes(b'')
-    missing = list(coco_records.load(str(tmp_path), path).missing_images())
+    missing = list(coco_records.load_coco(str(tmp_path), path).missing_images())
     assert missing == [f'{tmp_path}/b/2.jpg (image 2 of {path}) does not exist']
 
 
@@ -130,7 +134,7 @@ def test_unusable_annotations_are_reported_once(tmp_path, caplog):
     (tmp_path / '1.jpg').write_bytes(examples.png(examples.noise(20, 30)))
     bad = [annotation(i, 1, category_id=5) for i in range(20)]
     path = write(tmp_path / 'a.json', [image(1)], bad)
-    records = coco_records.load(str(tmp_path), path)
+    records = coco_records.load_coco(str(tmp_path), path)
     records.example(0)
     records.example(0)
     assert caplog.messages[0] == (f'{path}: annotation 0 of image 1 is left out: category_id is 5.')

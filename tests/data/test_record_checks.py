@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from object_detection.data import objects, tf_examples
+from object_detection.data import objects, record_checks, tf_examples
 from object_detection.data.pipeline import bad_records
-from object_detection.dataset_tools.inspection import record_checks
-from object_detection.dataset_tools.inspection.record_checks import Expectations, check
+from object_detection.data.record_checks import Expectations, check
 from object_detection.resizers.value_range import ValueRange
 from tests.dataset_tools.inspection.damaged_records import example, jpeg, png
 

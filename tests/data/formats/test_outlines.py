@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from faster_coco_eval.core import mask as coco_mask
 
-from object_detection.dataset_tools import outlines
+from object_detection.data.formats import outlines
 
 
 def _mask(*rows: str) -> np.ndarray:
