@@ -170,7 +170,7 @@ def _measure_keypoints(folder: pathlib.Path) -> dict:
 
     from object_detection.data.file_access import LocalFiles
     from object_detection.metrics.coco import metrics as coco_metrics
-    from object_detection.metrics.coco import overlaps
+    from object_detection.metrics.coco.metrics import keypoints
     from object_detection.scoring import coco_files, coco_results
     from object_detection.scoring.tables import Parts
 
@@ -184,7 +184,7 @@ def _measure_keypoints(folder: pathlib.Path) -> dict:
         measured = coco_metrics.measure(
             *sides,
             [1],
-            compare=overlaps.keypoints(Params('keypoints').kpt_oks_sigmas),
+            compare=keypoints(Params('keypoints').kpt_oks_sigmas),
             rules=coco_metrics.Rules(areas, (_POSES,)),
         )
         metrics = []

@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from object_detection.metrics.analysis import errors, precision, thresholds
-from object_detection.metrics.analysis.calibration import calibrate
-from object_detection.metrics.analysis.confusion import confusion_matrix
+from object_detection.metrics.analysis import errors, thresholds
+from object_detection.metrics.analysis.errors import Curve, Group, calibrate, confusion_matrix
 from object_detection.metrics.analysis.images import EvaluatedImages
-from object_detection.metrics.analysis.precision import Curve, Group
 from object_detection.visualization import charts
 from object_detection.visualization.report import Cell, grid_table, note, picture_grid, section
 
@@ -42,8 +40,8 @@ def sections(evaluated: EvaluatedImages) -> list[str]:
         section(
             'AP by object size and by number of objects',
             note('AP of boxes at IoU 0.5, mean over the categories that have such objects.')
-            + _groups('Size', precision.by_size(images, ids))
-            + _groups('Objects in the image', precision.by_number(images, ids)),
+            + _groups('Size', errors.by_size(images, ids))
+            + _groups('Objects in the image', errors.by_number(images, ids)),
         ),
         section('Worst images', _pictures(evaluated, is_best=False)),
         section('Best images', _pictures(evaluated, is_best=True)),
@@ -52,7 +50,7 @@ def sections(evaluated: EvaluatedImages) -> list[str]:
 
 def category_curves(evaluated: EvaluatedImages) -> dict[str, Curve]:
     """Returns the curve at IoU 0.5 of each category, by its name."""
-    found = precision.curves(evaluated.images, evaluated.names)
+    found = errors.curves(evaluated.images, evaluated.names)
     return {evaluated.names[id_]: each for id_, each in found.items()}
 
 
@@ -82,12 +80,12 @@ def _error_cells(error: errors.ErrorKind) -> list[Cell]:
 
 def _curves(evaluated: EvaluatedImages) -> str:
     ids, names = list(evaluated.names), evaluated.names
-    by_iou = {iou: precision.curves(evaluated.images, ids, iou=iou) for iou in _IOUS}
+    by_iou = {iou: errors.curves(evaluated.images, ids, iou=iou) for iou in _IOUS}
     lines = {}
     for iou, found in by_iou.items():
-        mean = precision.mean_precisions(found)
+        mean = errors.mean_precisions(found)
         if mean is not None:
-            lines[f'mean, IoU {iou:g}: AP {precision.mean_ap(found):.3f}'] = mean
+            lines[f'mean, IoU {iou:g}: AP {errors.mean_ap(found):.3f}'] = mean
     if not lines:
         return ''
     first = by_iou[_IOUS[0]]
@@ -98,7 +96,7 @@ def _curves(evaluated: EvaluatedImages) -> str:
     if len(worst) > 1:
         text += f', and the {min(len(worst), _MAX_CURVES)} categories with the lowest AP'
     return note(f'{text}.') + charts.unit_chart(
-        {name: (precision.RECALLS, values) for name, values in lines.items()},
+        {name: (errors.RECALLS, values) for name, values in lines.items()},
         x_label='recall',
         y_label='precision',
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from object_detection.errors import UserError
-from object_detection.metrics.analysis.precision import Curve
+from object_detection.metrics.analysis.errors import Curve
 from object_detection.reporting import config_difference, evaluation_sections, run_files
 from object_detection.reporting.run_files import RunFiles
 from object_detection.system import disk, files

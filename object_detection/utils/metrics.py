@@ -3,7 +3,7 @@
 import numpy as np
 
 from object_detection.errors import UserError
-from object_detection.metrics.pascal import curves as _curves
+from object_detection.metrics.pascal import evaluator as _curves
 from object_detection.utils import missing
 
 _EVALUATION = '`tfod eval --detections` evaluates results, with recall at 1, 10 and 100 detections'

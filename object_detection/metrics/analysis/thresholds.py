@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from object_detection.metrics.analysis.errors import outcomes
 from object_detection.metrics.analysis.images import ImageBoxes
-from object_detection.metrics.analysis.precision import outcomes
 
 SCORES = np.arange(1, 100) / 100
 

@@ -8,7 +8,7 @@ import numpy as np
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
-from object_detection.metrics.coco import limits, overlaps
+from object_detection.metrics.coco import limits, metrics
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco.collecting import (
     CollectingEvaluator,
@@ -19,8 +19,7 @@ from object_detection.metrics.coco.collecting import (
     mask_entry,
     mask_instances,
 )
-from object_detection.metrics.coco.metrics import CocoMetrics, Summary, mean
-from object_detection.metrics.coco.overlaps import IOU_THRESHOLDS
+from object_detection.metrics.coco.metrics import IOU_THRESHOLDS, CocoMetrics, Summary, mean
 from object_detection.metrics.instances import Instances, box_areas
 
 _PREFIXES = {'bbox': 'DetectionBoxes', 'segm': 'DetectionMasks'}
@@ -221,9 +220,9 @@ class CocoEvaluator(CollectingEvaluator):
             [image.counted for image in images],
             [1] if self._class_agnostic else self._category_ids,
             compare=(
-                overlaps.masks([image[1:3] for image in images])
+                metrics.masks([image[1:3] for image in images])
                 if self._iou_type == 'segm'
-                else overlaps.boxes
+                else metrics.boxes
             ),
             rules=self._rules,
         )

@@ -8,7 +8,7 @@ import numpy as np
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
-from object_detection.metrics.coco import limits, overlaps
+from object_detection.metrics.coco import limits, metrics
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco.collecting import CollectingEvaluator, Image, batch_instances
 from object_detection.metrics.coco.metrics import AREA_RANGES, Rules, Summary, mean
@@ -109,7 +109,7 @@ class KeypointEvaluator(CollectingEvaluator):
             [image.annotated for image in images],
             [image.counted for image in images],
             [self._label],
-            compare=overlaps.keypoints(self._sigmas),
+            compare=metrics.keypoints(self._sigmas),
             rules=Rules(_AREA_RANGES, (self._limit,)),
         )
 

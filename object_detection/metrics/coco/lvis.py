@@ -9,7 +9,7 @@ import numpy as np
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
-from object_detection.metrics.coco import limits, overlaps
+from object_detection.metrics.coco import limits, metrics
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco.collecting import (
     CollectingEvaluator,
@@ -101,7 +101,7 @@ class LvisEvaluator(CollectingEvaluator):
             [image.annotated for image in images],
             [image.counted for image in images],
             self._category_ids,
-            compare=overlaps.masks([image[1:3] for image in images]),
+            compare=metrics.masks([image[1:3] for image in images]),
             rules=Rules(max_detections=(self._limit,)),
         )
 

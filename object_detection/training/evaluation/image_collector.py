@@ -12,8 +12,13 @@ from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.metrics import detections as image_detections
 from object_detection.metrics.analysis import images as stored
 from object_detection.metrics.analysis import thresholds
-from object_detection.metrics.analysis.images import EvaluatedImages, ImageBoxes, Picture
-from object_detection.metrics.analysis.matching import Quality, quality
+from object_detection.metrics.analysis.images import (
+    EvaluatedImages,
+    ImageBoxes,
+    Picture,
+    Quality,
+    quality,
+)
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.evaluator import Batch
 from object_detection.visualization import tensorboard

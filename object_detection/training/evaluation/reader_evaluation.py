@@ -18,7 +18,7 @@ from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import bad_records
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.metrics import results_files
+from object_detection.metrics import instances
 from object_detection.metrics.analysis import images as stored_images
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.protos import eval_pb2
@@ -183,7 +183,7 @@ class ReaderEvaluation:
         self._write_curves(evaluators, step)
         if self._config.export_path and self._directory is not None:
             names = evaluator_builder.evaluator_names(self._config)
-            results_files.write(
+            instances.write(
                 self._config.export_path,
                 self._name,
                 self._reader_names,

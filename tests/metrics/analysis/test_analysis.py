@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 
 from object_detection.errors import UserError
+from object_detection.metrics.analysis import errors
 from object_detection.metrics.analysis import images as stored
-from object_detection.metrics.analysis import precision
-from object_detection.metrics.analysis.calibration import calibrate
-from object_detection.metrics.analysis.confusion import confusion_matrix
-from object_detection.metrics.analysis.matching import match, overlaps, quality
+from object_detection.metrics.analysis.errors import calibrate, confusion_matrix
+from object_detection.metrics.analysis.images import match, overlaps, quality
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.instances import Instances, box_areas
 from tests.metrics.analysis.cases import AT, AWAY, HALF, NEAR, image, random_images
@@ -42,7 +41,7 @@ def test_quality_counts_what_is_shown():
 
 def test_a_curve_of_hand():
     # Matches at ranks 1 and 3 of 2 objects: precision 1 up to recall 0.5, then 2/3.
-    curve = precision.curve(np.array([0.5, 0.9, 0.7]), np.array([True, True, False]), 2)
+    curve = errors.curve(np.array([0.5, 0.9, 0.7]), np.array([True, True, False]), 2)
     assert curve.recall == 1.0
     assert curve.ap == pytest.approx((51 * 1.0 + 50 * 2 / 3) / 101)
 
@@ -58,10 +57,10 @@ def test_ap_is_that_of_coco(seed):
         for i in images
     ]
     expected = coco_metrics.measure(annotated, detected, [1, 2, 3]).precision
-    found = precision.curves(images, [1, 2, 3])
+    found = errors.curves(images, [1, 2, 3])
     by_class = np.stack([found[id_].precisions for id_ in (1, 2, 3)], axis=-1)
     np.testing.assert_allclose(by_class, expected['all'][0], atol=1e-12)
-    sizes = [group.ap for group in precision.by_size(images, [1, 2, 3])]
+    sizes = [group.ap for group in errors.by_size(images, [1, 2, 3])]
     for ap, name in zip(sizes, ('small', 'medium', 'large'), strict=True):
         values = expected[name][0]
         defined = values[:, values[0] >= 0]
@@ -71,7 +70,7 @@ def test_ap_is_that_of_coco(seed):
 def test_ap_by_number_of_objects():
     one = image([(1, AT)], [(1, AT, 0.9)])
     two = image([(1, AT), (1, AWAY)], [(1, AT, 0.9)])
-    groups = precision.by_number([one, two], [1])
+    groups = errors.by_number([one, two], [1])
     assert [(g.name, g.num_objects) for g in groups[:3]] == [('1', 1), ('2 to 4', 2), ('5 to 9', 0)]
     assert [g.ap for g in groups] == [1.0, pytest.approx(51 / 101), None, None, None]
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from object_detection.metrics.coco import metrics as coco_metrics
-from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.keypoints import ALIASES, KeypointEvaluator
+from object_detection.metrics.coco.metrics import keypoints
 from object_detection.metrics.instances import Instances
 from tests import goldens
 from tests.metrics.coco import golden_batches, peers
@@ -291,7 +291,7 @@ def test_equals_pycocotools_to_the_last_bits(images):
         annotated,
         detected,
         [2],
-        compare=overlaps.keypoints(sigmas),
+        compare=keypoints(sigmas),
         rules=coco_metrics.Rules(
             {name: coco_metrics.AREA_RANGES[name] for name in ('all', 'medium', 'large')}, (20,)
         ),

@@ -4,7 +4,7 @@ from hypothesis import assume, given, settings
 from pycocotools import mask as mask_api
 
 from object_detection.metrics.coco import metrics as coco_metrics
-from object_detection.metrics.coco import overlaps
+from object_detection.metrics.coco import metrics as overlaps
 from object_detection.metrics.coco.metrics import Summary
 from object_detection.metrics.coco.tables import table
 from object_detection.metrics.instances import Instances

@@ -8,8 +8,11 @@ from pycocotools import mask as mask_api
 from object_detection.errors import UserError
 from object_detection.metrics import detections as tools
 from object_detection.metrics.instances import Instances, box_areas
-from object_detection.metrics.pascal import curves
-from object_detection.metrics.pascal.evaluator import PascalEvaluator
+from object_detection.metrics.pascal.evaluator import (
+    PascalEvaluator,
+    average_precision,
+    precision_recall,
+)
 from object_detection.metrics.pascal.options import METRIC_SETS
 from tests import goldens
 from tests.evaluation import fakes
@@ -126,10 +129,8 @@ def test_weighted_mean_equals_reference_up_to_the_order_of_equal_scores(case_nam
     classes, scores, is_correct, objects, _ = columns
     rows = np.isin(classes, objects)
     worst, best = (
-        curves.average_precision(
-            *curves.precision_recall(
-                (scores + favour * is_correct)[rows], is_correct[rows], len(objects)
-            )
+        average_precision(
+            *precision_recall((scores + favour * is_correct)[rows], is_correct[rows], len(objects))
         )
         for favour in (-1e-6, 1e-6)
     )
@@ -153,19 +154,19 @@ def test_curves_equal_reference(case_name, monkeypatch):
 @goldens.parametrize('evaluation', names=('precision_recall', 'precision_recall_float_labels'))
 def test_precision_and_recall_equal_reference(case_name):
     case = goldens.load('evaluation', case_name)
-    precision, recall = curves.precision_recall(
+    precision, recall = precision_recall(
         case.inputs['scores'], case.inputs['labels'], case.params['num_gt']
     )
     np.testing.assert_allclose(precision, case.outputs['precision'], rtol=1e-14)
     np.testing.assert_allclose(recall, case.outputs['recall'], rtol=1e-14)
-    assert curves.average_precision(precision, recall) == pytest.approx(float(case.outputs['ap']))
+    assert average_precision(precision, recall) == pytest.approx(float(case.outputs['ap']))
 
 
 @goldens.parametrize('evaluation', names=('precision_recall_too_many_tp',))
 def test_more_correct_detections_than_objects_are_an_error(case_name):
     assert goldens.load('evaluation', case_name).raises == 'ValueError'
     with pytest.raises(UserError, match='2 correct detections and 1 objects'):
-        curves.precision_recall(np.array([0.5, 0.6]), np.ones(2, bool), 1)
+        precision_recall(np.array([0.5, 0.6]), np.ones(2, bool), 1)
 
 
 @goldens.parametrize('evaluation', names=('precision_recall_zero_gt',))
