@@ -16,7 +16,7 @@ import click
 import learned
 import measure
 
-from object_detection.benchmarking import machine
+from object_detection.benchmarking import work
 from object_detection.config import reader, show
 
 _PLAIN = 'mask_rcnn_resnet18_fpn_shapes'
@@ -66,7 +66,7 @@ def restrict(text: str, *, kinds: Collection[str], num_steps: int) -> str:
 def main(output: str, num_train: int, num_val: int, num_steps: int, seed: int) -> None:
     folder = pathlib.Path(output)
     learned.make_shapes(folder, num_train=num_train, num_val=num_val, seed=seed, masks=True)
-    facts = {'num_train': num_train, 'num_val': num_val, 'seed': seed, **machine.describe()}
+    facts = {'num_train': num_train, 'num_val': num_val, 'seed': seed, **work.describe()}
     rows = []
     for number, (name, (sample, kinds)) in enumerate(_TRAININGS.items()):
         trained = learned.train(

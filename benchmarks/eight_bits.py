@@ -22,7 +22,7 @@ import tensorflow as tf
 from tensorflow.compiler.mlir.quantization.tensorflow import quantization_options_pb2 as options_pb2
 from tensorflow.core.framework import attr_value_pb2, types_pb2
 
-from object_detection.benchmarking import machine, timing
+from object_detection.benchmarking import rows, work
 
 # (side, channels, how often): the blocks of the backbone, then the pyramid and the head.
 _SHAPES = (
@@ -43,12 +43,12 @@ _LEVELS = 255
 @click.command(help=__doc__)
 @click.option('--steps', default=10, show_default=True, help='Timed runs of each.')
 def main(steps: int) -> None:
-    click.echo(json.dumps(machine.describe()))
+    click.echo(json.dumps(work.describe()))
     total = dict.fromkeys(_NAMES, 0.0)
     for side, channels, count in _SHAPES:
         functions, error = _functions(side, channels)
-        timing.turns(functions, 3)
-        seconds = timing.turns(functions, steps)
+        rows.turns(functions, 3)
+        seconds = rows.turns(functions, steps)
         medians = {name: statistics.median(values) for name, values in seconds.items()}
         for name, value in medians.items():
             total[name] += count * value
@@ -56,8 +56,8 @@ def main(steps: int) -> None:
         click.echo(json.dumps(row | _row(medians)))
     click.echo(json.dumps({'all': True} | _row(total)))
     functions = _saved_models(side=40, channels=256)
-    timing.turns(functions, 2)
-    seconds = timing.turns(functions, steps)
+    rows.turns(functions, 2)
+    seconds = rows.turns(functions, steps)
     click.echo(
         json.dumps(
             {name: round(1000 * statistics.median(each), 2) for name, each in seconds.items()}

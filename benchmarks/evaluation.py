@@ -24,7 +24,7 @@ import measure
 import numpy as np
 import own_process
 
-from object_detection.benchmarking import timing
+from object_detection.benchmarking import rows
 from object_detection.data.coco.keypoints import PERSON_KEYPOINTS
 
 _QUICK_IMAGES = 20
@@ -247,7 +247,7 @@ def _result(collect: float, evaluate: _Timer, metrics: list[float]) -> dict:
         'collect_cpu_seconds': collect,
         'cpu_seconds': evaluate.cpu_seconds,
         'seconds': evaluate.seconds,
-        'peak_memory': timing.peak_memory(),
+        'peak_memory': rows.peak_memory(),
         'metrics': metrics,
     }
 

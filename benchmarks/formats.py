@@ -26,7 +26,7 @@ from typing import Any
 import click
 import numpy as np
 
-from object_detection.benchmarking import machine, timing, work
+from object_detection.benchmarking import rows, work
 from object_detection.cli.predict import find_images
 from object_detection.config.reader import read_pipeline
 from object_detection.errors import UserError
@@ -98,7 +98,7 @@ def main(
     **options: Any,
 ) -> None:
     photos = [str(path) for path in find_images((images,), readable=True)]
-    click.echo(json.dumps(machine.describe()))
+    click.echo(json.dumps(work.describe()))
     for config in configs:
         with tempfile.TemporaryDirectory() as scratch:
             own = pathlib.Path(folder or scratch) / pathlib.Path(config).stem
@@ -152,7 +152,7 @@ def measure(job: Job) -> dict[str, Any]:
             found = _write(pipeline, job)
         except UserError as error:
             return {'refused': str(error)}
-    return found | {'peak_mb': round(timing.peak_memory())}
+    return found | {'peak_mb': round(rows.peak_memory())}
 
 
 def _write(pipeline: Any, job: Job) -> dict[str, Any]:
@@ -244,8 +244,8 @@ def _time(pipeline: Any, job: Job) -> dict[str, Any]:
         name: (lambda detector=each: {k: v.numpy() for k, v in detector.run_batch(image).items()})
         for name, each in detectors.items()
     }
-    timing.turns(functions, 2)
-    seconds = timing.turns(functions, job.steps)
+    rows.turns(functions, 2)
+    seconds = rows.turns(functions, job.steps)
     own, saved = seconds[job.name], seconds['saved_model']
     return {
         'image_size': side,

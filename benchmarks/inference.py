@@ -30,7 +30,7 @@ _START = time.perf_counter()
 import agreement  # noqa: E402
 import measure  # noqa: E402
 
-from object_detection.benchmarking import convolutions, node_times, timing, work  # noqa: E402
+from object_detection.benchmarking import convolutions, node_times, rows, work  # noqa: E402
 
 _OUTPUTS = (
     'detection_boxes',
@@ -68,7 +68,7 @@ def measure_inference(job: measure.Job) -> dict:
     from object_detection.models import precision as precisions
     from object_detection.training.monitoring import model_summary
 
-    imports, imports_memory = time.perf_counter() - before, timing.peak_memory()
+    imports, imports_memory = time.perf_counter() - before, rows.peak_memory()
     precision = precisions.canonical(job.precision)
     pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
     detector = work.build(pipeline, precision, is_training=False, weights=job.weights)
@@ -94,7 +94,7 @@ def measure_inference(job: measure.Job) -> dict:
         first = time.perf_counter() - start
         for _ in range(job.warmup):
             run()
-        seconds, rate = timing.run(run, job.steps, precision)
+        seconds, rate = rows.run(run, job.steps, precision)
         graph = detect.get_concrete_function(images).graph
         counted = model_summary.count(graph)
         result = measure.result(
@@ -252,8 +252,8 @@ def _in_turns(run: Callable, rivals: Mapping[str, Callable], steps: int) -> dict
       The median seconds of each by its name, and those of each run as `turns`.
     """
     functions = {'whole': run, **rivals}
-    timing.turns(functions, 2)
-    seconds = timing.turns(functions, steps)
+    rows.turns(functions, 2)
+    seconds = rows.turns(functions, steps)
     return {'turns': seconds} | {name: statistics.median(all_) for name, all_ in seconds.items()}
 
 

@@ -23,7 +23,7 @@ import input_parts
 import measure
 import own_process
 
-from object_detection.benchmarking import timing
+from object_detection.benchmarking import rows
 from object_detection.system import tensorflow_setup
 
 _CONFIG = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
@@ -102,7 +102,7 @@ def measure_input(arguments: argparse.Namespace) -> dict[str, object]:
         'cpu_ms_per_image': user + system,
         'of_system': system,
         'on_two_cores': 2000 / (user + system),
-        'peak_memory': timing.peak_memory(),
+        'peak_memory': rows.peak_memory(),
     }
 
 

@@ -15,7 +15,7 @@ import click
 import numpy as np
 from jobs import SETTINGS, Job, has_regions
 
-from object_detection.benchmarking import timing, work
+from object_detection.benchmarking import rows, work
 from object_detection.system import tensorflow_setup
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -206,7 +206,7 @@ def result(
       flops: `training.flops.FlopCount` of one run.
     """
     median, mean = statistics.median(seconds), statistics.mean(seconds)
-    rate, peak = flops.total / median / 1e9, timing.peak_memory()
+    rate, peak = flops.total / median / 1e9, rows.peak_memory()
     return {
         'config': job.config,
         'batch_size': job.batch_size,

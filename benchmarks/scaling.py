@@ -22,7 +22,7 @@ import click
 import measure
 import scaling_axes
 
-from object_detection.benchmarking import timing
+from object_detection.benchmarking import rows
 
 LIMIT = 1.15
 # Time and memory below these do not tell how they grow.
@@ -72,11 +72,11 @@ def measure_axis(name: str, quick: bool) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         # What is paid once: imports, the first trace.
         axis.prepare(sizes[0], pathlib.Path(folder))()
-        base = timing.peak_memory()
+        base = rows.peak_memory()
         for size in sizes:
             run = axis.prepare(size, pathlib.Path(folder))
             seconds = _fastest(run)
-            points.append({'size': size, 'seconds': seconds, 'memory': timing.peak_memory() - base})
+            points.append({'size': size, 'seconds': seconds, 'memory': rows.peak_memory() - base})
     return {
         'axis': name,
         'what': axis.what,
@@ -132,7 +132,7 @@ def _fastest(run: Callable[[], object]) -> float:
     while not seconds or (
         time.perf_counter() - start < _SECONDS_PER_POINT and len(seconds) < _MAX_RUNS
     ):
-        seconds.append(timing.timed(run))
+        seconds.append(rows.timed_call(run))
     return min(seconds)
 
 

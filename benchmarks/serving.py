@@ -31,7 +31,7 @@ import numpy as np
 import own_process
 from PIL import Image
 
-from object_detection.benchmarking import timing, work
+from object_detection.benchmarking import rows, work
 from object_detection.system import tensorflow_setup
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -171,7 +171,7 @@ def serve(point: Point) -> dict:
         'mean': statistics.mean(latencies),
         'images_per_second': len(latencies) * point.batch_size / seconds,
         'cores': (own_process.cpu_seconds() - cpu) / seconds,
-        'peak_memory': timing.peak_memory(),
+        'peak_memory': rows.peak_memory(),
         'first': first,
     }
 
@@ -207,7 +207,7 @@ def run_clients(send: Callable[[int], None], clients: int, requests: int) -> lis
             if index is None:
                 return
             try:
-                latencies.append(timing.timed(functools.partial(send, index)))
+                latencies.append(rows.timed_call(functools.partial(send, index)))
             except BaseException as error:
                 errors.append(error)
 

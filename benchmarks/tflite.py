@@ -24,7 +24,8 @@ import tensorflow as tf
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from object_detection.benchmarking import timing, work
+from object_detection.benchmarking import work
+from object_detection.benchmarking.rows import turns
 from object_detection.cli.predict import find_images
 from object_detection.config.reader import read_pipeline
 from object_detection.export import exporter, saved_model, verification
@@ -75,7 +76,7 @@ def main(
             )
             expected = expected or _expected(exported, paths)
             row['agreement'] = str(_compare(row['detector'], expected))
-        seconds = timing.turns({name: row['run'] for name, row in rows.items()}, steps)
+        seconds = turns({name: row['run'] for name, row in rows.items()}, steps)
         for name, row in rows.items():
             row['ms'] = round(1000 * statistics.median(seconds[name]), 1)
             if annotations:

@@ -18,12 +18,7 @@ _START = time.perf_counter()
 import agreement  # noqa: E402
 import measure  # noqa: E402
 
-from object_detection.benchmarking import (  # noqa: E402
-    node_times,
-    timing,
-    training_step,
-    work,
-)
+from object_detection.benchmarking import node_times, rows, training_step, work  # noqa: E402
 
 
 def measure_training(job: measure.Job) -> dict:
@@ -35,7 +30,7 @@ def measure_training(job: measure.Job) -> dict:
     from object_detection.models import precision as precisions
     from object_detection.protos import train_pb2
 
-    imports, imports_memory = time.perf_counter() - before, timing.peak_memory()
+    imports, imports_memory = time.perf_counter() - before, rows.peak_memory()
     precision = precisions.canonical(job.precision)
     pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
     pipeline.train_config.batch_size = job.batch_size
@@ -53,9 +48,9 @@ def measure_training(job: measure.Job) -> dict:
         for _ in range(job.warmup):
             run()
         before_timing = int(regions)
-        seconds, rate = timing.run(run, job.steps, precision)
+        seconds, rate = rows.run(run, job.steps, precision)
         mask_rois = (int(regions) - before_timing) / job.steps
-        memory = timing.peak_memory()
+        memory = rows.peak_memory()
         counted = training_step.count_flops(pipeline, step, batch, round(mask_rois))
         result = measure.result(
             job=job,

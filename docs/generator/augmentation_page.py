@@ -24,7 +24,7 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import choice
 from object_detection.data.objects import Example
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
-from object_detection.visualization import drawing, example_pictures
+from object_detection.visualization import drawing
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 DOCS = FOLDER.parent
@@ -251,9 +251,7 @@ def draw(kind: str) -> np.ndarray:
             break
     scale = _CELL / max(max(example[F.IMAGE].shape) for example in drawn)
     no_names = dict.fromkeys(range(1, 1 + len(scenes.CLASSES)), '')
-    pictures = [
-        example_pictures.draw(example, no_names, scale=scale, line_thickness=1) for example in drawn
-    ]
+    pictures = [drawing.draw(example, no_names, scale=scale, line_thickness=1) for example in drawn]
     return drawing.row(pictures, _CELL)
 
 

@@ -12,15 +12,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 from PIL import Image
 
-from object_detection.benchmarking import (
-    convolutions,
-    machine,
-    node_times,
-    rows,
-    static_graph,
-    timing,
-    work,
-)
+from object_detection.benchmarking import convolutions, node_times, rows, static_graph, work
 from object_detection.benchmarking.jobs import BenchmarkJob
 from object_detection.builders import families, image_resizer_builder
 from object_detection.config.reader import read_pipeline
@@ -74,7 +66,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
     Returns:
       A row of the report, but for the imports.
     """
-    strategy = machine.set_up_devices(job)
+    strategy = work.set_up_devices(job)
     replicas = strategy.num_replicas_in_sync
     if replicas == 1:
         detector = loading.load(job.source, precision=job.precision)
@@ -104,7 +96,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
             'first': first,
             'precision': precision or (detector and detector.quantization) or 'not known',
             'image_size': list(size),
-            'devices': machine.device_names(),
+            'devices': work.device_names(),
             'replicas': replicas,
             'images': len(job.images),
             'detections': float(np.mean(found[DetectionFields.NUM_DETECTIONS])),
@@ -150,8 +142,8 @@ def _analysis(
     except UserError:  # A convolution in a loop, whose shapes are not known.
         return result
     functions = {'whole': run, 'convolutions': convolutions.loop(found)}
-    timing.turns(functions, 2)
-    seconds = timing.turns(functions, min(job.steps, _MAX_ROUNDS))
+    rows.turns(functions, 2)
+    seconds = rows.turns(functions, min(job.steps, _MAX_ROUNDS))
     shares = [
         alone / whole
         for whole, alone in zip(seconds['whole'], seconds['convolutions'], strict=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.benchmarking import machine, node_times, rows, training_step, work
+from object_detection.benchmarking import node_times, rows, training_step, work
 from object_detection.benchmarking.jobs import BenchmarkJob
 from object_detection.config.reader import read_pipeline
 from object_detection.models import precision as precisions
@@ -24,7 +24,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
     Returns:
       A row of the report, but for the imports.
     """
-    strategy = machine.set_up_devices(job)
+    strategy = work.set_up_devices(job)
     strategies.check_batch_size(strategy, job.batch_size, '--batch_size')
     pipeline = read_pipeline(job.source, settings=job.settings)
     precision = precisions.write(pipeline.train_config, job.precision)
@@ -57,7 +57,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
             'first': first,
             'precision': precision,
             'image_size': list(size),
-            'devices': machine.device_names(),
+            'devices': work.device_names(),
             'replicas': strategy.num_replicas_in_sync,
             'objects': work.OBJECTS,
             'loss': float(losses[TOTAL_LOSS]),

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from object_detection.benchmarking import jobs, machine, report
+from object_detection.benchmarking import jobs, report, work
 from object_detection.benchmarking.jobs import BenchmarkJob
 from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
@@ -122,7 +122,7 @@ def command(source: str, batch_sizes: tuple[int, ...], **options: Any) -> None:
     document = {
         'source': source,
         'mode': options['mode'],
-        'machine': machine.describe(),
+        'machine': work.describe(),
         'weights': 'random' if is_config else 'those of the model',
         'images': f'{len(images)} photos' if images else 'random',
         'threads': options['threads'],

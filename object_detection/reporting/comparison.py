@@ -3,11 +3,11 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from object_detection.reporting import config_difference, evaluation_sections, page, run_files
+from object_detection.reporting import page, run_files
 from object_detection.reporting.run_files import RunFiles
 from object_detection.system import disk, files, numbers
 from object_detection.visualization import report
-from object_detection.visualization.line_chart import line_chart
+from object_detection.visualization.charts import line_chart
 from object_detection.visualization.report import Cell, grid_table, note, section
 
 FILE_NAME = 'comparison.html'
@@ -46,7 +46,7 @@ def _sections(runs: Mapping[str, RunFiles]) -> Iterator[str]:
         yield section(f'By category{common}', _category_table(runs, reader))
         evaluated = {n: run.evaluated[reader] for n, run in runs.items() if reader in run.evaluated}
         if evaluated:
-            table = evaluation_sections.error_table(evaluated)
+            table = page.error_table(evaluated)
             yield section(f'Errors by kind{common}', table)
     yield section('Total loss', _loss_chart(runs))
     yield section('Learning rate', page.history_chart(runs, 'learning_rate'))
@@ -55,7 +55,7 @@ def _sections(runs: Mapping[str, RunFiles]) -> Iterator[str]:
     first, *others = runs
     for name in others:
         if runs[first].config and runs[name].config:
-            text = config_difference.difference(runs[first].config, runs[name].config, first)
+            text = run_files.difference(runs[first].config, runs[name].config, first)
             yield section(f'Config of {name}: difference', text)
 
 
@@ -74,7 +74,7 @@ def _category_table(runs: Mapping[str, RunFiles], reader: str) -> str:
     columns = {}
     for name, run in runs.items():
         evaluated = run.evaluated.get(reader)
-        curves = evaluation_sections.category_curves(evaluated) if evaluated else {}
+        curves = page.category_curves(evaluated) if evaluated else {}
         values = page.category_values(run.metrics(reader), curves)
         if values:
             # The first is the metric of the config; without metrics by category, AP at IoU 0.5.

@@ -1,13 +1,20 @@
-"""What the files of a model_dir say about its training and its evaluations."""
+"""What the files of a model_dir say about its training and its evaluations.
 
+How the config of a training differs from another one.
+"""
+
+import contextlib
 import dataclasses
+import difflib
+import html
 import os
 import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from object_detection.errors import UserError
+from object_detection.config import reader, show
+from object_detection.errors import ConfigError, UserError
 from object_detection.metrics.analysis import images as stored
 from object_detection.metrics.analysis.images import EvaluatedImages
 from object_detection.training import status
@@ -15,6 +22,7 @@ from object_detection.training.evaluation import results
 from object_detection.training.monitoring import history, run_record
 from object_detection.training.status import Status
 from object_detection.validation.resumption import CONFIG_FILE_NAME
+from object_detection.visualization.report import note
 
 _CHECKPOINT = re.compile(r'fine_tune_checkpoint:\s*"([^"]+)"')
 
@@ -97,3 +105,36 @@ def _base(config: str) -> pathlib.Path | None:
 
 
 _PLAIN = 'pipeline.config'
+
+
+_COMMENT = re.compile(r'(^|\s)#[^"]*$')
+
+
+def difference(base: str, config: str, name: str | os.PathLike) -> str:
+    """Returns a part of a page with the lines that two configs do not share.
+
+    Both are compared as they are printed in one form, without comments; a text that is not valid,
+    such as one of another version, is compared as it is.
+
+    Args:
+      base: text of the config that `config` is compared with.
+      config: text of a config.
+      name: name of the base.
+    """
+    compared = difflib.unified_diff(_lines(base), _lines(config), lineterm='', n=3)
+    shown = list(compared)[2:]
+    if not shown:
+        return note(f'None from {name}.')
+    return note(f'From {name}.') + f'<pre>{"<br>".join(map(_difference_line, shown))}</pre>'
+
+
+def _lines(config: str) -> list[str]:
+    with contextlib.suppress(ConfigError):
+        config = show.to_text(reader.parse_pipeline(config, 'config'))
+    lines = (_COMMENT.sub('', line).rstrip() for line in config.splitlines())
+    return [line for line in lines if line and not line.lstrip().startswith('#')]
+
+
+def _difference_line(line: str) -> str:
+    kind = {'+': 'added', '-': 'removed'}.get(line[:1], '')
+    return f'<span class="{kind}">{html.escape(line)}</span>'

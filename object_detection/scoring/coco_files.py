@@ -17,14 +17,8 @@ from object_detection.data.file_access import Files
 from object_detection.data.image_files import MAX_PIXELS
 from object_detection.errors import DataError, UnusableError
 from object_detection.metrics.instances import Instances, mask_areas
-from object_detection.scoring import checks
-from object_detection.scoring.checks import FieldError
-from object_detection.scoring.tables import (
-    GroundTruth,
-    Parts,
-    TruthImage,
-    file_names,
-)
+from object_detection.scoring import tables
+from object_detection.scoring.tables import FieldError, GroundTruth, Parts, TruthImage, file_names
 from object_detection.system import texts
 
 _REQUIRED = {
@@ -80,7 +74,7 @@ class _Truth:
             try:
                 self._check(annotation)
             except FieldError as error:
-                checks.fail(path, self._where(row), error)
+                tables.fail(path, self._where(row), error)
             self._images[annotation['image_id']].rows.append(row)
         self._ids = {shard_names.to_text(image_id): image_id for image_id in self._images}
         self._layout = self._keypoint_layout()
@@ -130,7 +124,7 @@ class _Truth:
     def _add_image(self, index: int, image: Mapping[str, Any]) -> None:
         image_id, record = image['id'], f'images[{index}] (id {image["id"]!r})'
         if image_id in self._images:
-            checks.fail(self._path, record, FieldError('id', 'an id of its own', image_id))
+            tables.fail(self._path, record, FieldError('id', 'an id of its own', image_id))
         try:
             height, width = coco_annotations.stated_size(image)
         except UnusableError as error:
@@ -138,7 +132,7 @@ class _Truth:
         if not (height and width) or height * width > MAX_PIXELS:
             expected = f'two numbers above 0, whose product is at most {MAX_PIXELS}'
             error = FieldError('height, width', expected, (height, width))
-            checks.fail(self._path, record, error)
+            tables.fail(self._path, record, error)
         lists = [self._class_list(record, image, key) for key in (_ABSENT, _NOT_EXHAUSTIVE)]
         self._images[image_id] = _Image(TruthImage((height, width), *lists), [])
         if isinstance(image.get('file_name'), str):
@@ -151,7 +145,7 @@ class _Truth:
             return None
         if not isinstance(listed, list) or not all(self._is_category(each) for each in listed):
             error = FieldError(key, 'a list of ids of `categories`', listed)
-            checks.fail(self._path, record, error)
+            tables.fail(self._path, record, error)
         return np.array([self._labels[each] for each in listed], np.int64)
 
     def _is_category(self, value: Any) -> bool:
@@ -163,9 +157,9 @@ class _Truth:
             raise FieldError('image_id', 'the id of one of `images`', image_id)
         if category_id not in self._labels:
             raise FieldError('category_id', 'the id of one of `categories`', category_id)
-        checks.box(annotation[_BOXES])
+        tables.box(annotation[_BOXES])
         area = annotation.get('area')
-        if area is not None and checks.number(area, 'area') < 0:
+        if area is not None and tables.number(area, 'area') < 0:
             raise FieldError('area', 'a number of at least 0', area)
         try:
             coco_annotations.is_crowd(annotation)
@@ -180,11 +174,11 @@ class _Truth:
             is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
             if not is_list or len(set(names)) < len(names):
                 error = FieldError(_KEYPOINTS, 'a list of different names', names)
-                checks.fail(self._path, f'category {category["id"]!r}', error)
+                tables.fail(self._path, f'category {category["id"]!r}', error)
         layout = coco_keypoints.keypoint_layout(CocoFile([], [], self._categories))
         if len(layout.names) > _MAX_KEYPOINTS:
             error = FieldError(_KEYPOINTS, f'at most {_MAX_KEYPOINTS} names', len(layout.names))
-            checks.fail(self._path, 'categories', error)
+            tables.fail(self._path, 'categories', error)
         return layout
 
     def _where(self, row: int) -> str:
@@ -243,7 +237,7 @@ def is_json(path: str, files: Files) -> bool:
 def parse(path: str, files: Files, **options: Any) -> Any:
     """Returns the content of a JSON file; `options` are those of `json.loads`."""
     try:
-        return json.loads(files.read(path, checks.MAX_BYTES), **options)
+        return json.loads(files.read(path, tables.MAX_BYTES), **options)
     except (ValueError, RecursionError) as error:
         raise DataError(f'{path} is not a JSON file: {error}.') from error
 

@@ -13,9 +13,8 @@ from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.errors import DataError, UnusableError
 from object_detection.metrics.instances import Instances, mask_areas
-from object_detection.scoring import checks, coco_files
-from object_detection.scoring.checks import ABSENT, FieldError
-from object_detection.scoring.tables import Detections, GroundTruth, Parts
+from object_detection.scoring import coco_files, tables
+from object_detection.scoring.tables import ABSENT, Detections, FieldError, GroundTruth, Parts
 from object_detection.system import json_lists
 
 _BOXES, _MASKS, _KEYPOINTS = 'bbox', 'segmentation', 'keypoints'
@@ -73,7 +72,7 @@ class _Results:
             try:
                 self._add(row, entry, predicted)
             except FieldError as error:
-                checks.fail(self._path, self._where(row), error)
+                tables.fail(self._path, self._where(row), error)
 
     def table(self) -> Detections:
         entries = self._entries
@@ -106,9 +105,9 @@ class _Results:
                 raise FieldError(key, 'a number or text', entry[key])
         image = self._image(entry, image_key, predicted)
         self._labels[row] = self._truth.class_of_id(entry['category_id'], 'category_id')
-        checks.number(entry['score'], 'score')
+        tables.number(entry['score'], 'score')
         if self._shape == _BOXES:
-            checks.box(entry[_BOXES])
+            tables.box(entry[_BOXES])
         self._rows.setdefault(image, []).append(row)
 
     def _is_named(self, entry: Mapping[str, Any], predicted: Mapping[Any, str | None]) -> bool:
@@ -170,7 +169,7 @@ class _Results:
         try:
             return self._truth.size_of(image)
         except FieldError as error:
-            checks.fail(self._path, 'masks', error)
+            tables.fail(self._path, 'masks', error)
 
     def _mask(self, row: int, height: int, width: int) -> bytes:
         segmentation = self._entries[row].get(_MASKS)
@@ -195,9 +194,9 @@ class _Results:
                 if not isinstance(values, list) or len(values) != 3 * len(slots):
                     expected = f'{len(slots)} times x, y and a score'
                     raise FieldError(_KEYPOINTS, expected, ABSENT if values is None else values)
-                numbers = [checks.number(value, _KEYPOINTS) for value in values]
+                numbers = [tables.number(value, _KEYPOINTS) for value in values]
             except FieldError as error:
-                checks.fail(self._path, self._where(row), error)
+                tables.fail(self._path, self._where(row), error)
             found[index, slots] = np.reshape(numbers, (-1, 3))
         return found[..., [1, 0, 2]]
 
@@ -218,7 +217,7 @@ def _predicted_files(path: str, files: Files) -> dict[Any, str | None]:
         name = values.get(_FILE)
         if not coco_annotations.is_id(values.get('id')) or not isinstance(name, str | None):
             error = FieldError('id, file_name', 'an id, and the name of a file if any', entry)
-            checks.fail(listed, f'entry {row}', error)
+            tables.fail(listed, f'entry {row}', error)
         found[values['id']] = name
     return found
 

@@ -11,11 +11,11 @@ from object_detection.data.coco.annotations import clean
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
 from object_detection.dataset_tools.oid_hierarchical_labels_expansion import read_hierarchy
-from object_detection.scoring import checks
-from object_detection.scoring.checks import FieldError
+from object_detection.scoring import tables
 from object_detection.scoring.tables import (
     Columns,
     Detections,
+    FieldError,
     GroundTruth,
     TruthImage,
     file_names,
@@ -135,9 +135,9 @@ def _checked_box(path: str, row: _Row) -> tuple[float, ...]:
                 raise FieldError(key, 'text', '')
         if row.values[_GROUP] not in ('0', '1', '-1', ''):
             raise FieldError(_GROUP, '0, 1 or -1', row.values[_GROUP])
-        return checks.corners({side: row.values[side] for side in _SIDES})
+        return tables.corners({side: row.values[side] for side in _SIDES})
     except FieldError as error:
-        checks.fail(path, f'line {row.line}', error)
+        tables.fail(path, f'line {row.line}', error)
 
 
 def _read_labels(path: str, files: Files) -> list[tuple[str, str, float]]:
@@ -145,11 +145,11 @@ def _read_labels(path: str, files: Files) -> list[tuple[str, str, float]]:
     found = []
     for line, values in _rows(path, files, _LABELS):
         try:
-            confidence = checks.text_number(values['Confidence'], 'Confidence')
+            confidence = tables.text_number(values['Confidence'], 'Confidence')
             if not 0 <= confidence <= 1:
                 raise FieldError('Confidence', 'a number from 0 to 1', confidence)
         except FieldError as error:
-            checks.fail(path, f'line {line}', error)
+            tables.fail(path, f'line {line}', error)
         found.append((values['ImageID'], values['LabelName'], confidence))
     return found
 
@@ -160,7 +160,7 @@ def _read_names(path: str, files: Files) -> dict[str, str]:
     for line, fields in csv_files.rows(path, files):
         if len(fields) != 2:
             error = FieldError('line', 'a MID and a name', ','.join(fields))
-            checks.fail(path, f'line {line}', error)
+            tables.fail(path, f'line {line}', error)
         if fields[0] != 'LabelName':
             names[fields[0]] = clean(fields[1]) or fields[0]
     return names
@@ -180,12 +180,12 @@ def read_open_images_detections(path: str, files: Files, truth: GroundTruth) -> 
         try:
             image = truth.image_of(values['ImageID'], 'ImageID')
             label = truth.class_of_name(values['LabelName'], 'LabelName')
-            score = checks.text_number(values[score_column], score_column)
-            corners = checks.corners({side: values[side] for side in _SIDES})
+            score = tables.text_number(values[score_column], score_column)
+            corners = tables.corners({side: values[side] for side in _SIDES})
             if not truth.are_normalized:
                 corners = _scaled(corners, truth.size_of(image))
         except FieldError as error:
-            checks.fail(path, f'line {line}', error)
+            tables.fail(path, f'line {line}', error)
         columns.add(image, label, corners, score)
     return Detections(path, columns.count, columns.objects)
 
@@ -204,15 +204,15 @@ def read_predicted(path: str, files: Files, truth: GroundTruth) -> Detections:
             if not values['class']:
                 continue  # An image without detections.
             label = truth.class_of_name(values['class'], 'class')
-            score = checks.text_number(values['score'], 'score')
-            corners = checks.corners({name: values[name] for name in _PREDICTED[-4:]})
+            score = tables.text_number(values['score'], 'score')
+            corners = tables.corners({name: values[name] for name in _PREDICTED[-4:]})
             if truth.are_normalized:
-                size = [checks.text_number(values[name], name) for name in ('height', 'width')]
+                size = [tables.text_number(values[name], name) for name in ('height', 'width')]
                 if min(size) <= 0:
                     raise FieldError('height, width', 'numbers above 0', size)
                 corners = _scaled(corners, [1 / size[0], 1 / size[1]])
         except FieldError as error:
-            checks.fail(path, f'line {line}', error)
+            tables.fail(path, f'line {line}', error)
         columns.add(image, label, corners, score)
     note = f'{path} has only detections above a score, rounded; detections.json has all.'
     return Detections(path, columns.count, columns.objects, notes=(note,))

@@ -6,9 +6,8 @@ from typing import Any
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.file_access import Files
 from object_detection.errors import DataError
-from object_detection.scoring import checks, coco_files, voc_files
-from object_detection.scoring.checks import FieldError
-from object_detection.scoring.tables import GroundTruth
+from object_detection.scoring import coco_files, tables, voc_files
+from object_detection.scoring.tables import FieldError, GroundTruth
 
 
 def read(path: str, files: Files, truth: GroundTruth) -> list[str]:
@@ -49,7 +48,7 @@ def _of_json(path: str, files: Files) -> Iterator[tuple[str, list[Any]]]:
         names = [name for name in names if coco_annotations.is_id(name)]
         if not names:
             error = FieldError('id, file_name', 'a number or text', entry)
-            checks.fail(path, f'images[{index}]', error)
+            tables.fail(path, f'images[{index}]', error)
         yield f'images[{index}]', names
 
 
@@ -61,4 +60,4 @@ def _first_found(path: str, where: str, names: list[Any], truth: GroundTruth) ->
             return truth.image_of(name, 'image')
         except FieldError as error:
             problems.append(error)
-    checks.fail(path, where, problems[-1])
+    tables.fail(path, where, problems[-1])

@@ -9,11 +9,11 @@ from object_detection.data import file_access
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, voc
 from object_detection.errors import DataError, UnusableError
-from object_detection.scoring import checks
-from object_detection.scoring.checks import FieldError
+from object_detection.scoring import tables
 from object_detection.scoring.tables import (
     Columns,
     Detections,
+    FieldError,
     GroundTruth,
     TruthImage,
     file_names,
@@ -73,7 +73,7 @@ def read_truth(path: str, files: Files) -> GroundTruth:
         try:
             _add(columns, stem, item, classes)
         except FieldError as error:
-            checks.fail(file, record, error)
+            tables.fail(file, record, error)
         except UnusableError as error:
             raise DataError(f'{file}, {record}: {error}.') from error
     return GroundTruth(
@@ -93,8 +93,8 @@ def _add(columns: Columns, stem: str, item: etree._Element, classes: dict[str, i
     if not name:
         raise FieldError('name', 'the name of a class', name)
     if item.find('bndbox') is None:
-        raise FieldError('bndbox', 'the corners of a box', checks.ABSENT)
-    corners = checks.corners(
+        raise FieldError('bndbox', 'the corners of a box', tables.ABSENT)
+    corners = tables.corners(
         {side: csv_files.text(item, f'bndbox/{side}') for side in ('ymin', 'xmin', 'ymax', 'xmax')}
     )
     details = voc.details_of(item)
@@ -125,24 +125,24 @@ def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
         try:
             label = truth.class_of_name(class_name, 'name of the file')
         except FieldError as error:
-            checks.fail(path, name, error)
+            tables.fail(path, name, error)
         for line, fields in lines(file, files):
             try:
                 if len(fields) != len(_COLUMNS):
                     raise FieldError('line', ' '.join(_COLUMNS), ' '.join(fields))
                 values = dict(zip(_COLUMNS, fields, strict=True))
                 image = truth.image_of(values['image'], 'image')
-                score = checks.text_number(values['score'], 'score')
+                score = tables.text_number(values['score'], 'score')
                 sides = {side: values[side] for side in ('ymin', 'xmin', 'ymax', 'xmax')}
-                columns.add(image, label, checks.corners(sides), score)
+                columns.add(image, label, tables.corners(sides), score)
             except FieldError as error:
-                checks.fail(file, f'line {line}', error)
+                tables.fail(file, f'line {line}', error)
     return Detections(path, columns.count, columns.objects)
 
 
 def lines(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
     """Yields the number and the fields of each line that is not empty."""
-    text = texts.decode(files.read(path, checks.MAX_BYTES), path)
+    text = texts.decode(files.read(path, tables.MAX_BYTES), path)
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             yield number, line.split()

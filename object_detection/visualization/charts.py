@@ -1,11 +1,69 @@
-"""Bar charts, histograms and scatter plots as SVG text; see `line_chart` for curves."""
+"""Bar charts, histograms and scatter plots as SVG text; see `line_chart` for curves.
 
+A line chart as SVG text, for pages that must work without a network.
+
+The style of charts on pages, and their SVG text.
+"""
+
+import collections
+import contextlib
+import html
+import io
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.visualization import svg_figure
+from object_detection.system.numbers import significant
+
+COLORS = ('#2563eb', '#dc2626', '#059669', '#d97706', '#7c3aed', '#0891b2', '#db2777', '#65a30d')
+# Readable on light and dark pages.
+GREY, _GRID_COLOR = '#7d8590', '#8b949e55'
+_STYLE = {
+    'svg.fonttype': 'none',
+    # Makes the SVG text of equal charts equal.
+    'svg.hashsalt': 'line_chart',
+    'text.color': GREY,
+    'axes.labelcolor': GREY,
+    'xtick.color': GREY,
+    'ytick.color': GREY,
+    'axes.xmargin': 0.01,
+    'axes.grid': True,
+    'axes.grid.axis': 'y',
+    'grid.color': _GRID_COLOR,
+    'axes.spines.left': False,
+    'axes.spines.right': False,
+    'axes.spines.top': False,
+    'axes.edgecolor': _GRID_COLOR,
+    'lines.solid_capstyle': 'round',
+}
+
+
+@contextlib.contextmanager
+def drawing(size: tuple[float, float]) -> Iterator[tuple[Any, Callable[[], str]]]:
+    """Yields the axes of a figure, and a function that returns the figure as an <svg> element.
+
+    Args:
+      size: width and height in inches of 72 points; the page scales it.
+    """
+    # Imported here, since the import is slow and few programs draw.
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout='constrained')
+        yield figure.add_subplot(), lambda: _to_svg(figure)
+
+
+def _to_svg(figure: Any) -> str:
+    file = io.StringIO()
+    nothing = dict.fromkeys(('Creator', 'Date', 'Format', 'Type'))
+    figure.savefig(file, format='svg', transparent=True, metadata=nothing)
+    text = file.getvalue()
+    return text[text.index('<svg ') :].replace('<svg ', '<svg role="img" class="chart" ', 1)
+
 
 _WIDTH, _HEIGHT, _BAR = 9.5, 2.8, 0.26  # inches
 _NUM_BINS = 40
@@ -30,9 +88,9 @@ def bar_chart(
     """
     if not len(values):
         return ''
-    with svg_figure.drawing((_WIDTH, 0.7 + _BAR * len(values))) as (axes, to_svg):
+    with drawing((_WIDTH, 0.7 + _BAR * len(values))) as (axes, to_svg):
         places = np.arange(len(values))
-        axes.barh(places, values, color=svg_figure.COLORS[0], height=0.7)
+        axes.barh(places, values, color=COLORS[0], height=0.7)
         positive = [value for value in values if value > 0]
         if is_share:
             axes.set_xlim(0, 1)
@@ -72,7 +130,7 @@ def histogram(
     if not len(values):
         return ''
     low, high = values.min(), values.max()
-    with svg_figure.drawing((_WIDTH, _HEIGHT)) as (axes, to_svg):
+    with drawing((_WIDTH, _HEIGHT)) as (axes, to_svg):
         if is_log:
             edges = np.geomspace(low / 1.01, high * 1.01, _NUM_BINS + 1)
             axes.set_xscale('log', base=2)
@@ -81,9 +139,9 @@ def histogram(
             edges = np.arange(low - 0.5, high + 1)
         else:
             edges = np.linspace(low, high if high > low else low + 1, _NUM_BINS + 1)
-        axes.hist(values, edges, color=svg_figure.COLORS[0], rwidth=0.92)
+        axes.hist(values, edges, color=COLORS[0], rwidth=0.92)
         for mark in marks:
-            axes.axvline(mark, color=svg_figure.COLORS[1], linewidth=1.5)
+            axes.axvline(mark, color=COLORS[1], linewidth=1.5)
         axes.tick_params(length=0)
         axes.set_xlabel(x_label, parse_math=False)
         return to_svg()
@@ -112,17 +170,17 @@ def unit_chart(
     """
     if not lines and bars is None:
         return ''
-    with svg_figure.drawing((_WIDTH, 4.4)) as (axes, to_svg):
+    with drawing((_WIDTH, 4.4)) as (axes, to_svg):
         if bars is not None:
             edges = np.linspace(0, 1, len(bars) + 1)
             width = 0.92 / len(bars)
             centers = (edges[1:] + edges[:-1]) / 2
-            axes.bar(centers, np.nan_to_num(bars), width, color=svg_figure.COLORS[0], alpha=0.8)
+            axes.bar(centers, np.nan_to_num(bars), width, color=COLORS[0], alpha=0.8)
         if has_diagonal:
-            axes.plot([0, 1], [0, 1], '--', color=svg_figure.COLORS[1], linewidth=1.25)
+            axes.plot([0, 1], [0, 1], '--', color=COLORS[1], linewidth=1.25)
         if mark is not None:
-            axes.axvline(mark, linestyle='--', color=svg_figure.GREY, linewidth=1.25)
-        for (name, points), color in zip(lines.items(), svg_figure.COLORS, strict=False):
+            axes.axvline(mark, linestyle='--', color=GREY, linewidth=1.25)
+        for (name, points), color in zip(lines.items(), COLORS, strict=False):
             axes.plot(*points, color=color, linewidth=1.5, label=name[:_MAX_LETTERS])
         if lines:
             legend = axes.legend(frameon=False, loc='center left', bbox_to_anchor=(1.0, 0.5))
@@ -158,10 +216,10 @@ def scatter(
     if not len(x):
         return ''
     step = math.ceil(len(x) / _MAX_POINTS)
-    with svg_figure.drawing((_WIDTH, 5.0)) as (axes, to_svg):
-        color = svg_figure.COLORS[0]
+    with drawing((_WIDTH, 5.0)) as (axes, to_svg):
+        color = COLORS[0]
         axes.plot(x[::step], y[::step], '.', color=color, alpha=0.35, markersize=3, rasterized=True)
-        for (name, points), other in zip(groups, svg_figure.COLORS[1:], strict=False):
+        for (name, points), other in zip(groups, COLORS[1:], strict=False):
             points = points[:: math.ceil(len(points) / _MAX_POINTS) or 1]
             axes.plot(*points.T, '+', color=other, markersize=9, markeredgewidth=1.8, label=name)
         axes.set_xscale('log', base=2)
@@ -190,3 +248,173 @@ def _short_number(value: float, place: int | None = None) -> str:
     """Returns a number with at most three digits after its leading zeros."""
     del place
     return f'{value:.0f}' if value >= 100 else f'{value:.3g}'
+
+
+_SIZE = (9.5, 4.0)  # inches, of 72 points; the page scales it
+_LINE_CHART_MAX_POINTS = 300
+# A range of values wider than this is drawn on a logarithmic axis.
+_LOGARITHMIC_FROM = 20.0
+# Larger numbers would leave no room for others, or overflow in the arithmetic of the axes.
+_LARGEST, _SMALLEST = 1e100, 1e-100
+
+_DASHES = ('-', '--', ':', '-.')
+
+Points = Sequence[tuple[float, float]]
+
+
+class _Line(NamedTuple):
+    """The drawn points of a series.
+
+    Attributes:
+      points: float64 [n, 2], (x, y); y is NaN where nothing can be drawn.
+      lost: float64 [m], the x of values that are not finite or too large.
+    """
+
+    points: np.ndarray
+    lost: np.ndarray
+
+
+class _Style(NamedTuple):
+    """The colour of a line, and which of `_DASHES` it has."""
+
+    color: str
+    dash: int
+
+
+def line_chart(
+    series: Mapping[str, Points],
+    *,
+    x_label: str,
+    emphasized: str = '',
+    groups: Mapping[str, int] | None = None,
+) -> str:
+    """Draws lines over a common axis.
+
+    Values that are not finite, or beyond 1e100, leave a gap and are marked with a cross at the
+    upper edge. Long series are drawn as the means of successive stretches. The value axis is
+    logarithmic where positive values differ by a factor above 20.
+
+    Args:
+      series: name -> (x, y) in the order of x.
+      x_label: label of the x axis.
+      emphasized: name of the series to draw with a thicker line.
+      groups: name -> number of its colour; those of one colour differ by their dashes. None gives
+        each series a colour.
+
+    Returns:
+      An <svg> element and its legend, which shows the values at the pointer by the script of
+      `report.page`; or a sentence if there is no finite value.
+    """
+    lines = {name: _line(points) for name, points in series.items()}
+    values = np.concatenate([np.zeros(0), *(line.points[:, 1] for line in lines.values())])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        kind = 'finite values' if any(series.values()) else 'values'
+        return f'<p>No {kind} were recorded.</p>'
+    styles = _styles(lines, groups)
+    svg, frame = _draw(lines, styles, values, x_label, emphasized)
+    legend = ''.join(
+        f'<li><span style="border-top: 3px {"dashed" if style.dash else "solid"} {style.color}">'
+        f'</span>{html.escape(name)} <output></output></li>'
+        for name, style in styles.items()
+    )
+    if any(len(line.lost) for line in lines.values()):
+        legend += '<li>&times; not a finite number</li>'
+    shown = [[p for p in line.points.tolist() if math.isfinite(p[1])] for line in lines.values()]
+    data = {'frame': frame, 'lines': _short(shown)}
+    text = html.escape(json.dumps(data, separators=(',', ':')))
+    return f'<div class="plot" data-plot="{text}">{svg}<ul class="legend">{legend}</ul></div>'
+
+
+def _styles(names: Iterable[str], groups: Mapping[str, int] | None) -> dict[str, _Style]:
+    styles, seen = {}, collections.Counter()
+    for i, name in enumerate(names):
+        group = i if groups is None else groups[name]
+        dash = 0 if groups is None else seen[group]
+        seen[group] += 1
+        styles[name] = _Style(COLORS[group % len(COLORS)], dash)
+    return styles
+
+
+def _short(lines: list[list[list[float]]]) -> list[list[list[float]]]:
+    """Returns the points with as many digits as are shown."""
+    return [[[x, float(f'{y:.4g}')] for x, y in line] for line in lines]
+
+
+def _line(points: Points) -> _Line:
+    """Averages successive points to limit their number."""
+    points = np.array(points, np.float64).reshape(-1, 2)
+    # Comparisons with NaN are false.
+    is_drawn = np.abs(points[:, 1]) <= _LARGEST
+    lost = points[~is_drawn, 0]
+    points[~is_drawn, 1] = np.nan
+    points[np.abs(points[:, 1]) < _SMALLEST, 1] = 0.0
+    stretch = math.ceil(len(points) / _LINE_CHART_MAX_POINTS)
+    if stretch > 1:
+        groups = np.split(points, range(stretch, len(points), stretch))
+        points = np.stack([_mean(group) for group in groups])
+    return _Line(points, lost)
+
+
+def _mean(points: np.ndarray) -> np.ndarray:
+    """Returns the mean of the points [n, 2] that have a value; NaN if there are none."""
+    y = points[np.isfinite(points[:, 1]), 1]
+    return np.array([points[:, 0].mean(), y.mean() if len(y) else np.nan])
+
+
+def _draw(
+    lines: Mapping[str, _Line],
+    styles: Mapping[str, _Style],
+    values: np.ndarray,
+    x_label: str,
+    emphasized: str,
+) -> tuple[str, list[float]]:
+    """Returns the <svg> element, and where its x axis begins and ends.
+
+    `values` are all finite values. The axis is given as two shares of the width and the two values
+    of x there.
+    """
+    # Imported here, since the import is slow and few programs draw.
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+    with drawing(_SIZE) as (axes, to_svg):
+        for i, (name, line) in enumerate(lines.items()):
+            _draw_line(axes, line, styles[name], 2.5 if name == emphasized else 1.25, str(i))
+        low, high = values.min(), values.max()
+        if low > 0 and high / low > _LOGARITHMIC_FROM:
+            axes.set_yscale('log')
+            axes.set_ylim(low / 1.1, high * 1.1)
+            few = high / low < 1e4
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+            axes.yaxis.set_minor_locator(NullLocator())
+        else:
+            low = min(0.0, low)
+            axes.set_ylim(low, low + ((high - low) * 1.05 or 1.0))
+            axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter(StrMethodFormatter('{x:,.10g}'))
+        axes.yaxis.set_major_formatter(lambda y, position: significant(y, 4))
+        axes.tick_params(length=0)
+        axes.set_xlabel(x_label, parse_math=False)
+        svg = to_svg()
+        return svg, [*axes.get_position().intervalx.round(4).tolist(), *map(float, axes.get_xlim())]
+
+
+def _draw_line(axes: Any, line: _Line, style: _Style, width: float, name: str) -> None:
+    dash = _DASHES[style.dash % len(_DASHES)]
+    color = {'color': style.color}
+    axes.plot(*line.points.T, dash, linewidth=width, gid=f'line-{name}', **color)
+    alone = line.points[_is_isolated(line.points[:, 1])]
+    # Marks without points would count as one in the corner of the figure, and move the axes.
+    if len(alone):
+        axes.plot(*alone.T, 'o', markersize=2 * width, **color)
+    if len(line.lost):
+        at_top = np.ones(len(line.lost))
+        where = {'transform': axes.get_xaxis_transform(), 'clip_on': False}
+        axes.plot(line.lost, at_top, 'x', gid=f'lost-{name}', **where, **color)
+
+
+def _is_isolated(values: np.ndarray) -> np.ndarray:
+    """Returns which values, bool [n], have no neighbour to which a line could be drawn."""
+    is_finite = np.pad(np.isfinite(values), 1)
+    return is_finite[1:-1] & ~is_finite[:-2] & ~is_finite[2:]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from object_detection.system import numbers
-from object_detection.visualization.line_chart import line_chart
+from object_detection.visualization.charts import line_chart
 
 _TOTAL_LOSS = 'total_loss'
 _SIDES = {'DetectionBoxes': 'box', 'DetectionMasks': 'mask'}

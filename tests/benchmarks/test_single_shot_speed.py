@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from object_detection.benchmarking import timing, work
+from object_detection.benchmarking import rows, work
 from object_detection.config.reader import read_pipeline
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
@@ -19,7 +19,7 @@ CONFIG = 'ssd_mobilenet_v2_fpnlite_shapes'
 def load(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.syspath_prepend(FOLDER / 'peers')
-    monkeypatch.setattr(timing, '_MATRIX_SIDE', 32)
+    monkeypatch.setattr(rows, '_MATRIX_SIDE', 32)
     return importlib.import_module
 
 

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from object_detection.benchmarking import timing
+from object_detection.benchmarking import rows
 from object_detection.training.monitoring import model_summary
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
@@ -19,7 +19,7 @@ CONFIG = 'mask_rcnn_resnet18_fpn_shapes'
 @pytest.fixture
 def load(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setattr(timing, '_MATRIX_SIDE', 32)
+    monkeypatch.setattr(rows, '_MATRIX_SIDE', 32)
     return importlib.import_module
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from object_detection.reporting.config_difference import difference
+from object_detection.reporting.run_files import difference
 
 
 def changed(text):

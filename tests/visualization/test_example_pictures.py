@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from object_detection.visualization import drawing, example_pictures
+from object_detection.visualization import drawing
 
 GREY = 100
 
@@ -21,9 +21,9 @@ def _changed(picture):
 
 
 def test_class_ids_and_one_hot_classes_give_the_same_picture():
-    one_hot = example_pictures.draw(_example(), {2: 'cat'})
+    one_hot = drawing.draw(_example(), {2: 'cat'})
     assert (one_hot == drawing.class_color(2)).all(axis=-1).any()
-    ids = example_pictures.draw(_example(groundtruth_classes=np.array([2])), {2: 'cat'})
+    ids = drawing.draw(_example(groundtruth_classes=np.array([2])), {2: 'cat'})
     np.testing.assert_array_equal(ids, one_hot)
 
 
@@ -34,9 +34,7 @@ def test_masks_of_both_forms_are_drawn_at_the_same_place(scale):
     masks = np.zeros((1, 80, 120), np.uint8)
     masks[:, 20:60, 30:69] = 1
     pictures = [
-        example_pictures.draw(
-            _example(**{f'groundtruth_instance_{name}': value}), {2: ''}, scale=scale
-        )
+        drawing.draw(_example(**{f'groundtruth_instance_{name}': value}), {2: ''}, scale=scale)
         for name, value in (('mask_crops', crops), ('masks', masks))
     ]
     for picture in pictures:
@@ -51,7 +49,7 @@ def test_masks_of_both_forms_are_drawn_at_the_same_place(scale):
 def test_visible_keypoints_are_dots_and_others_are_left_out():
     keypoints = np.array([[[0.5, 0.5], [0.5, 0.75], [np.nan, np.nan]]], np.float32)
     visible = np.array([[True, False, False]])
-    picture = example_pictures.draw(
+    picture = drawing.draw(
         _example(groundtruth_keypoints=keypoints, groundtruth_keypoint_visibilities=visible),
         {2: ''},
         line_thickness=2,
@@ -72,7 +70,7 @@ def test_values_are_clipped_and_further_channels_left_out(channels, drawn):
         'groundtruth_classes': np.zeros((0, 3), np.float32),
         'groundtruth_instance_masks': np.zeros((0, 4, 4), np.uint8),
     }
-    picture = example_pictures.draw({'image': image, **empty})
+    picture = drawing.draw({'image': image, **empty})
     expected = [255, 7, 90] if drawn == 3 else [255, 255, 255]
     np.testing.assert_array_equal(picture[0, 0], expected)
     assert not picture[1:].any()
@@ -80,4 +78,4 @@ def test_values_are_clipped_and_further_channels_left_out(channels, drawn):
 
 def test_an_image_of_a_pixel_stays_one():
     example = _example(image=np.zeros((1, 1, 3), np.uint8))
-    assert example_pictures.draw(example, scale=0.1).shape == (1, 1, 3)
+    assert drawing.draw(example, scale=0.1).shape == (1, 1, 3)

@@ -7,8 +7,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from object_detection.visualization.line_chart import line_chart
-from object_detection.visualization.svg_figure import COLORS
+from object_detection.visualization.charts import COLORS, line_chart
 
 SVG = '{http://www.w3.org/2000/svg}'
 

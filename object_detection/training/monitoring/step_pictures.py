@@ -30,7 +30,7 @@ from object_detection.errors import ConfigError, UserError, raise_if_any
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.validation import augmentation as augmentation_rules
-from object_detection.visualization import drawing, example_pictures, tensorboard
+from object_detection.visualization import drawing, tensorboard
 
 SHEET_NAME = 'contact_sheet.png'
 CHAIN_NAME = 'all_in_order'
@@ -261,7 +261,7 @@ def _drawing(pipeline: TrainEvalPipelineConfig) -> Callable[..., np.ndarray]:
     reader = pipeline.train_input_reader
     categories = evaluator_builder.categories(reader, pipeline.model)
     return functools.partial(
-        example_pictures.draw,
+        drawing.draw,
         names={category['id']: category['name'] for category in categories},
         keypoint_edges=evaluator_builder.keypoint_edges(
             pipeline.eval_config, reader.label_map_path

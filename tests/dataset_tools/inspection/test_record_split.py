@@ -12,7 +12,7 @@ from object_detection.data import tf_record_files
 from object_detection.data.file_access import LocalFiles
 from object_detection.dataset_tools.inspection import record_split
 from object_detection.errors import DataError, UserError
-from object_detection.scoring import formats, image_lists
+from object_detection.scoring import evaluation, image_lists
 from tests.dataset_tools.inspection.damaged_records import example, write
 
 HALVES = {'train': 0.5, 'val': 0.5}
@@ -59,7 +59,7 @@ def test_the_images_of_the_parts_are_listed_for_the_evaluation_of_files(tmp_path
     images.append({'id': 19, 'file_name': 'ü x.jpg', 'width': 9, 'height': 9})
     truth = {'images': images, 'annotations': [], 'categories': [{'id': 1, 'name': 'cat'}]}
     (tmp_path / 'truth.json').write_text(json.dumps(truth))
-    _, truth = formats.open_truth(str(tmp_path / 'truth.json'), LocalFiles())
+    _, truth = evaluation.open_truth(str(tmp_path / 'truth.json'), LocalFiles())
     lists = [
         image_lists.read(str(tmp_path / f'out/{part}.txt'), LocalFiles(), truth) for part in HALVES
     ]
