@@ -14,7 +14,7 @@ from object_detection.core.fields import InputFields
 from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
-from object_detection.dataset_tools.converters import category_labels
+from object_detection.dataset_tools.converters import conversion
 from object_detection.dataset_tools.shapes import CATEGORIES, KEYPOINTS, MAX_OBJECTS
 from object_detection.export import saved_model
 from object_detection.meta_architectures import side_inputs
@@ -85,11 +85,11 @@ def num_keypoints() -> int:
 def shapes_label_map(folder: pathlib.Path) -> pathlib.Path:
     """Writes the label map that `tfod convert` makes of the generated shapes."""
     labels = coco_categories.from_categories(CATEGORIES)
-    label_map = category_labels.label_map_of(labels)
+    label_map = conversion.label_map_of(labels)
     layout = coco_keypoints.keypoint_layout(CocoFile([], [], CATEGORIES))
-    category_labels.add_keypoints(label_map, labels, layout)
+    conversion.add_keypoints(label_map, labels, layout)
     path = folder / 'label_map.pbtxt'
-    path.write_text(category_labels.to_text(label_map))
+    path.write_text(conversion.to_text(label_map))
     return path
 
 

@@ -94,9 +94,9 @@ def embeddings(options: EmbeddingOptions, beam_options: tuple[str, ...]) -> None
     The SavedModel needs the output of output_final_box_features.
     """
     _prepare(options, beam_options)
-    from object_detection.dataset_tools.context_rcnn import embeddings
+    from object_detection.dataset_tools.context_rcnn import detections
 
-    _show(_run(embeddings.run, options, beam_options, 'embedding'))
+    _show(_run(detections.run_embeddings, options, beam_options, 'embedding'))
 
 
 @_job('add', ContextOptions)

@@ -1,7 +1,7 @@
 """Access to the files of data sets, on this machine or in an object store.
 
 Readers of annotation formats see files only through a `Files`. Beam jobs use the file systems of
-Beam (`dataset_tools/converters/beam_files.py`); everything else uses `LocalFiles`.
+Beam (`dataset_tools/converters/sharded_writer.py`); everything else uses `LocalFiles`.
 
 Annotations were often written on another machine: the names of images have backslashes, codes of
 URLs (%20), no suffix or one in other letters, or begin with folders that are not here.

@@ -21,7 +21,7 @@ from absl import app, flags
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats.ava import AvaSource
 from object_detection.dataset_tools.converters import scripts
-from object_detection.dataset_tools.converters.beam_files import BeamFiles
+from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
 from object_detection.errors import UserError
 from object_detection.system import files as system_files
 

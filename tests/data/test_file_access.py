@@ -8,7 +8,7 @@ from apache_beam.io.filesystems import FileSystems
 from object_detection.data import file_access
 from object_detection.data.file_access import LocalFiles, path_within
 from object_detection.data.formats import csv_files
-from object_detection.dataset_tools.converters.beam_files import BeamFiles
+from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
 
 
 @pytest.fixture(params=[LocalFiles, BeamFiles])

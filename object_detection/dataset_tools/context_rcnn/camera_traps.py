@@ -8,7 +8,7 @@ from object_detection.data.formats.camera_traps import CameraTrapsSource
 from object_detection.dataset_tools.context_rcnn import options as job_options
 from object_detection.dataset_tools.context_rcnn.options import CameraTrapsOptions
 from object_detection.dataset_tools.converters import conversion
-from object_detection.dataset_tools.converters.beam_files import BeamFiles
+from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
 
 
 def run(

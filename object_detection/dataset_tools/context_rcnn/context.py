@@ -31,8 +31,7 @@ from object_detection.dataset_tools.context_rcnn.options import (
 from object_detection.dataset_tools.context_rcnn.record_job import Counts, Element
 from object_detection.dataset_tools.context_rcnn.records import Place
 from object_detection.dataset_tools.converters import sharded_writer
-from object_detection.dataset_tools.converters.beam_files import BeamFiles
-from object_detection.dataset_tools.converters.sharded_writer import Output
+from object_detection.dataset_tools.converters.sharded_writer import BeamFiles, Output
 from object_detection.errors import UserError
 
 # The key of rows that stand for errors; no group has it, as the values of keys are not empty.

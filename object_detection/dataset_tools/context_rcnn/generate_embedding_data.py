@@ -12,9 +12,9 @@ from object_detection.dataset_tools.context_rcnn.options import EmbeddingOptions
 
 
 def _load() -> scripts.Loaded:
-    from object_detection.dataset_tools.context_rcnn import embeddings, record_job
+    from object_detection.dataset_tools.context_rcnn import detections, record_job
 
-    return embeddings.run, record_job.summary
+    return detections.run_embeddings, record_job.summary
 
 
 def run() -> None:

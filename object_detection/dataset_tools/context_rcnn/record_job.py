@@ -19,11 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from object_detection.data import shard_names, tf_record_files
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.dataset_tools.context_rcnn.records import Place
-from object_detection.dataset_tools.converters import (
-    beam_runners,
-    shard_progress,
-    sharded_writer,
-)
+from object_detection.dataset_tools.converters import beam_runners, shard_progress, sharded_writer
 from object_detection.dataset_tools.converters.sharded_writer import Draft, Output
 from object_detection.errors import UserError
 

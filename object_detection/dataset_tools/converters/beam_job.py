@@ -27,9 +27,8 @@ from object_detection.dataset_tools.converters import (
     shard_progress,
     sharded_writer,
 )
-from object_detection.dataset_tools.converters.beam_files import BeamFiles
 from object_detection.dataset_tools.converters.conversion_report import Tally
-from object_detection.dataset_tools.converters.sharded_writer import Draft, Output
+from object_detection.dataset_tools.converters.sharded_writer import BeamFiles, Draft, Output
 from object_detection.errors import UnusableError
 
 # Shard, and one of its images: the index in the data set, and JSON of its `ImageEntry`, compressed,

@@ -1,12 +1,24 @@
-"""Creates the Beam runner of a job and its options."""
+"""Creates the Beam runner of a job and its options.
+
+A worker process of a local Beam job: Beam's own, without output, which ends with the job.
+
+    python -m object_detection.dataset_tools.converters.beam_runners
+
+Beam's local runner starts it and passes its task by environment variables.
+"""
 
 import argparse
 import contextlib
 import difflib
 import io
+import logging
+import os
 import shlex
+import signal
 import sys
 import threading
+import time
+import types
 from collections.abc import Sequence
 
 import apache_beam as beam
@@ -17,8 +29,37 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 
-from object_detection.dataset_tools.converters import beam_worker
 from object_detection.errors import UserError
+
+_BEAM_WORKER_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def main() -> None:
+    # The job ends its workers; otherwise each of them would print a traceback at Ctrl-C.
+    signal.signal(signal.SIGINT, _be_silent)
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    # At its import, Beam warns that clients of Google's services are not installed.
+    logging.disable(logging.WARNING)
+    from apache_beam.runners.worker import sdk_worker_main
+
+    sdk_worker_main.main(sys.argv)
+
+
+def _be_silent(signal_number: int, frame: types.FrameType | None) -> None:
+    """Discards further output to stderr, which would report that the job has ended."""
+    del signal_number, frame
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_BEAM_WORKER_SECONDS_BETWEEN_LOOKS)
+    os._exit(1)
+
+
+if __name__ == '__main__':
+    main()
+
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 # What Beam's error says if a local worker process ends.
@@ -154,7 +195,7 @@ class _LocalRunner(FnApiRunner):
     def run_via_runner_api(
         self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: PipelineOptions
     ) -> PipelineResult:
-        command = f'exec {shlex.quote(sys.executable)} -m {beam_worker.__name__}'
+        command = f'exec {shlex.quote(sys.executable)} -m {__name__}'
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.SUBPROCESS_SDK:
                 environment.payload = command.encode()

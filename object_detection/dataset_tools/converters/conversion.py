@@ -5,27 +5,115 @@
 Entries that cannot be converted are left out and listed in the report. Earlier outputs of the same
 prefix are not changed until the new ones are complete, and are then replaced; files that a killed
 job left behind are removed.
+
+Label maps of data sets: maps that are written, and maps that the user gives.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from apache_beam.io.filesystems import FileSystems
+from google.protobuf import text_format
+
 from object_detection.data import label_map as label_map_reader
+from object_detection.data.annotated_image import ClassLabel
+from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.formats import formats
 from object_detection.data.formats.source import DataSet, Source
 from object_detection.dataset_tools.converters import (
     beam_job,
     beam_runners,
-    category_labels,
     output_lock,
     sharded_writer,
 )
-from object_detection.dataset_tools.converters.beam_files import BeamFiles
 from object_detection.dataset_tools.converters.beam_job import Job
 from object_detection.dataset_tools.converters.conversion_report import Tally
-from object_detection.errors import UserError
+from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
+from object_detection.errors import UserError, missing
+from object_detection.protos import string_int_label_map_pb2
+
+# How LVIS calls them.
+_FREQUENCIES = {
+    'f': string_int_label_map_pb2.FREQUENT,
+    'c': string_int_label_map_pb2.COMMON,
+    'r': string_int_label_map_pb2.RARE,
+}
+
+
+def label_map_of(
+    labels: Mapping[Any, ClassLabel],
+) -> string_int_label_map_pb2.StringIntLabelMap:
+    """Returns the label map of all categories, in the same order."""
+    label_map = string_int_label_map_pb2.StringIntLabelMap()
+    for label in labels.values():
+        label_map.item.add(name=label.text, id=label.label)
+    return label_map
+
+
+def add_keypoints(
+    label_map: string_int_label_map_pb2.StringIntLabelMap,
+    labels: Mapping[Any, ClassLabel],
+    layout: KeypointLayout,
+) -> None:
+    """Adds the keypoints of each category to its item in `label_map`, in place.
+
+    The id of a keypoint is its index among the keypoints of all categories, as in records. Of
+    categories without names of keypoints, those that are called person have COCO's.
+    """
+    items = {item.id: item for item in label_map.item}
+    slots = layout.slots
+    if not slots:
+        every = list(range(len(layout.names)))
+        slots = {key: every for key, label in labels.items() if label.text == 'person'}
+    for category_id in slots.keys() & labels.keys():
+        item = items[labels[category_id].label]
+        for slot in slots[category_id]:
+            item.keypoints.add(id=slot, label=layout.names[slot])
+        for start, end in layout.skeletons.get(category_id, ()):
+            item.skeleton.add(start=start, end=end)
+
+
+def add_frequencies(
+    label_map: string_int_label_map_pb2.StringIntLabelMap,
+    labels: Mapping[Any, ClassLabel],
+    categories: Mapping[Any, Mapping[str, Any]],
+) -> None:
+    """Adds how common each category of LVIS is to its item in `label_map`, in place.
+
+    The label map's own values stay.
+    """
+    items = {item.id: item for item in label_map.item}
+    for key, label in labels.items():
+        category, item = categories.get(key, {}), items[label.label]
+        frequency = _FREQUENCIES.get(str(category.get('frequency')))
+        if frequency and not item.HasField('frequency'):
+            item.frequency = frequency
+        count = category.get('instance_count')
+        is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**31
+        if frequency and is_count and not item.HasField('instance_count'):
+            item.instance_count = count
+
+
+def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
+    """Reads a label map by the rules of `data.label_map`, from any file system that Beam knows.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: as `data.label_map.load`.
+    """
+    if not FileSystems.exists(path):
+        raise missing(path, 'label map')
+    with FileSystems.open(path) as file:
+        proto = label_map_reader.parse(file.read(), path)
+    label_map_reader.classes(proto, path)  # Called only for its errors.
+    return proto
+
+
+def to_text(label_map: string_int_label_map_pb2.StringIntLabelMap) -> str:
+    return text_format.MessageToString(label_map, as_utf8=True)
+
 
 _IMAGES_OF_SHARD, _MOST_SHARDS = 100, 10
 
@@ -114,13 +202,13 @@ def _open(source: Source) -> tuple[DataSet, str]:
     """Opens a data set; returns it with its label map, as text."""
     files = BeamFiles()
     if path := source.label_map_file:
-        given = category_labels.read_label_map(path)
+        given = read_label_map(path)
         data = source.open(files, label_map_reader.classes(given, path))
-        category_labels.add_frequencies(given, data.labels, data.categories)
-        return data, category_labels.to_text(given)
+        add_frequencies(given, data.labels, data.categories)
+        return data, to_text(given)
     data = source.open(files, None)
-    label_map = category_labels.label_map_of(data.labels)
+    label_map = label_map_of(data.labels)
     if data.keypoints:
-        category_labels.add_keypoints(label_map, data.labels, data.keypoints)
-    category_labels.add_frequencies(label_map, data.labels, data.categories)
-    return data, category_labels.to_text(label_map)
+        add_keypoints(label_map, data.labels, data.keypoints)
+    add_frequencies(label_map, data.labels, data.categories)
+    return data, to_text(label_map)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, NamedTuple
 
-from object_detection.dataset_tools.downloads.partial_file import Report
+from object_detection.dataset_tools.downloads.download import Report
 from object_detection.errors import DownloadError
 from object_detection.system import disk, files
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from object_detection.dataset_tools.downloads import archives, known_files
-from object_detection.dataset_tools.downloads.download import Downloader, RemoteFile
-from object_detection.dataset_tools.downloads.partial_file import Report
+from object_detection.dataset_tools.downloads.download import Downloader, RemoteFile, Report
 from object_detection.system import disk
 
 DEFAULT_SPLITS = ('train2017', 'val2017')

@@ -179,9 +179,9 @@ def propose_anchors(
     from object_detection.system import tensorflow_setup
 
     tensorflow_setup.import_tensorflow()
-    from object_detection.dataset_tools.inspection import anchor_proposal
+    from object_detection.dataset_tools.inspection import anchor_share
 
-    found = anchor_proposal.propose(options, rows, anchor_proposal.Counts(*counts), seed)
+    found = anchor_share.propose(options, rows, anchor_share.Counts(*counts), seed)
     same = found.generator == options.generator
     text = (
         f'{1 - found.before.unmatched:.1%} of the objects have an anchor with an IoU of at least '
@@ -190,7 +190,7 @@ def propose_anchors(
         f'{found.after.best_iou.mean():.3f} after.'
         + (' No better anchors were found: these are those of the config.' if same else '')
     )
-    return anchor_proposal.fragment(pipeline.model, options, found.generator), text
+    return anchor_share.fragment(pipeline.model, options, found.generator), text
 
 
 def _check_counts(kind: str, counts: tuple[int, int]) -> None:

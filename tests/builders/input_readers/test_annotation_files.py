@@ -14,7 +14,7 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.formats.coco import CocoSource
 from object_detection.dataset_tools import shapes
-from object_detection.dataset_tools.converters import category_labels
+from object_detection.dataset_tools.converters import conversion
 from object_detection.dataset_tools.converters.conversion import convert
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
@@ -64,8 +64,8 @@ def data(tmp_path_factory):
     path.write_text(json.dumps(document))
     _convert(folder / 'train', path, folder / 'records')
     labels = coco_categories.from_categories(document['categories'])
-    label_map = category_labels.label_map_of(labels)
-    (folder / 'all.pbtxt').write_text(category_labels.to_text(label_map))
+    label_map = conversion.label_map_of(labels)
+    (folder / 'all.pbtxt').write_text(conversion.to_text(label_map))
     # Without the cross, id 4, and with other numbers.
     (folder / 'three.pbtxt').write_text(
         ''.join(

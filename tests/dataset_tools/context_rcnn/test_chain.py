@@ -13,13 +13,7 @@ from PIL import Image
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import decoder as decoders
 from object_detection.data import label_map, sequence_examples, tf_record_files
-from object_detection.dataset_tools.context_rcnn import (
-    camera_traps,
-    context,
-    detections,
-    embeddings,
-    records,
-)
+from object_detection.dataset_tools.context_rcnn import camera_traps, context, detections, records
 from object_detection.dataset_tools.context_rcnn.options import (
     CameraTrapsOptions,
     ContextOptions,
@@ -156,7 +150,7 @@ def _detection_options(source, prefix, model, **others) -> DetectionOptions:
 @pytest.fixture(scope='module')
 def embedded(detected, model) -> tuple[pathlib.Path, dict]:
     prefix = detected[0].parent / 'embedded'
-    return prefix, embeddings.run(_embedding_options(detected[0], prefix, model))
+    return prefix, detections.run_embeddings(_embedding_options(detected[0], prefix, model))
 
 
 def _embedding_options(source, prefix, model, **others) -> EmbeddingOptions:
@@ -247,7 +241,7 @@ def test_features_of_proposals_of_one_image_at_a_time(detected, alone, model, tm
     options = _embedding_options(
         detected[0], tmp_path / 'a', model, embedding_type='rpn_box_features', batch_size=1
     )
-    embeddings.run(options)
+    detections.run_embeddings(options)
     found = examples.read_set(tmp_path / 'a')
     assert len(found) == NUM_IMAGES - 1
     chosen = [0, 1, DETECTIONS - 1]
@@ -271,7 +265,7 @@ def test_features_of_proposals_of_one_image_at_a_time(detected, alone, model, tm
 @pytest.mark.slow  # Each of the workers imports TensorFlow and loads the model.
 def test_workers_embed_the_same(detected, embedded, model, tmp_path):
     options = _embedding_options(detected[0], tmp_path / 'embedded', model, workers=2)
-    embeddings.run(options)
+    detections.run_embeddings(options)
     ours = examples.read_set(tmp_path / 'embedded')
     theirs = examples.read_set(embedded[0])
     assert [each.raw() for each in ours] == [each.raw() for each in theirs]
@@ -282,7 +276,7 @@ def test_a_model_without_features_is_named(detected, tmp_path):
     boxes['detection_scores'] = np.ones(1, np.float32)
     path = examples.save_model(tmp_path / 'm', boxes)
     with pytest.raises(UserError, match=r'set output_final_box_features.*Missing: detection_feat'):
-        embeddings.run(_embedding_options(detected[0], tmp_path / 'a', path))
+        detections.run_embeddings(_embedding_options(detected[0], tmp_path / 'a', path))
     assert not list(tmp_path.glob('a-*'))
 
 
@@ -369,7 +363,7 @@ def test_sequences_are_inputs_too(model, tmp_path, shared):
     # Half of the frames are empty.
     counts = [report[key] for key in ('records', 'already_with_boxes', 'without_class')]
     assert counts == [10, 5, 5]
-    embeddings.run(
+    detections.run_embeddings(
         EmbeddingOptions(
             embedding_input_tfrecord=str(path),
             embedding_output_tfrecord=str(embedded),
@@ -428,5 +422,5 @@ def test_an_output_without_the_images_that_cannot_be_decoded_may_not_replace_the
     with pytest.raises(UserError, match=match):
         detections.run(_detection_options(converted, converted, model))
     with pytest.raises(UserError, match=match):
-        embeddings.run(_embedding_options(detected[0], detected[0], model))
+        detections.run_embeddings(_embedding_options(detected[0], detected[0], model))
     assert examples.contents(converted.parent) == before

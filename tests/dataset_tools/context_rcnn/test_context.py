@@ -19,7 +19,7 @@ from object_detection.data import decoder as decoders
 from object_detection.data import tf_examples
 from object_detection.dataset_tools.context_rcnn import banks, context, context_records
 from object_detection.dataset_tools.context_rcnn.options import ContextOptions
-from object_detection.dataset_tools.converters import beam_worker, sharded_writer
+from object_detection.dataset_tools.converters import beam_runners, sharded_writer
 from object_detection.errors import UserError
 from tests import slow_cases
 from tests.dataset_tools.context_rcnn import examples
@@ -343,7 +343,7 @@ def test_a_killed_local_worker_ends_the_job(tmp_path):
             assert job.poll() is None, 'the job ended before a worker could be killed'
             time.sleep(0.005)
         children = psutil.Process(job.pid).children(recursive=True)
-        next(each for each in children if beam_worker.__name__ in each.cmdline()).kill()
+        next(each for each in children if beam_runners.__name__ in each.cmdline()).kill()
         _, said = job.communicate(timeout=60)
     finally:
         job.kill()

@@ -15,7 +15,6 @@ from object_detection.dataset_tools.context_rcnn import (
     context,
     context_records,
     detections,
-    embeddings,
     models,
     records,
 )
@@ -259,7 +258,7 @@ def _embedded(case: goldens.Case) -> tuple[records.Example, records.Example]:
         features = image.raw()
         del features[keys.DATE_CAPTURED]
         image = records.parse(context_records.tf_examples.serialize(features))
-    result = embeddings.add_embeddings(
+    result = detections.add_embeddings(
         image,
         _outputs(case),
         'features',
@@ -332,7 +331,7 @@ def test_unknown_embedding_type(case_name):
         embedding_type=case.params['embedding_type'],
     )
     with pytest.raises(ValueError, match='--embedding_type: expected one of final_box_features'):
-        embeddings.run(options)
+        detections.run_embeddings(options)
 
 
 @goldens.parametrize(FILE, names=('embed_date', 'embed_position'))
@@ -456,7 +455,7 @@ def test_job_of_embeddings(case_name, tmp_path, model):
         bottom_k_embedding_count=case.params['bottom_k_embedding_count'],
         num_shards=case.params['num_shards'],
     )
-    report = embeddings.run(options)
+    report = detections.run_embeddings(options)
     assert report['embeddings'] == 15
     found = _by_id(tmp_path / 'out')
     inputs = {each.text(keys.SOURCE_ID): each for each in _golden_inputs(case)}

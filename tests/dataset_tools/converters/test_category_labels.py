@@ -6,7 +6,7 @@ from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
 from object_detection.data.formats import coco
-from object_detection.dataset_tools.converters import category_labels
+from object_detection.dataset_tools.converters import conversion
 from object_detection.protos import string_int_label_map_pb2
 
 
@@ -20,12 +20,12 @@ def _label_map(text: str) -> string_int_label_map_pb2.StringIntLabelMap:
 
 def test_label_map_text_reads_back(tmp_path):
     labels = coco_categories.from_categories(_categories('a', 'it\'s "x"', 'ü'))
-    label_map = category_labels.label_map_of(labels)
-    text = category_labels.to_text(label_map)
+    label_map = conversion.label_map_of(labels)
+    text = conversion.to_text(label_map)
     assert 'ü' in text
     path = tmp_path / 'map.pbtxt'
     path.write_text(text)
-    assert category_labels.read_label_map(str(path)) == label_map
+    assert conversion.read_label_map(str(path)) == label_map
     assert [(item.id, item.name) for item in label_map.item] == [
         *((1, 'a'), (2, 'it\'s "x"'), (3, 'ü'))
     ]
@@ -38,10 +38,10 @@ def test_keypoints_join_the_label_map_by_their_positions_in_records():
         {'id': 11, 'name': 'dog', 'keypoints': ['ear', 'nose']},
     ]
     labels = coco_categories.from_categories(categories)
-    label_map = category_labels.label_map_of(labels)
+    label_map = conversion.label_map_of(labels)
     layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
     assert layout.names == ('nose', 'tail', 'ear')
-    category_labels.add_keypoints(label_map, labels, layout)
+    conversion.add_keypoints(label_map, labels, layout)
     assert label_map == _label_map(
         'item { id: 4 name: "cat" keypoints { id: 0 label: "nose" } '
         'keypoints { id: 1 label: "tail" } } item { id: 9 name: "x" } '
@@ -71,7 +71,7 @@ def test_broken_label_map(tmp_path, text, match):
     path = tmp_path / 'map.pbtxt'
     path.write_text(text)
     with pytest.raises(ValueError, match=match):
-        category_labels.read_label_map(str(path))
+        conversion.read_label_map(str(path))
 
 
 def test_a_label_map_means_here_what_it_means_in_training(tmp_path):
@@ -81,7 +81,7 @@ def test_a_label_map_means_here_what_it_means_in_training(tmp_path):
     )
     path = tmp_path / 'map.bin'
     path.write_bytes(proto.SerializeToString())
-    read = category_labels.read_label_map(str(path))
+    read = conversion.read_label_map(str(path))
     classes = label_map.classes(read, 'map')
     labels = coco.labels_of(_categories('cat', 'dog', 'background', ''), classes)
     assert labels == {1: (2, 'cat'), 2: (5, 'dog')}
@@ -91,7 +91,7 @@ def test_a_label_map_means_here_what_it_means_in_training(tmp_path):
 
 def test_missing_label_map(tmp_path):
     with pytest.raises(FileNotFoundError, match='There is no label map'):
-        category_labels.read_label_map(str(tmp_path / 'absent'))
+        conversion.read_label_map(str(tmp_path / 'absent'))
 
 
 def test_skeletons_join_positions_in_records():
@@ -101,9 +101,9 @@ def test_skeletons_join_positions_in_records():
         {'id': 12, 'name': 'x', 'keypoints': ['ear'], 'skeleton': [[1], 'ab', None, [0, 1]]},
     ]
     labels = coco_categories.from_categories(categories)
-    label_map = category_labels.label_map_of(labels)
+    label_map = conversion.label_map_of(labels)
     layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
-    category_labels.add_keypoints(label_map, labels, layout)
+    conversion.add_keypoints(label_map, labels, layout)
     lines = [[(edge.start, edge.end) for edge in item.skeleton] for item in label_map.item]
     # What is no line between two of a category's own keypoints is left out.
     assert lines == [[(0, 1)], [(0, 2)], []]
@@ -112,9 +112,9 @@ def test_skeletons_join_positions_in_records():
 def test_persons_without_names_of_keypoints_have_those_of_coco():
     categories = [{'id': 1, 'name': 'person'}, {'id': 2, 'name': 'ball'}]
     labels = coco_categories.from_categories(categories)
-    label_map = category_labels.label_map_of(labels)
+    label_map = conversion.label_map_of(labels)
     layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
-    category_labels.add_keypoints(label_map, labels, layout)
+    conversion.add_keypoints(label_map, labels, layout)
     person, ball = label_map.item
     assert [point.label for point in person.keypoints] == list(coco_keypoints.PERSON_KEYPOINTS)
     assert not ball.keypoints

@@ -28,9 +28,9 @@ from object_detection.dataset_tools.converters import (
     conversion_report,
     sharded_writer,
 )
-from object_detection.dataset_tools.converters.beam_files import BeamFiles
 from object_detection.dataset_tools.converters.beam_job import ConversionError
 from object_detection.dataset_tools.converters.conversion import convert
+from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
 from object_detection.errors import UserError
 from object_detection.protos import string_int_label_map_pb2
 from tests import goldens

@@ -6,8 +6,12 @@ import resource
 
 import pytest
 
-from object_detection.dataset_tools.downloads.download import Downloader, RemoteFile, RetryPolicy
-from object_detection.dataset_tools.downloads.partial_file import PartialFile
+from object_detection.dataset_tools.downloads.download import (
+    Downloader,
+    PartialFile,
+    RemoteFile,
+    RetryPolicy,
+)
 from object_detection.errors import DownloadError
 from object_detection.system import disk
 from tests.dataset_tools.downloads import file_server

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from object_detection.builders import anchor_generator_builder
 from object_detection.cli import data
 from object_detection.config.model_rules import AnchorOptions
-from object_detection.dataset_tools.inspection import anchor_proposal, anchor_share
+from object_detection.dataset_tools.inspection import anchor_share
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
 from object_detection.protos.image_resizer_pb2 import ImageResizer
 from tests.dataset_tools.inspection.damaged_records import example, write
@@ -89,7 +89,7 @@ def test_proposals_match_more_objects(text):
     rows[:, 4] = rows[:, 2] + height
     rows[:, 5] = rows[:, 3] + random.uniform(2.5, 3.5, 300) * height
     given = options(text)
-    found = anchor_proposal.propose(given, rows)
+    found = anchor_share.propose(given, rows)
     assert found.after.unmatched < found.before.unmatched
     kind = given.generator.WhichOneof('anchor_generator_oneof')
     assert found.generator.WhichOneof('anchor_generator_oneof') == kind
