@@ -127,6 +127,7 @@ def test_tfod_train(calls):
 @pytest.mark.parametrize('is_prefix', [False, True])
 def test_tfod_eval(calls, tmp_path, is_prefix):
     path = tmp_path / 'ckpt-3' if is_prefix else tmp_path
+    (tmp_path / 'ckpt-3.index').touch()
     arguments = ['--config', 'a.config', '--checkpoint_dir', str(path), '--run_once']
     result = click.testing.CliRunner().invoke(eval_command.command, arguments)
     assert result.exit_code == 0, result.output

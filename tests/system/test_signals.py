@@ -130,8 +130,9 @@ def test_other_threads_have_no_handlers():
 
 # A process with a temporary folder and a child, as `tfod benchmark` and `tfod export` have them.
 _PARENT = """
-import os, subprocess, sys, tempfile
+import os, signal, subprocess, sys, tempfile
 from object_detection.system import signals
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
 child = 'from object_detection.system import signals; signals.end_with_parent(); input()'
 with signals.unwinding(), tempfile.TemporaryDirectory(dir=sys.argv[1]):
     with subprocess.Popen([sys.executable, '-c', child], stdin=subprocess.PIPE) as process:

@@ -69,7 +69,7 @@ def test_what_a_running_training_waits_for(model_dir):
 def test_a_killed_process(model_dir):
     code = (
         'import os, sys\n'
-        'from object_detection.training.monitoring import status\n'
+        'from object_detection.training import status\n'
         'status.Announcer(sys.argv[1])("steps")\n'
         'assert "tensorflow" not in sys.modules\n'
         'os._exit(1)'
