@@ -238,7 +238,7 @@ def _time(pipeline: Any, job: Job) -> dict[str, Any]:
     image = tf.constant(work.images(1, side).astype(np.uint8))
     detectors = {'saved_model': SavedDetector(job.output)}
     if job.name != 'saved_model':
-        row = formats.FORMATS[job.name.partition(':')[0]]
+        row = formats.EXPORT_FORMATS[job.name.partition(':')[0]]
         detectors[job.name] = formats.load(job.folder / row.file_name)
     functions = {
         name: (lambda detector=each: {k: v.numpy() for k, v in detector.run_batch(image).items()})

@@ -101,7 +101,7 @@ class _Folder:
 
     def mutated(self, generator: np.random.Generator) -> set[str]:
         """Mutates a file, looks for data sets of every format, and reads them; see `_outcome`."""
-        from object_detection.data.formats.formats import FORMATS
+        from object_detection.data.formats.formats import ANNOTATION_FORMATS
 
         copied = self._copied()
         paths = sorted(path for path in copied.rglob('*') if path.is_file())
@@ -113,7 +113,7 @@ class _Folder:
         path.write_bytes(change(path.read_bytes(), generator))
         outcomes: set[str] = set()
         sources = list(self._known)
-        for name, row in FORMATS.items():
+        for name, row in ANNOTATION_FORMATS.items():
             found: list = []
             outcome = _outcome(
                 lambda row=row, found=found: found.extend(

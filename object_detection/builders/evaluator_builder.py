@@ -1,16 +1,17 @@
 """Builds the evaluators that an EvalConfig names, and lists the metrics that they compute."""
 
+import dataclasses
 import difflib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from object_detection.builders import families
 from object_detection.data import label_map
 from object_detection.errors import UserError
+from object_detection.metrics.coco import limits
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.evaluator import CocoEvaluator
 from object_detection.metrics.coco.keypoints import KeypointEvaluator
@@ -22,6 +23,7 @@ from object_detection.metrics.pascal import options as pascal_options
 from object_detection.metrics.pascal.evaluator import PascalEvaluator
 from object_detection.protos import eval_pb2, input_reader_pb2, model_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.registry import Registry
 from object_detection.system import files
 
 DEFAULT_METRICS_SET = ('coco_detection_metrics',)
@@ -49,7 +51,7 @@ def build(
       ValueError: for a metrics set that is not supported, or bounds of recall out of range.
     """
     evaluators = [
-        METRIC_SETS[name](eval_config, categories, annotations)
+        METRIC_SETS[name].build(eval_config, categories, annotations)
         for name in metrics_sets(eval_config)
     ]
     return evaluators + [
@@ -94,14 +96,24 @@ def _masks(evaluator, eval_config, categories, annotations) -> LvisEvaluator | P
 
 
 def _pascal(options, eval_config, categories, annotations) -> PascalEvaluator:
-    if options is pascal_options.PRECISION_AT_RECALL:
-        options = replace(
-            options,
-            recall_bounds=(eval_config.recall_lower_bound, eval_config.recall_upper_bound),
-            only_labeled=eval_config.skip_predictions_for_unlabeled_class,
-        )
     return PascalEvaluator(
-        categories, options, annotations=annotations, paste_method=_paste_method(eval_config)
+        categories,
+        _pascal_options(options, eval_config),
+        annotations=annotations,
+        paste_method=_paste_method(eval_config),
+    )
+
+
+def _pascal_options(
+    options: pascal_options.PascalOptions, eval_config: eval_pb2.EvalConfig
+) -> pascal_options.PascalOptions:
+    """Returns the options with those that a config sets."""
+    if options is not pascal_options.PRECISION_AT_RECALL:
+        return options
+    return dataclasses.replace(
+        options,
+        recall_bounds=(eval_config.recall_lower_bound, eval_config.recall_upper_bound),
+        only_labeled=eval_config.skip_predictions_for_unlabeled_class,
     )
 
 
@@ -113,14 +125,90 @@ Build = Callable[
     [eval_pb2.EvalConfig, Sequence[Mapping[str, Any]], CocoAnnotations | None], Evaluator
 ]
 
-# Name in `metrics_set` -> function that builds its evaluator.
-METRIC_SETS: dict[str, Build] = {
-    'coco_detection_metrics': partial(_coco, 'bbox'),
-    'coco_mask_metrics': partial(_coco, 'segm'),
-    'coco_panoptic_metrics': partial(_masks, PanopticEvaluator),
-    'lvis_mask_metrics': partial(_masks, LvisEvaluator),
-    **{name: partial(_pascal, options) for name, options in pascal_options.METRIC_SETS.items()},
-}
+
+@dataclasses.dataclass(frozen=True)
+class MetricSet:
+    """A row of `METRIC_SETS`: metrics that one evaluator computes.
+
+    Attributes:
+      build: (eval_config, categories, annotations) -> the evaluator.
+      mean: name of its main metric, or a function from the config to it; the best checkpoint is
+        chosen by it unless the config names another one.
+      needs_masks: whether it compares masks.
+      stores: whether its evaluator stores detections, which `export_path` writes.
+      limit: number of the best detections that its published metrics count; None counts all.
+      only_labeled: whether it needs the labels of whole images.
+      skips_unlabeled: whether it reads `skip_predictions_for_unlabeled_class`.
+    """
+
+    build: Build
+    mean: str | Callable[[eval_pb2.EvalConfig], str]
+    needs_masks: bool = False
+    stores: bool = False
+    limit: int | None = None
+    only_labeled: bool = False
+    skips_unlabeled: bool = False
+
+    def main_metric(self, eval_config: eval_pb2.EvalConfig) -> str:
+        """Returns the name of the main metric, with the limit where that is in its name."""
+        mean = self.mean if isinstance(self.mean, str) else self.mean(eval_config)
+        if not (eval_config.max_detections and self.limit):
+            return mean
+        return limits.named(mean, eval_config.max_detections, self.limit)
+
+
+def _pascal_set(options: pascal_options.PascalOptions) -> MetricSet:
+    return MetricSet(
+        partial(_pascal, options),
+        lambda config: _pascal_options(options, config).mean_name,
+        needs_masks=options.masks,
+        only_labeled=options.only_labeled,
+        skips_unlabeled=options is pascal_options.PRECISION_AT_RECALL,
+    )
+
+
+# The keys are the names in `metrics_set`.
+METRIC_SETS = Registry(
+    'metric set',
+    {
+        'coco_detection_metrics': MetricSet(
+            partial(_coco, 'bbox'),
+            'DetectionBoxes_Precision/mAP',
+            stores=True,
+            limit=limits.BOXES_AND_MASKS,
+            skips_unlabeled=True,
+        ),
+        'coco_mask_metrics': MetricSet(
+            partial(_coco, 'segm'),
+            'DetectionMasks_Precision/mAP',
+            needs_masks=True,
+            stores=True,
+            limit=limits.BOXES_AND_MASKS,
+        ),
+        'coco_panoptic_metrics': MetricSet(
+            partial(_masks, PanopticEvaluator),
+            'PanopticQuality@0.50IOU',
+            needs_masks=True,
+            stores=True,
+        ),
+        'lvis_mask_metrics': MetricSet(
+            partial(_masks, LvisEvaluator),
+            'DetectionMasks_AP',
+            needs_masks=True,
+            stores=True,
+            limit=limits.LVIS,
+            only_labeled=True,
+        ),
+        **{name: _pascal_set(options) for name, options in pascal_options.METRIC_SETS.items()},
+    },
+)
+
+
+def find_sets(eval_config: eval_pb2.EvalConfig) -> dict[str, MetricSet]:
+    """Returns name -> row of the sets of a config that are known, with their present names."""
+    names = eval_config.metrics_set or DEFAULT_METRICS_SET
+    present = [pascal_options.ALIASES.get(name, name) for name in names]
+    return {name: METRIC_SETS[name] for name in present if name in METRIC_SETS}
 
 
 def evaluator_names(eval_config: eval_pb2.EvalConfig) -> list[str]:

@@ -18,7 +18,7 @@ from object_detection.cli.common import option_flags, progress
 from object_detection.cli.main import describe_user_error
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats
-from object_detection.data.formats.formats import FORMATS, Format
+from object_detection.data.formats.formats import ANNOTATION_FORMATS, Format
 from object_detection.data.formats.source import SPLITS, Found, Source
 from object_detection.errors import UserError, format_list
 
@@ -139,7 +139,9 @@ def _convert_auto(folder: str, dry_run: bool, **values: Any) -> None:
         raise click.ClickException(_nothing_found(folder))
     output = values.pop('output')
     for name, sets in found.items():
-        click.echo(f'{folder} is in the format {FORMATS[name].title} ({sets[0].reason}).')
+        click.echo(
+            f'{folder} is in the format {ANNOTATION_FORMATS[name].title} ({sets[0].reason}).'
+        )
         if len(found) > 1:
             for item in sets:
                 click.echo(_command_line(name, item, _prefix(output, item)))
@@ -180,7 +182,7 @@ def _with_shared_classes(
     fields = _own_fields(type(sets[0].source))
     place = next(field.name for field in fields if field.metadata['required'])
     places = {getattr(item.source, place) for item in sets}
-    if not FORMATS[name].numbers_used or given['label_map_file'] or len(places) == 1:
+    if not ANNOTATION_FORMATS[name].numbers_used or given['label_map_file'] or len(places) == 1:
         return sets
     rank = {split: index for index, split in enumerate(SPLITS)}
     first, *others = sorted(sets, key=lambda item: rank.get(item.name, len(rank)))
@@ -202,7 +204,7 @@ def _nothing_found(folder: str) -> str:
             f'{folder} has TFRecords, which need no conversion: {format_list(records)}. '
             '`tfod data check FILES` says what is in them.'
         )
-    titles = '; '.join(row.title for row in FORMATS.values())
+    titles = '; '.join(row.title for row in ANNOTATION_FORMATS.values())
     return f'{folder} has no format that is known here: {titles}.'
 
 
@@ -270,7 +272,7 @@ def _run(
         click.secho(warning, fg='red', err=True)
 
 
-for _name, _row in FORMATS.items():
+for _name, _row in ANNOTATION_FORMATS.items():
     command.add_command(_command(_name, _row))
 command.add_command(
     click.Command(

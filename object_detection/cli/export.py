@@ -7,7 +7,12 @@ import click
 from object_detection.cli.common import option_flags, progress
 from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
-from object_detection.export.formats.formats import FORMATS, QUANTIZATIONS, SAVED_MODEL, parse_names
+from object_detection.export.formats.formats import (
+    EXPORT_FORMATS,
+    QUANTIZATIONS,
+    SAVED_MODEL,
+    parse_names,
+)
 from object_detection.runtime.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
 from object_detection.system import console, tensorflow_setup
 
@@ -42,7 +47,7 @@ _READ_BY_FORMATS = {
     default=[SAVED_MODEL],
     show_default=True,
     metavar='NAMES',
-    help=f'Any of {", ".join((SAVED_MODEL, *FORMATS))}; repeatable, or separated by commas.',
+    help=f'Any of {", ".join((SAVED_MODEL, *EXPORT_FORMATS))}; repeatable, or separated by commas.',
 )
 @click.option(
     '--input_type', type=click.Choice(INPUT_TYPES), default=INPUT_TYPES[0], show_default=True
@@ -204,7 +209,7 @@ def _check_options(names: list[str]) -> None:
     """Refuses options that none of the formats reads."""
     context = click.get_current_context()
     for flag, option in _READ_BY_FORMATS.items():
-        readers = [name for name, row in FORMATS.items() if option in row.options]
+        readers = [name for name, row in EXPORT_FORMATS.items() if option in row.options]
         is_given = context.get_parameter_source(flag) is click.core.ParameterSource.COMMANDLINE
         if is_given and not set(readers) & set(names):
             raise click.UsageError(

@@ -203,7 +203,7 @@ def export_files(
     Args:
       pipeline, checkpoint, precision, label_map_path, config_path: as for `export`.
       output_directory: created; earlier files of the formats there are replaced.
-      names: keys of `formats.FORMATS`.
+      names: keys of `formats.EXPORT_FORMATS`.
       options: options of the formats.
       images: image files to compare on; none compares nothing.
 
@@ -214,7 +214,7 @@ def export_files(
       UserError: if a format cannot express the model, before anything is written; or a file's
         detections are not those of the model, which leaves an earlier export as it is.
     """
-    rows = {name: formats.FORMATS[name] for name in names}
+    rows = {name: formats.EXPORT_FORMATS[name] for name in names}
     for name, row in rows.items():
         packages = (*row.write_packages, *(row.load_packages if images else ()))
         row.check_packages(f'--format {name}', packages)

@@ -56,7 +56,7 @@ class ModelDescription:
     """A model file as its clients need to know it.
 
     Attributes:
-      format: a key of `formats.FORMATS`.
+      format: a key of `formats.EXPORT_FORMATS`.
       toolkit_version: version of this toolkit that wrote the file.
       inputs: in the order of the file. The first one holds images [B, H, W, C], of channels in the
         order `color_order`, values of `value_range`: the model normalizes them itself. A second

@@ -1,6 +1,5 @@
 """Rules of `eval_config`: names of readers, and metrics that choose or stop something."""
 
-import dataclasses
 import math
 import os
 import re
@@ -9,10 +8,9 @@ from typing import NamedTuple
 
 from PIL import ImageColor
 
+from object_detection.builders.evaluator_builder import METRIC_SETS, find_sets
 from object_detection.errors import ConfigError, format_list
 from object_detection.meta_architectures import tracing
-from object_detection.metrics.coco import limits
-from object_detection.metrics.pascal.options import ALIASES, METRIC_SETS, PRECISION_AT_RECALL
 from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu, files
@@ -20,22 +18,6 @@ from object_detection.system import cpu, files
 BOX_METRICS = 'coco_detection_metrics'
 MASK_METRICS = 'coco_mask_metrics'
 AT_RECALL_METRICS = 'precision_at_recall_detection_metrics'
-_LVIS_METRICS = 'lvis_mask_metrics'
-_PANOPTIC_METRICS = 'coco_panoptic_metrics'
-# Sets of metrics that compare masks, besides those of `pascal.options` -> the mean of each.
-_MASK_SETS = {
-    MASK_METRICS: 'DetectionMasks_Precision/mAP',
-    _LVIS_METRICS: 'DetectionMasks_AP',
-    _PANOPTIC_METRICS: 'PanopticQuality@0.50IOU',
-}
-# Sets that count the best detections only, besides those of keypoints.
-_LIMITS = {
-    BOX_METRICS: limits.BOXES_AND_MASKS,
-    MASK_METRICS: limits.BOXES_AND_MASKS,
-    _LVIS_METRICS: limits.LVIS,
-}
-# Sets whose detections `export_path` writes.
-_STORING_SETS = {BOX_METRICS, *_MASK_SETS}
 
 _LOSS = 'Loss/'
 # The numbers of a set are averages, so names of readers and metrics are long; an error shows some.
@@ -66,38 +48,34 @@ def reader_names(pipeline: TrainEvalPipelineConfig) -> list[str]:
 
 def mask_sets(config: eval_pb2.EvalConfig) -> list[str]:
     """Returns the sets of metrics that compare masks."""
-    return [name for name in config.metrics_set if name in _MASK_SETS or _has_masks(name)]
+    return [name for name, row in find_sets(config).items() if row.needs_masks]
 
 
 def stores_detections(config: eval_pb2.EvalConfig) -> bool:
     """Returns whether some metrics store detections, which can be written to a file."""
-    names = set(config.metrics_set)
-    return not names or bool(config.parameterized_metric) or bool(names & _STORING_SETS)
+    rows = find_sets(config).values()
+    return bool(config.parameterized_metric) or any(row.stores for row in rows)
 
 
 def limits_detections(config: eval_pb2.EvalConfig) -> bool:
     """Returns whether some metrics count the best detections only, `max_detections`."""
-    names = set(config.metrics_set)
-    return not names or bool(config.parameterized_metric) or bool(names & _LIMITS.keys())
+    rows = find_sets(config).values()
+    return bool(config.parameterized_metric) or any(row.limit for row in rows)
 
 
 def skips_unlabeled(config: eval_pb2.EvalConfig) -> bool:
-    """Returns whether some metrics heed `skip_predictions_for_unlabeled_class`."""
-    names = set(config.metrics_set)
-    return not names or bool(names & {BOX_METRICS, AT_RECALL_METRICS})
+    """Returns whether some metrics read `skip_predictions_for_unlabeled_class`."""
+    return any(row.skips_unlabeled for row in find_sets(config).values())
 
 
 def label_sets(config: eval_pb2.EvalConfig) -> list[str]:
     """Returns the sets of metrics that need the labels of whole images."""
-    always = {name for name, options in METRIC_SETS.items() if options.only_labeled}
-    needing = {*always, _LVIS_METRICS}
-    if config.skip_predictions_for_unlabeled_class:
-        needing |= {BOX_METRICS, AT_RECALL_METRICS}
-    return [name for name in config.metrics_set or (BOX_METRICS,) if name in needing]
-
-
-def _has_masks(name: str) -> bool:
-    return name in METRIC_SETS and METRIC_SETS[name].masks
+    skips = config.skip_predictions_for_unlabeled_class
+    return [
+        name
+        for name, row in find_sets(config).items()
+        if row.only_labeled or (row.skips_unlabeled and skips)
+    ]
 
 
 def best_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
@@ -111,27 +89,10 @@ def best_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
 
 def _main_metric(config: eval_pb2.EvalConfig) -> str:
     """The mean of COCO masks, otherwise of COCO boxes, otherwise of the first set."""
-    names = config.metrics_set
-    if MASK_METRICS in names:
-        return _limited(MASK_METRICS, config)
-    if names and BOX_METRICS not in names and names[0] in _MASK_SETS:
-        return _limited(names[0], config)
-    name = ALIASES.get(names[0], names[0]) if names else BOX_METRICS
-    if BOX_METRICS in names or name not in METRIC_SETS:
-        return _limited(BOX_METRICS, config)
-    options = METRIC_SETS[name]
-    if options is PRECISION_AT_RECALL:
-        bounds = config.recall_lower_bound, config.recall_upper_bound
-        options = dataclasses.replace(options, recall_bounds=bounds)
-    return options.mean_name
-
-
-def _limited(name: str, config: eval_pb2.EvalConfig) -> str:
-    """Returns the mean of a set, with the number of detections where that is in its name."""
-    metric = _MASK_SETS.get(name, 'DetectionBoxes_Precision/mAP')
-    if not (config.max_detections and name in _LIMITS):
-        return metric
-    return limits.named(metric, config.max_detections, _LIMITS[name])
+    rows = find_sets(config)
+    preferred = [name for name in (MASK_METRICS, BOX_METRICS) if name in rows]
+    name = next(iter((*preferred, *rows)), BOX_METRICS)
+    return METRIC_SETS[name].main_metric(config)
 
 
 def stopping_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.data.formats.formats import FORMATS
+from object_detection.data.formats.formats import ANNOTATION_FORMATS
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
 
@@ -36,8 +36,10 @@ def test_wrong_batches_are_found(load):
 def test_mutated_files_raise_errors_of_users(load, tmp_path):
     counts = load('fuzz_files').run(3, 68, tmp_path, tmp_path / 'beat')
     names = [key.removesuffix(': mutated') for key in counts if key.endswith('mutated')]
-    assert sorted(names) == sorted([*FORMATS, 'label map', 'config', 'JPEG image', 'PNG image'])
-    assert all(counts[f'{name}: {name}: read'] for name in FORMATS)
+    assert sorted(names) == sorted(
+        [*ANNOTATION_FORMATS, 'label map', 'config', 'JPEG image', 'PNG image']
+    )
+    assert all(counts[f'{name}: {name}: read'] for name in ANNOTATION_FORMATS)
 
 
 def test_other_errors_are_found(load, tmp_path, monkeypatch):

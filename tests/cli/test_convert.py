@@ -10,7 +10,7 @@ from PIL import Image
 
 from object_detection.cli.convert import command
 from object_detection.data import image_files
-from object_detection.data.formats.formats import FORMATS
+from object_detection.data.formats.formats import ANNOTATION_FORMATS
 from object_detection.dataset_tools import shapes
 from tests.dataset_tools import records
 
@@ -303,7 +303,7 @@ def test_auto_says_why_what_it_recognizes_cannot_be_read(tmp_path, name):
 def test_documentation_has_a_command_for_each_format():
     text = (pathlib.Path(__file__).parents[2] / 'docs/data.md').read_text()
     documented = set(re.findall(r'^\| [^|]+ \| `tfod convert (\w+) ', text, re.MULTILINE))
-    assert documented == {*FORMATS}
+    assert documented == {*ANNOTATION_FORMATS}
     for line in re.findall(r'`tfod convert ([a-z_]+ --[^`]+)`', text):
         name, *words = line.split()
         known = {flag for item in command.commands[name].params for flag in item.opts}

@@ -22,6 +22,7 @@ from object_detection.data.formats.source import SPLITS, Found, Source
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UserError, format_list
+from object_detection.registry import Registry
 
 
 class Format(NamedTuple):
@@ -41,8 +42,7 @@ class Format(NamedTuple):
     numbers_used: bool = False
 
 
-# Name in `tfod convert NAME` -> format; `detect` asks them in this order.
-FORMATS = {
+_FORMATS = {
     'coco': Format(
         CocoSource,
         'COCO: one JSON file',
@@ -120,6 +120,8 @@ FORMATS = {
         'Without --label_map, the id of a class is its number in the text files plus 1.',
     ),
 }
+# Name in `tfod convert NAME` -> format; `detect` asks them in this order.
+ANNOTATION_FORMATS = Registry('annotation format', _FORMATS)
 
 
 def detect(folder: str, files: Files) -> dict[str, list[Found]]:
@@ -197,7 +199,7 @@ def _of_one_folder(folder: str, sets: dict[str, dict[str, list[Found]]]) -> dict
 def _detect(folder: str, files: Files) -> tuple[dict[str, list[Found]], list[str]]:
     """Returns the sets of each format, and why those that were recognized cannot be read."""
     found, reasons = {}, []
-    for name, row in FORMATS.items():
+    for name, row in ANNOTATION_FORMATS.items():
         # A broken file of one format leaves the sets of the others.
         try:
             if sets := row.source.detect(folder, files):
@@ -236,5 +238,5 @@ def _stem(source: Source) -> str:
 
 def name_of(source: Source) -> str:
     """Returns the name of a source's format; that of its class if it is not in the table."""
-    names = (name for name, row in FORMATS.items() if type(source) is row.source)
+    names = (name for name, row in ANNOTATION_FORMATS.items() if type(source) is row.source)
     return next(names, type(source).__name__)

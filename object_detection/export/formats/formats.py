@@ -1,6 +1,6 @@
 """The table of model formats besides SavedModels; loads neither TensorFlow nor a runtime.
 
-To add a format: a module with the three functions of `FormatModule`, and a row of `FORMATS`.
+To add a format: a module with the three functions of `FormatModule`, and a row of `EXPORT_FORMATS`.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from object_detection.errors import UserError, format_list
+from object_detection.registry import Registry
 from object_detection.runtime.description import ModelDescription, path_beside, read_beside
 from object_detection.system import extras
 
@@ -114,28 +115,31 @@ def _stablehlo() -> FormatModule:
     return stablehlo
 
 
-FORMATS: dict[str, Format] = {
-    'onnx': Format(
-        file_name='model.onnx',
-        module=_onnx,
-        write_packages=('tf2onnx', 'onnx'),
-        load_packages=('onnxruntime',),
-        extra='onnx',
-    ),
-    'openvino': Format(
-        file_name='model.xml',
-        module=_openvino,
-        write_packages=('openvino',),
-        load_packages=('openvino',),
-        extra='openvino',
-    ),
-    'stablehlo': Format(
-        file_name='stablehlo/model.mlirbc', module=_stablehlo, options=('batch_size',)
-    ),
-    'tflite': Format(
-        file_name='model.tflite', module=_tflite, options=('quantization', 'calibration')
-    ),
-}
+EXPORT_FORMATS: Registry[Format] = Registry(
+    'export format',
+    {
+        'onnx': Format(
+            file_name='model.onnx',
+            module=_onnx,
+            write_packages=('tf2onnx', 'onnx'),
+            load_packages=('onnxruntime',),
+            extra='onnx',
+        ),
+        'openvino': Format(
+            file_name='model.xml',
+            module=_openvino,
+            write_packages=('openvino',),
+            load_packages=('openvino',),
+            extra='openvino',
+        ),
+        'stablehlo': Format(
+            file_name='stablehlo/model.mlirbc', module=_stablehlo, options=('batch_size',)
+        ),
+        'tflite': Format(
+            file_name='model.tflite', module=_tflite, options=('quantization', 'calibration')
+        ),
+    },
+)
 
 
 def parse_names(values: Iterable[str]) -> list[str]:
@@ -148,7 +152,7 @@ def parse_names(values: Iterable[str]) -> list[str]:
       UserError: for an unknown name, or none at all.
     """
     names = [name.strip() for value in values for name in value.split(',')]
-    known = (SAVED_MODEL, *FORMATS)
+    known = (SAVED_MODEL, *EXPORT_FORMATS)
     for name in names:
         if name not in known:
             raise UserError(f'--format: expected some of {", ".join(known)}. Received: {name!r}.')
@@ -164,10 +168,13 @@ def find(path: pathlib.Path) -> pathlib.Path | None:
     Raises:
       UserError: if the folder holds several.
     """
-    suffixes = {each.suffix for each in FORMATS.values()}
+    suffixes = {each.suffix for each in EXPORT_FORMATS.values()}
     if path.is_file():
         return path if path.suffix in suffixes else None
-    folders = {path, *(path / pathlib.PurePath(f.file_name).parent for f in FORMATS.values())}
+    folders = {
+        path,
+        *(path / pathlib.PurePath(f.file_name).parent for f in EXPORT_FORMATS.values()),
+    }
     found = sorted(
         file
         for folder in folders
@@ -191,7 +198,7 @@ def load(path: pathlib.Path) -> 'FileDetector':
       UserError: if it cannot be read, its description is absent or wrong, or a package is not
         installed.
     """
-    ((name, row),) = [item for item in FORMATS.items() if item[1].suffix == path.suffix]
+    ((name, row),) = [item for item in EXPORT_FORMATS.items() if item[1].suffix == path.suffix]
     row.check_packages(str(path), row.load_packages)
     return row.module().load(path, read_beside(path, name))
 

@@ -120,7 +120,7 @@ def written(
     name: str, model: ExportSource, folder: pathlib.Path, options: FormatOptions | None = None
 ) -> pathlib.Path:
     """Writes a file of a format with its description; returns its path."""
-    row, options = formats.FORMATS[name], options or FormatOptions()
+    row, options = formats.EXPORT_FORMATS[name], options or FormatOptions()
     path = folder / row.file_name
     path.parent.mkdir(parents=True, exist_ok=True)
     row.module().check(model, options)

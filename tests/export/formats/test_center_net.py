@@ -41,7 +41,7 @@ def assert_fields_agree(found, expected):
                 reason=f'needs {", ".join(row.load_packages)}',
             ),
         )
-        for name, row in formats.FORMATS.items()
+        for name, row in formats.EXPORT_FORMATS.items()
     ],
 )
 def test_files_give_the_detections_of_the_model(name, tmp_path, shared):

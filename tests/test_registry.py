@@ -1,0 +1,126 @@
+"""Tables of parts by name, with rows of other packages and of plug-in modules."""
+
+import importlib.metadata
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from object_detection import registry
+from object_detection.errors import UserError
+from object_detection.registry import Registry, UnknownNameError
+
+ROWS = {'one': 1, 'list': 'collections:OrderedDict'}
+
+
+@pytest.fixture
+def table():
+    return Registry('toy part', ROWS)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Installs a distribution with entry points into a scratch folder that Python searches."""
+
+    def install(name, entries, **modules):
+        info = tmp_path / f'{name}-1.0.dist-info'
+        info.mkdir()
+        (info / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n')
+        lines = [f'{key} = {place}' for key, place in entries.items()]
+        (info / 'entry_points.txt').write_text('\n'.join(['[object_detection.toy_part]', *lines]))
+        for module, text in modules.items():
+            (tmp_path / f'{module}.py').write_text(text)
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        importlib.invalidate_caches()
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(registry, '_loading', set())
+    # Set first, so that what a test writes there is undone.
+    monkeypatch.setenv(registry.PLUGINS_VARIABLE, '')
+    return install
+
+
+def test_rows_are_imported_when_they_are_asked_for(table):
+    assert list(table) == table.names() == ['one', 'list']
+    assert table.places() == {'list': 'collections:OrderedDict'}
+    from collections import OrderedDict
+
+    assert table['list'] is OrderedDict
+    assert table.places() == {}
+    assert (table['one'], len(table), 'list' in table, 'two' in table) == (1, 2, True, False)
+
+
+def test_an_unknown_name_lists_the_names_and_the_nearest(table):
+    with pytest.raises(
+        UserError, match=r"^toy part: expected one of one, list\. Received: 'lst'\."
+    ) as e:
+        table['lst']
+    assert str(e.value).endswith("Did you mean 'list'?")
+    assert table.get('lst') is None
+    assert isinstance(e.value, UnknownNameError)
+
+
+def test_registering_by_call_and_by_decorator(table):
+    assert table.register('two', 2) == 2
+
+    @table.register('three')
+    class Three:
+        pass
+
+    assert (table['two'], table['three']) == (2, Three)
+    assert table.register('three', Three) is Three  # a module that is imported twice
+
+
+@pytest.mark.parametrize(('name', 'owner'), [('one', 'a part of this'), ('two', 'the row 2')])
+def test_a_taken_name_is_refused(table, name, owner):
+    table.register('two', 2)
+    with pytest.raises(UserError, match=f"toy part '{name}': .*Received: the name of {owner}"):
+        table.register(name, 3)
+
+
+def test_installed_packages_add_rows_by_entry_points(table, package):
+    package('acme', {'acme': 'acme_parts:PART', 'broken': 'acme_parts:NONE'}, acme_parts='PART = 7')
+    assert table.names() == ['one', 'list', 'acme', 'broken']
+    assert 'acme_parts' not in sys.modules
+    assert table['acme'] == 7
+    with pytest.raises(UserError, match="toy part 'broken' of acme: acme_parts:NONE cannot be imp"):
+        table['broken']
+    with pytest.raises(UserError, match=r'Plug-ins that were read: acme\.'):
+        table['unknown']
+
+
+def test_an_installed_package_replaces_no_name(table, package, caplog):
+    package('acme', {'one': 'acme_parts:PART', 'acme': 'acme_parts:PART'}, acme_parts='PART = 7')
+    package('bolt', {'acme': 'bolt_parts:PART'}, bolt_parts='PART = 8')
+    with caplog.at_level(logging.WARNING):
+        assert table['one'] == 1
+        assert table['acme'] in (7, 8)
+        assert len(table) == 3
+    assert len(caplog.messages) == 2
+    assert 'the name belongs to this package' in caplog.text
+
+
+def test_a_plugin_module_registers_its_rows(table, package, monkeypatch):
+    monkeypatch.setattr(registry, 'TABLE', table, raising=False)
+    text = 'from object_detection import registry\nregistry.TABLE.register("more", 9)\n'
+    package('none', {}, toy_plugin=text)
+    registry.add_plugins(['toy_plugin'])
+    assert (table['more'], registry.plugins()) == (9, ['toy_plugin'])
+    # The processes that this one starts find it, too.
+    assert os.environ[registry.PLUGINS_VARIABLE] == 'toy_plugin'
+
+
+def test_a_plugin_that_cannot_be_imported_is_named(package):
+    with pytest.raises(UserError, match=r"--plugin no_such: .*No module named 'no_such'"):
+        registry.add_plugins(['no_such'])
+
+
+def test_a_registry_imports_no_tensorflow():
+    code = (
+        'import sys, json; import object_detection.registry; print(json.dumps(list(sys.modules)))'
+    )
+    out = subprocess.run([sys.executable, '-c', code], capture_output=True, check=True, text=True)
+    assert not {'tensorflow', 'google.protobuf'} & set(json.loads(out.stdout))
