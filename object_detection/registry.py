@@ -66,7 +66,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
 
     def __getitem__(self, name: str) -> Row:
         row = self._find(name)
-        if isinstance(row, importlib.metadata.EntryPoint):
+        if name not in self._rows:
             row = self._rows[name] = self._load_entry_point(row)
         elif isinstance(row, str):
             module, _, attribute = row.partition(':')

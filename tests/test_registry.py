@@ -23,7 +23,11 @@ def table():
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Installs a distribution with entry points into a scratch folder that Python searches."""
+    """Installs a distribution with entry points into a scratch folder that Python searches.
+
+    Once `importlib_metadata` is imported, entry points of the standard library are of its class.
+    """
+    pytest.importorskip('importlib_metadata')
 
     def install(name, entries, **modules):
         info = tmp_path / f'{name}-1.0.dist-info'
