@@ -87,10 +87,6 @@ class Registry(Mapping[str, Row], Generic[Row]):
         """Returns all names; imports no row."""
         return list(self)
 
-    def places(self) -> dict[str, str]:
-        """Returns name -> 'package.module:ATTRIBUTE' of the rows that are not imported yet."""
-        return {name: row for name, row in self._rows.items() if isinstance(row, str)}
-
     def _find(self, name: str) -> Any:
         if name in self._rows:
             return self._rows[name]

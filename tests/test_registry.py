@@ -49,11 +49,9 @@ def package(tmp_path, monkeypatch):
 
 def test_rows_are_imported_when_they_are_asked_for(table):
     assert list(table) == table.names() == ['one', 'list']
-    assert table.places() == {'list': 'collections:OrderedDict'}
     from collections import OrderedDict
 
     assert table['list'] is OrderedDict
-    assert table.places() == {}
     assert (table['one'], len(table), 'list' in table, 'two' in table) == (1, 2, True, False)
 
 

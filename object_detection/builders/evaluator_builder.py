@@ -206,9 +206,13 @@ METRIC_SETS = Registry(
 
 def find_sets(eval_config: eval_pb2.EvalConfig) -> dict[str, MetricSet]:
     """Returns name -> row of the sets of a config that are known, with their present names."""
+    return {name: METRIC_SETS[name] for name in _present_names(eval_config) if name in METRIC_SETS}
+
+
+def _present_names(eval_config: eval_pb2.EvalConfig) -> list[str]:
+    """Returns the names of `metrics_set`, each once, with earlier names replaced."""
     names = eval_config.metrics_set or DEFAULT_METRICS_SET
-    present = [pascal_options.ALIASES.get(name, name) for name in names]
-    return {name: METRIC_SETS[name] for name in present if name in METRIC_SETS}
+    return list(dict.fromkeys(pascal_options.ALIASES.get(name, name) for name in names))
 
 
 def evaluator_names(eval_config: eval_pb2.EvalConfig) -> list[str]:
@@ -229,8 +233,7 @@ def metrics_sets(eval_config: eval_pb2.EvalConfig) -> list[str]:
       ValueError: for a metrics set that is not supported, or two with metrics of the same names.
     """
     path = eval_config.DESCRIPTOR.full_name
-    asked = eval_config.metrics_set or DEFAULT_METRICS_SET
-    names = list(dict.fromkeys(pascal_options.ALIASES.get(name, name) for name in asked))
+    names = _present_names(eval_config)
     unknown = [name for name in names if name not in METRIC_SETS]
     if unknown:
         hint = ''

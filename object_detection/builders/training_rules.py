@@ -227,7 +227,7 @@ def _ids(entries: Sequence[ClassWeight], label_map_path: str) -> dict[str, int] 
 
 
 def by_names(reader: InputReader) -> tuple[int, ...] | None:
-    """Returns the permutation that the names in a reader's label map tell; None if they do not."""
+    """Returns the permutation that follows from a reader's label map; None if none does."""
     if not reader.num_keypoints or not reader.label_map_path:
         return None
     labels = label_map.load(reader.label_map_path)
