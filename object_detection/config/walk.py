@@ -39,7 +39,7 @@ def set_fields(
     for field, value in message.ListFields():
         key = field_key(field)
         place = f'{path}.{field.name}' if path else field.name
-        for suffix, element in _elements(field, value):
+        for suffix, element in elements(field, value):
             yield SetField(place + suffix, key, field, element)
             if isinstance(element, Message) and not skip(key):
                 yield from set_fields(element, path=place + suffix, skip=skip)
@@ -55,7 +55,7 @@ def field_key(field: FieldDescriptor) -> str:
     return f'{owner}.{field.name}'
 
 
-def _elements(field: FieldDescriptor, value: Any) -> Iterator[tuple[str, Any]]:
+def elements(field: FieldDescriptor, value: Any) -> Iterator[tuple[str, Any]]:
     """Yields pairs of the index of an element, as written in a path, and its value."""
     if is_map(field):
         yield from ((f'[{key}]', entry) for key, entry in value.items())
