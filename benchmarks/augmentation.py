@@ -108,7 +108,7 @@ def _rows(arguments: argparse.Namespace) -> dict[str, tuple[Change, ...]]:
 
     rows = {
         f'`{name}`': (_parse(f'{name} {{ {FIELDS.get(name, "")} }}'),)
-        for name in preprocessor_builder.BUILDERS
+        for name in preprocessor_builder.kinds()
     }
     rows |= {name: tuple(map(_parse, steps)) for name, steps in _CHAINS.items()}
     if arguments.configs:

@@ -19,6 +19,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from PIL import Image
 
 from object_detection.builders import preprocessor_builder
+from object_detection.config import plugins
 from object_detection.core.example_fields import OBJECT_FIELDS
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import choice
@@ -193,7 +194,7 @@ class Page:
 
     def _unsupported(self) -> Iterator[str]:
         for kind, option in self._options.items():
-            if kind not in preprocessor_builder.BUILDERS:
+            if kind not in (*preprocessor_builder.kinds(), plugins.FIELD):
                 yield f'- `{kind}`: {_without_links(self._comment(option))}'
 
 

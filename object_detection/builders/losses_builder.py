@@ -1,13 +1,15 @@
 """Builds the losses that Loss, LocalizationLoss and ClassificationLoss protos describe."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
+from google.protobuf.message import Message
 
+from object_detection.config import plugins
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import UserError
+from object_detection.errors import UserError, format_list
 from object_detection.losses.anchor_sampling import (
     Expectation,
     ExpectedLossWeights,
@@ -31,18 +33,16 @@ from object_detection.losses.localization import (
     SmoothL1LocalizationLoss,
 )
 from object_detection.protos import losses_pb2
+from object_detection.registry import Registry
 
 LossFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
-LOCALIZATION: dict[str, Callable[[Any], LossFunction]] = {
+_LOSSES: dict[str, Callable[[Any], LossFunction]] = {
     'weighted_l2': lambda config: L2LocalizationLoss(),
     'weighted_smooth_l1': lambda config: SmoothL1LocalizationLoss(delta=config.delta),
     'weighted_iou': lambda config: IouLocalizationLoss(),
     'l1_localization_loss': lambda config: L1LocalizationLoss(),
     'weighted_giou': lambda config: GiouLocalizationLoss(),
-}
-
-CLASSIFICATION: dict[str, Callable[[Any], LossFunction]] = {
     'weighted_sigmoid': lambda config: SigmoidLoss(),
     'weighted_sigmoid_focal': lambda config: SigmoidFocalLoss(
         gamma=config.gamma, alpha=config.alpha if config.HasField('alpha') else None
@@ -62,6 +62,10 @@ CLASSIFICATION: dict[str, Callable[[Any], LossFunction]] = {
         is_prediction_probability=config.is_prediction_probability,
     ),
 }
+# Option of a loss's message -> function from the option to the loss. A loss of a plug-in is a
+# dataclass of its options, a `LossFunction` whose attribute `compares` is one of these.
+LOSSES: Registry[Callable[..., LossFunction]] = Registry('loss', _LOSSES)
+CLASSES, CODES, BOXES = 'classes', 'codes', 'boxes'
 
 _NOT_OF_CODES = ('weighted_iou', 'weighted_giou')
 _NOT_OF_PROPOSALS = ('penalty_reduced_logistic_focal_loss', 'weighted_dice_classification_loss')
@@ -116,7 +120,7 @@ def build_localization(config: losses_pb2.LocalizationLoss) -> LossFunction:
     Raises:
       ValueError: if no loss is set, or a number is out of range.
     """
-    return _build(config, 'localization_loss', LOCALIZATION)
+    return _build(config, 'localization_loss', (CODES, BOXES))
 
 
 def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunction:
@@ -127,12 +131,12 @@ def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunc
     """
     kind = config.WhichOneof('localization_loss')
     if kind in _NOT_OF_CODES:
-        expected = ', '.join(sorted(LOCALIZATION.keys() - set(_NOT_OF_CODES)))
+        expected = _others(config, _NOT_OF_CODES)
         raise UserError(
             f'{config.DESCRIPTOR.full_name}.{kind} compares boxes, not their codes; expected one '
             f'of: {expected}. Received: {kind}.'
         )
-    return _of_anchors(build_localization(config))
+    return _of_anchors(_build(config, 'localization_loss', (CODES,)))
 
 
 def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
@@ -141,7 +145,7 @@ def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
     Raises:
       ValueError: if no loss is set, or a number is out of range.
     """
-    return _build(config, 'classification_loss', CLASSIFICATION)
+    return _build(config, 'classification_loss', (CLASSES,))
 
 
 def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
@@ -156,7 +160,7 @@ def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> 
     if kind is None:
         return SoftmaxLoss()
     if kind in _NOT_OF_PROPOSALS:
-        expected = ', '.join(sorted(CLASSIFICATION.keys() - set(_NOT_OF_PROPOSALS)))
+        expected = _others(config, _NOT_OF_PROPOSALS)
         raise UserError(
             f'{config.DESCRIPTOR.full_name}.{kind} is a loss of pixels, not of proposals; expected '
             f'one of: {expected}. Received: {kind}.'
@@ -220,9 +224,11 @@ def build(config: losses_pb2.Loss) -> Losses:
         miner = build_hard_example_miner(
             config.hard_example_miner, config.classification_loss, **weights
         )
+    localization = build_localization(config.localization_loss)
+    kind = config.localization_loss.WhichOneof('localization_loss')
     return Losses(
-        localization=_of_anchors(build_localization(config.localization_loss)),
-        compares_boxes=config.localization_loss.WhichOneof('localization_loss') in _NOT_OF_CODES,
+        localization=_of_anchors(localization),
+        compares_boxes=kind in _NOT_OF_CODES or getattr(localization, 'compares', None) == BOXES,
         classification=build_classification(config.classification_loss),
         hard_example_miner=miner,
         random_example_sampler=_random_example_sampler(config),
@@ -285,11 +291,57 @@ def _of_anchors(loss: LossFunction) -> LossFunction:
     )
 
 
-def _build(config: Any, oneof: str, builders: dict[str, Callable[[Any], Any]]) -> Any:
+def _others(config: Message, names: Collection[str]) -> str:
+    """Returns the options of the only oneof of a message, without some."""
+    return ', '.join(sorted({f.name for f in config.DESCRIPTOR.oneofs[0].fields} - set(names)))
+
+
+def _build(config: Any, oneof: str, compared: Sequence[str]) -> LossFunction:
+    """Builds the option that is set; `compared` are what a loss of a plug-in may compare."""
+    field = config.WhichOneof(oneof)
     try:
-        return build_oneof(config, oneof, builders)
+        loss = build_oneof(config, oneof, LOSSES)
     except ValueError as error:
-        field = config.WhichOneof(oneof)
-        if field is None:
+        if field in (None, plugins.FIELD):
             raise
         raise UserError(f'{getattr(config, field).DESCRIPTOR.full_name}: {error}') from error
+    if field != plugins.FIELD:
+        return loss
+    compares = getattr(loss, 'compares', CLASSES)
+    if compares not in compared:
+        raise UserError(
+            f'{config.DESCRIPTOR.full_name}.plugin: expected a loss whose attribute `compares` is '
+            f'{format_list(compared)}. Received: {config.plugin.name}, which compares {compares}.'
+        )
+    return PluginLoss(config.plugin.name, loss, compares)
+
+
+@dataclasses.dataclass(frozen=True)
+class PluginLoss:
+    """A loss of a plug-in, whose result is checked: a mean would be broadcast in silence.
+
+    Attributes:
+      name: its name in the config.
+      loss: the loss; it returns [B, N], or [B, N, C] if it compares classes.
+      compares: CLASSES, CODES or BOXES.
+    """
+
+    name: str
+    loss: LossFunction
+    compares: str
+
+    def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the losses.
+
+        Raises:
+          UserError: if they have another shape.
+        """
+        losses = tf.convert_to_tensor(self.loss(predictions, targets, weights))
+        ranks = (2, 3) if self.compares == CLASSES else (2,)
+        shapes = [predictions.shape[:rank] for rank in ranks]
+        if losses.shape.rank not in ranks or not any(map(losses.shape.is_compatible_with, shapes)):
+            raise UserError(
+                f'loss {self.name!r}: expected a result of shape {" or ".join(map(str, shapes))}, '
+                f'the loss of each anchor. Received: {losses.shape}.'
+            )
+        return losses

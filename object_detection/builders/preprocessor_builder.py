@@ -1,9 +1,4 @@
-"""Builds the data augmentation that PreprocessingStep protos describe.
-
-Builds the random crops and borders of PreprocessingStep protos.
-
-Every step with values that show what it does.
-"""
+"""Builds the data augmentation that PreprocessingStep protos describe."""
 
 import dataclasses
 import math
@@ -86,6 +81,7 @@ from object_detection.data.objects import Example
 from object_detection.errors import UserError
 from object_detection.protos import preprocessor_pb2
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
+from object_detection.registry import Registry
 from object_detection.resizers import resizer
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 
@@ -217,17 +213,6 @@ def _ssd_random_crop_pad_fixed_aspect_ratio(
     return InOrder((_random_crop(step, config.operations), to_shape))
 
 
-CROP_BUILDERS = {
-    'random_crop_image': _random_crop_image,
-    'random_crop_pad_image': _random_crop_pad_image,
-    'random_pad_image': _random_pad_image,
-    'ssd_random_crop': _ssd_random_crop,
-    'ssd_random_crop_fixed_aspect_ratio': _ssd_random_crop_fixed_aspect_ratio,
-    'ssd_random_crop_pad': _ssd_random_crop_pad,
-    'ssd_random_crop_pad_fixed_aspect_ratio': _ssd_random_crop_pad_fixed_aspect_ratio,
-}
-
-
 Augmentation = Callable[..., Example]
 
 # Steps that read labels alone, and therefore run before objects are counted and masks decoded.
@@ -248,20 +233,16 @@ class Steps(NamedTuple):
     augmentations: tuple[Augmentation, ...]
 
 
-def _with_fields_of(step: type[Augmentation]) -> Callable[[Message], Augmentation]:
-    """Returns a builder of a step that is a dataclass, whose fields are those of its message."""
-
-    def build_step(config: Message) -> Augmentation:
-        fields = config.DESCRIPTOR.fields_by_name
-        return step(
-            **{
-                field.name: _value(getattr(config, field.name), fields[field.name])
-                for field in dataclasses.fields(step)
-                if field.name in fields
-            }
-        )
-
-    return build_step
+def _with_fields_of(step: type[Augmentation], config: Message) -> Augmentation:
+    """Builds a step that is a dataclass, whose fields are those of its message."""
+    fields = config.DESCRIPTOR.fields_by_name
+    return step(
+        **{
+            field.name: _value(getattr(config, field.name), fields[field.name])
+            for field in dataclasses.fields(step)
+            if field.name in fields
+        }
+    )
 
 
 def _value(value: Any, field: FieldDescriptor) -> Any:
@@ -322,53 +303,62 @@ def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
     return OneOf(tuple(steps), tuple(config.weights))
 
 
-BUILDERS = {
-    **CROP_BUILDERS,
-    'adjust_gamma': _with_fields_of(AdjustGamma),
-    'autoaugment_image': _with_fields_of(AutoAugmentImage),
-    'convert_class_logits_to_softmax': _with_fields_of(ConvertClassLogitsToSoftmax),
-    'copy_paste': _with_fields_of(CopyPaste),
-    'drop_label_probabilistically': _with_fields_of(DropLabelProbabilistically),
-    'gaussian_blur': _with_fields_of(GaussianBlur),
-    'motion_blur': _with_fields_of(MotionBlur),
-    'large_scale_jitter': _with_fields_of(LargeScaleJitter),
-    'mix_up': _with_fields_of(MixUp),
-    'mosaic': _with_fields_of(Mosaic),
-    'normalize_image': _with_fields_of(NormalizeImage),
-    'object_cutout': _with_fields_of(ObjectCutout),
+_STEPS: dict[str, Callable[[Any], Augmentation] | type[Augmentation]] = {
+    'random_crop_image': _random_crop_image,
+    'random_crop_pad_image': _random_crop_pad_image,
+    'random_pad_image': _random_pad_image,
+    'ssd_random_crop': _ssd_random_crop,
+    'ssd_random_crop_fixed_aspect_ratio': _ssd_random_crop_fixed_aspect_ratio,
+    'ssd_random_crop_pad': _ssd_random_crop_pad,
+    'ssd_random_crop_pad_fixed_aspect_ratio': _ssd_random_crop_pad_fixed_aspect_ratio,
+    'adjust_gamma': AdjustGamma,
+    'autoaugment_image': AutoAugmentImage,
+    'convert_class_logits_to_softmax': ConvertClassLogitsToSoftmax,
+    'copy_paste': CopyPaste,
+    'drop_label_probabilistically': DropLabelProbabilistically,
+    'gaussian_blur': GaussianBlur,
+    'motion_blur': MotionBlur,
+    'large_scale_jitter': LargeScaleJitter,
+    'mix_up': MixUp,
+    'mosaic': Mosaic,
+    'normalize_image': NormalizeImage,
+    'object_cutout': ObjectCutout,
     'one_of': _one_of,
-    'photometric_distortion': _with_fields_of(PhotometricDistortion),
-    'rand_augment': _with_fields_of(RandAugment),
-    'random_absolute_pad_image': _with_fields_of(RandomAbsolutePadImage),
-    'random_adjust_brightness': _with_fields_of(RandomAdjustBrightness),
-    'random_adjust_contrast': _with_fields_of(RandomAdjustContrast),
-    'random_adjust_hue': _with_fields_of(RandomAdjustHue),
-    'random_adjust_saturation': _with_fields_of(RandomAdjustSaturation),
-    'random_affine': _with_fields_of(RandomAffine),
-    'random_black_patches': _with_fields_of(RandomBlackPatches),
-    'random_crop_to_aspect_ratio': _with_fields_of(RandomCropToAspectRatio),
-    'random_distort_color': _with_fields_of(RandomDistortColor),
-    'random_downscale_to_target_pixels': _with_fields_of(RandomDownscaleToTargetPixels),
-    'random_erasing': _with_fields_of(RandomErasing),
+    'photometric_distortion': PhotometricDistortion,
+    'rand_augment': RandAugment,
+    'random_absolute_pad_image': RandomAbsolutePadImage,
+    'random_adjust_brightness': RandomAdjustBrightness,
+    'random_adjust_contrast': RandomAdjustContrast,
+    'random_adjust_hue': RandomAdjustHue,
+    'random_adjust_saturation': RandomAdjustSaturation,
+    'random_affine': RandomAffine,
+    'random_black_patches': RandomBlackPatches,
+    'random_crop_to_aspect_ratio': RandomCropToAspectRatio,
+    'random_distort_color': RandomDistortColor,
+    'random_downscale_to_target_pixels': RandomDownscaleToTargetPixels,
+    'random_erasing': RandomErasing,
     'random_horizontal_flip': _random_horizontal_flip,
-    'random_image_scale': _with_fields_of(RandomImageScale),
-    'random_jitter_boxes': _with_fields_of(RandomJitterBoxes),
-    'random_jpeg_quality': _with_fields_of(RandomJpegQuality),
-    'random_patch_gaussian': _with_fields_of(RandomPatchGaussian),
-    'random_pixel_value_scale': _with_fields_of(RandomPixelValueScale),
-    'random_resize_method': _with_fields_of(RandomResizeMethod),
-    'random_rgb_to_gray': _with_fields_of(RandomRgbToGray),
+    'random_image_scale': RandomImageScale,
+    'random_jitter_boxes': RandomJitterBoxes,
+    'random_jpeg_quality': RandomJpegQuality,
+    'random_patch_gaussian': RandomPatchGaussian,
+    'random_pixel_value_scale': RandomPixelValueScale,
+    'random_resize_method': RandomResizeMethod,
+    'random_rgb_to_gray': RandomRgbToGray,
     'random_rotation90': _random_rotation90,
-    'random_scale_crop_and_pad_to_square': _with_fields_of(RandomScaleCropAndPadToSquare),
-    'random_self_concat_image': _with_fields_of(RandomSelfConcatImage),
-    'random_square_crop_by_scale': _with_fields_of(RandomSquareCropByScale),
+    'random_scale_crop_and_pad_to_square': RandomScaleCropAndPadToSquare,
+    'random_self_concat_image': RandomSelfConcatImage,
+    'random_square_crop_by_scale': RandomSquareCropByScale,
     'random_vertical_flip': _random_vertical_flip,
-    'remap_labels': _with_fields_of(RemapLabels),
+    'remap_labels': RemapLabels,
     'resize_image': _resize_image,
     'rgb_to_gray': _rgb_to_gray,
-    'small_object_crop': _with_fields_of(SmallObjectCrop),
-    'subtract_channel_mean': _with_fields_of(SubtractChannelMean),
+    'small_object_crop': SmallObjectCrop,
+    'subtract_channel_mean': SubtractChannelMean,
 }
+# Option of PreprocessingStep -> the step, a dataclass whose fields are those of its message, or a
+# function from the message to the step. A step of a plug-in is a dataclass of its options.
+AUGMENTATIONS: Registry[Callable[..., Augmentation]] = Registry('augmentation', _STEPS)
 
 
 def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
@@ -381,7 +371,12 @@ def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
     for found in walk.set_fields(config):
         if isinstance(found.value, float) and not math.isfinite(found.value):
             raise UserError(f'{found.path}: expected a finite number. Received: {found.value:g}.')
-    step = build_oneof(config, 'preprocessing_step', BUILDERS)
+    kind = config.WhichOneof('preprocessing_step')
+    row = _STEPS.get(kind)
+    if dataclasses.is_dataclass(row):
+        step = _with_fields_of(row, getattr(config, kind))
+    else:
+        step = build_oneof(config, 'preprocessing_step', AUGMENTATIONS)
     return step if config.probability == 1 else WithProbability(step, config.probability)
 
 
@@ -436,7 +431,7 @@ def build_sample_steps(kind: str, fields: Mapping[str, str] = FIELDS) -> Preproc
 
 
 def kinds() -> list[str]:
-    """Returns the names of all steps that can be built, in the order of their numbers."""
+    """Returns the names of the steps of this package, in the order of their numbers."""
     options = PreprocessingStep.DESCRIPTOR.oneofs_by_name['preprocessing_step'].fields
     numbers = {field.name: field.number for field in options}
-    return sorted(BUILDERS, key=numbers.__getitem__)
+    return sorted(_STEPS, key=numbers.__getitem__)

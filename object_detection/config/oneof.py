@@ -5,7 +5,9 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from object_detection.config import plugins
 from object_detection.errors import UserError
+from object_detection.registry import Registry
 
 T = TypeVar('T')
 
@@ -16,19 +18,29 @@ def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[An
     Args:
       config: the message that holds the oneof, e.g. a `BoxCoder`.
       oneof: the oneof's name in the .proto file, e.g. 'box_coder_oneof'.
-      builders: field name -> function from that field's message to the object.
+      builders: field name -> function from that field's message to the object; for a oneof with
+        an option `plugin`, the registry of its parts.
 
     Returns:
       What the builder of the set field returns.
 
     Raises:
-      ValueError: if no field of the oneof is set, or the field that is set has no builder.
+      ValueError: if no field of the oneof is set, or the field that is set has no builder; in the
+        cases of `plugins.build` for a plug-in.
     """
     field = config.WhichOneof(oneof)
     name = f'{config.DESCRIPTOR.full_name}.{oneof}'
-    supported = ', '.join(sorted(builders))
+    options = [option.name for option in config.DESCRIPTOR.oneofs_by_name[oneof].fields]
+    has_plugins = isinstance(builders, Registry)
+    built = [
+        each for each in options if each in builders or (has_plugins and each == plugins.FIELD)
+    ]
+    supported = ', '.join(sorted(built))
     if field is None:
         raise UserError(f'{name} is not set; expected one of: {supported}. Received: nothing.')
+    if has_plugins and field == plugins.FIELD:
+        path = f'{config.DESCRIPTOR.full_name}.{field}'
+        return plugins.build(config.plugin, builders, path, built_in=options)
     if field not in builders:
         raise UserError(
             f'{name} is set to an option that is not supported; expected one of: {supported}. '
@@ -40,4 +52,4 @@ def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[An
 def missing_options(message: type[Message], oneof: str, builders: Mapping[str, Any]) -> set[str]:
     """Returns the options of the .proto file that the table lacks (for tests)."""
     fields = message.DESCRIPTOR.oneofs_by_name[oneof].fields
-    return {field.name for field in fields} - builders.keys()
+    return {field.name for field in fields} - builders.keys() - {plugins.FIELD}

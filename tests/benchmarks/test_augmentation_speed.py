@@ -40,7 +40,7 @@ def arguments(tmp_path):
 
 def test_has_a_row_for_each_step_and_each_chain_of_the_configs(augmentation, arguments):
     rows = augmentation._rows(arguments)
-    assert {f'`{name}`' for name in preprocessor_builder.BUILDERS} <= rows.keys()
+    assert {f'`{name}`' for name in preprocessor_builder.kinds()} <= rows.keys()
     assert len(rows['2 configs as a']) == 2
 
 

@@ -53,14 +53,14 @@ def test_losses_equal_the_reference(case_name):
 
 
 @pytest.mark.parametrize(
-    ('message', 'oneof', 'table'),
+    ('message', 'oneof'),
     [
-        (losses_pb2.LocalizationLoss, 'localization_loss', losses_builder.LOCALIZATION),
-        (losses_pb2.ClassificationLoss, 'classification_loss', losses_builder.CLASSIFICATION),
+        (losses_pb2.LocalizationLoss, 'localization_loss'),
+        (losses_pb2.ClassificationLoss, 'classification_loss'),
     ],
 )
-def test_every_option_is_built(message, oneof, table):
-    assert not missing_options(message, oneof, table)
+def test_every_option_is_built(message, oneof):
+    assert not missing_options(message, oneof, losses_builder.LOSSES)
 
 
 def test_weights_are_read():

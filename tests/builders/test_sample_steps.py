@@ -10,7 +10,7 @@ def test_all_steps_in_the_order_of_their_numbers():
     kinds = preprocessor_builder.kinds()
     numbers = {option.name: option.number for option in OPTIONS}
     assert [numbers[kind] for kind in kinds] == sorted(numbers[kind] for kind in kinds)
-    assert set(kinds) == set(preprocessor_builder.BUILDERS)
+    assert set(kinds) == set(preprocessor_builder.AUGMENTATIONS)
     assert set(preprocessor_builder.FIELDS) <= set(numbers)
 
 

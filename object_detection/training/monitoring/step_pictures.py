@@ -20,6 +20,7 @@ from object_detection.builders import dataset_builder, evaluator_builder, prepro
 from object_detection.builders.input_readers import batches, channels, corrupt_files, tf_records
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.builders.input_readers import rules as reader_rules
+from object_detection.config import plugins
 from object_detection.core.fields import InputFields
 from object_detection.core.fields import InputFields as F
 from object_detection.data import sequence_examples
@@ -167,6 +168,8 @@ def _step_rows(config: PreprocessingStep, number: str, path: str, note: str) -> 
     notes = [note] if note else []
     if config.probability != 1:
         notes.append(f'probability {config.probability:g}, drawn as if it were 1')
+    if kind == plugins.FIELD:
+        notes.append(config.plugin.name)
     if config.stop_after_step:
         notes.append(f'ends after training step {config.stop_after_step}')
     alone = PreprocessingStep()

@@ -24,7 +24,7 @@ from tests.data.augmentation import generated
 from tests.data.augmentation import test_fixed_steps as steps
 
 LABEL_STEPS = preprocessor_builder._LABEL_STEPS
-KINDS = sorted(preprocessor_builder.BUILDERS)
+KINDS = sorted(preprocessor_builder.AUGMENTATIONS)
 # The permutation of keypoints by which flips replace them.
 _PERMUTATION = 'permutation: [1, 0, 3, 2]'
 # Steps with fields that must be set, that are rarely applied as they are, or that are for images of
