@@ -12,6 +12,7 @@ import sys
 
 from absl import app, flags
 
+from object_detection import registry
 from object_detection.builders import families
 from object_detection.cli.main import check_text, describe_user_error, is_users_error
 from object_detection.errors import UserError
@@ -44,6 +45,7 @@ def define_flags() -> None:
         None,
         'Of CenterNet: a label map with keypoints, which replaces that of the config.',
     )
+    flags.DEFINE_multi_string('plugin', [], registry.PLUGIN_HELP)
     flags.mark_flags_as_required(
         ['pipeline_config_path', 'trained_checkpoint_dir', 'output_directory']
     )
@@ -54,6 +56,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     if len(argv) > 1:
         raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
+    registry.add_plugins(values.plugin)
     from object_detection.config.reader import read_pipeline
     from object_detection.validation.validate import validate
 

@@ -12,6 +12,7 @@ import sys
 
 from absl import app, flags
 
+from object_detection import registry
 from object_detection.cli.main import check_text, describe_user_error, is_users_error
 from object_detection.config.job_options import PRECISIONS
 from object_detection.errors import UserError
@@ -45,6 +46,7 @@ def define_flags() -> None:
     flags.DEFINE_string('side_input_names', '', 'Names, e.g. context_features,valid_context_size.')
     flags.DEFINE_string('side_input_shapes', '', 'Shapes, e.g. 1,2000,2057/1; -1 for any size.')
     flags.DEFINE_string('side_input_types', '', 'Types, e.g. tf.float32,tf.int32.')
+    flags.DEFINE_multi_string('plugin', [], registry.PLUGIN_HELP)
     flags.mark_flags_as_required(
         ['pipeline_config_path', 'trained_checkpoint_dir', 'output_directory']
     )
@@ -55,6 +57,7 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     if len(argv) > 1:
         raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
+    registry.add_plugins(values.plugin)
     given = (values.side_input_names, values.side_input_shapes, values.side_input_types)
     if any(given) and not values.use_side_inputs:
         raise app.UsageError('--side_input_*: expected with --use_side_inputs only.')

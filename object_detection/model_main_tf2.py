@@ -15,6 +15,7 @@ import sys
 
 from absl import app, flags, logging
 
+from object_detection import registry
 from object_detection.cli.common import option_flags
 from object_detection.cli.main import (
     check_text,
@@ -40,6 +41,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_alias('config', 'pipeline_config_path')
     option_flags.define_absl(TrainOptions, EvalOptions)
+    flags.DEFINE_multi_string('plugin', [], registry.PLUGIN_HELP)
     flags.mark_flags_as_required(['pipeline_config_path', 'model_dir'])
 
 
@@ -48,6 +50,7 @@ def main(argv: list[str]) -> int:
     values = flags.FLAGS
     if len(argv) > 1:
         raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
+    registry.add_plugins(values.plugin)
     _log_flags_without_effect(values)
     if values.checkpoint_dir:
         return jobs.run_evaluation(

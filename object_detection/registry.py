@@ -26,6 +26,10 @@ from object_detection.errors import UserError, format_list
 
 # The modules of `--plugin`, separated by commas; processes that this one starts inherit it.
 PLUGINS_VARIABLE = 'TFOD_PLUGINS'
+PLUGIN_HELP = (
+    'Python module that is imported to register parts of your own (object_detection.register); '
+    'repeatable.'
+)
 _GROUP = 'object_detection.'
 
 Row = TypeVar('Row')
@@ -150,10 +154,11 @@ def add_plugins(modules: Sequence[str]) -> None:
     """Imports the modules of `--plugin`, here and in the processes that this one will start.
 
     Raises:
-      UserError: if a module cannot be imported; it names the module.
+      UserError: if a module cannot be imported, for any reason; it names the module.
     """
-    os.environ[PLUGINS_VARIABLE] = ','.join(dict.fromkeys((*plugins(), *modules)))
-    load_plugins()
+    if modules:
+        os.environ[PLUGINS_VARIABLE] = ','.join(dict.fromkeys((*plugins(), *modules)))
+        load_plugins()
 
 
 _loading: set[str] = set()
@@ -167,9 +172,16 @@ def load_plugins() -> None:
         _loading.add(module)
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except Exception as error:
             _loading.discard(module)
-            raise UserError(
-                f'--plugin {module}: expected the name of a Python module that can be imported. '
-                f'Received: {error}.'
-            ) from error
+            raise UserError(_describe_failure(module, error)) from error
+
+
+def _describe_failure(module: str, error: Exception) -> str:
+    is_absent = isinstance(error, ModuleNotFoundError) and module.startswith(error.name or module)
+    hint = ' Install its package, or add its folder to PYTHONPATH.' if is_absent else ''
+    kind = '' if isinstance(error, ImportError | UserError) else f'{type(error).__name__}: '
+    return (
+        f'--plugin {module}: expected the name of a Python module that can be imported. '
+        f'Received: {kind}{str(error).rstrip(".")}.{hint}'
+    )

@@ -10,10 +10,11 @@ import click.testing
 import pytest
 from absl import flags
 
-from object_detection import model_main_tf2
+from object_detection import model_main_tf2, registry
 from object_detection.cli import eval as eval_command
 from object_detection.cli import train as train_command
 from object_detection.config.job_options import EvalOptions, TrainOptions
+from object_detection.errors import UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -167,6 +168,14 @@ def test_flags_of_the_other_job_are_reported(main, calls, capsys):
         f'--{name} has no effect on an evaluation (--checkpoint_dir).'
         for name in ('evaluate', 'seed')
     ]
+
+
+def test_plugins_are_imported(main, calls, monkeypatch):
+    monkeypatch.setenv(registry.PLUGINS_VARIABLE, '')
+    main('--plugin=json', '--plugin=csv')
+    assert registry.plugins() == ['json', 'csv']
+    with pytest.raises(UserError, match='--plugin no_such: expected the name of a Python module'):
+        main('--plugin=no_such')
 
 
 def test_other_names_of_flags(main, calls):

@@ -115,9 +115,23 @@ def test_a_plugin_module_registers_its_rows(table, package, monkeypatch):
     assert os.environ[registry.PLUGINS_VARIABLE] == 'toy_plugin'
 
 
-def test_a_plugin_that_cannot_be_imported_is_named(package):
-    with pytest.raises(UserError, match=r"--plugin no_such: .*No module named 'no_such'"):
-        registry.add_plugins(['no_such'])
+@pytest.mark.parametrize(
+    ('module', 'message'),
+    [
+        (
+            'no_such',
+            r"No module named 'no_such'\. Install its package, or add its folder to PYTHON",
+        ),
+        ('fails', r"NameError: name 'missing' is not defined\.$"),
+        ('takes', r"toy part 'one': expected a name that is not taken.*package\.$"),
+    ],
+)
+def test_a_plugin_that_cannot_be_imported_is_named(table, package, monkeypatch, module, message):
+    monkeypatch.setattr(registry, 'TABLE', table, raising=False)
+    taken = 'from object_detection import registry\nregistry.TABLE.register("one", 9)\n'
+    package('none', {}, fails='missing', takes=taken)
+    with pytest.raises(UserError, match=rf'^--plugin {module}: .*{message}'):
+        registry.add_plugins([module])
 
 
 def test_a_registry_imports_no_tensorflow():

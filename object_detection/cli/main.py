@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import itertools
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 import click
 
+from object_detection import registry
 from object_detection.errors import (
     LOST_WORKER_STATUS,
     UnreadableCheckpointError,
@@ -25,7 +27,9 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # Files of TensorFlow and Beam that read and write URLs, with errors of many types.
 _FILE_SYSTEMS = ('lib/io/file_io.py', 'beam/io/filesystems.py', 'beam/io/localfilesystem.py')
 
-_QUIET = 'quiet'
+_QUIET, _PLUGIN = 'quiet', 'plugin'
+# Commands whose arguments may be those of another program.
+_RUN_OTHERS = ('launch',)
 # The command line, in the context of a command.
 _ARGUMENTS = 'object_detection.arguments'
 _MAX_MESSAGE = 600  # characters
@@ -63,6 +67,9 @@ class LazyGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
+        if name not in _RUN_OTHERS:
+            # Before the import: the commands and choices of some are the names of tables.
+            registry.add_plugins(_values_of(_PLUGIN, _arguments(context)))
         command = importlib.import_module(f'object_detection.cli.{name}').command
         add_common_options(command)
         return command
@@ -139,6 +146,29 @@ def add_common_options(command: click.Command) -> None:
                 help='Show no progress; log warnings and errors only.',
             )
         )
+        command.params.append(
+            click.Option(
+                [f'--{_PLUGIN}'],
+                multiple=True,
+                metavar='MODULE',
+                is_eager=True,
+                expose_value=False,
+                callback=lambda context, option, values: registry.add_plugins(values),
+                help=registry.PLUGIN_HELP,
+            )
+        )
+
+
+def _arguments(context: click.Context | None) -> Sequence[str]:
+    return () if context is None else context.meta.get(_ARGUMENTS, ())
+
+
+def _values_of(name: str, arguments: Sequence[str]) -> list[str]:
+    """Returns the values of an option of a command line, before click knows its options."""
+    arguments = list(itertools.takewhile(lambda each: each != '--', arguments))
+    flag = f'--{name}'
+    after = [value for option, value in itertools.pairwise(arguments) if option == flag]
+    return after + [a.partition('=')[2] for a in arguments if a.startswith(f'{flag}=')]
 
 
 def first_sentence(text: str) -> str:
@@ -161,7 +191,7 @@ def describe_user_error(error: Exception) -> str:
     problems = getattr(error, 'problems', ())
     if len(problems) < 2:
         context = click.get_current_context(silent=True)
-        arguments = sys.argv[1:] if context is None else context.meta.get(_ARGUMENTS, ())
+        arguments = sys.argv[1:] if context is None else _arguments(context)
         return file_errors.describe(error, arguments)
     listed = [f'{i:3}. {indented(text, 5)}' for i, text in enumerate(problems, 1)]
     return '\n'.join([f'{len(problems)} problems:', *listed])

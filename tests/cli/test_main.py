@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from object_detection import registry
 from object_detection.cli import main as cli
 from object_detection.errors import ConfigError, UserError, raise_if_any
 
@@ -222,7 +223,40 @@ def test_every_command_can_be_quiet(name):
         found = list(leaves(group.get_command(None, name)))
     assert found
     for command in found:
-        assert [param.name for param in command.params].count('quiet') == 1, command.name
+        names = [param.name for param in command.params]
+        assert names.count('quiet') == names.count('plugin') == 1, command.name
+
+
+@pytest.fixture
+def no_plugins(monkeypatch):
+    monkeypatch.setenv(registry.PLUGINS_VARIABLE, '')  # what a command writes there is undone
+    monkeypatch.delenv(registry.PLUGINS_VARIABLE)
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [('convert', '--plugin', 'no_such', '--help'), ('config', 'check', '--plugin=no_such')],
+)
+def test_plugins_are_imported_before_a_command(no_plugins, arguments):
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith('Error: --plugin no_such: expected the name of a Python module')
+
+
+def test_an_option_of_the_launched_program_is_no_plugin_of_the_launcher(no_plugins):
+    command = [
+        'launch',
+        '--num_processes',
+        '1',
+        sys.executable,
+        '-c',
+        'pass',
+        '--plugin',
+        'no_such',
+    ]
+    assert CliRunner().invoke(cli.main, command).exit_code == 0
+    command = ['launch', '--plugin', 'no_such', '--num_processes', '1', 'train']
+    assert 'Error: --plugin no_such' in CliRunner().invoke(cli.main, command).stderr
 
 
 # Servers have no result, `launch` passes on the output of its command, and the other two write JSON
