@@ -1,6 +1,7 @@
 """Compiles the .proto files when the package is built; all else is in pyproject.toml."""
 
 import pathlib
+from importlib import resources
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -26,8 +27,10 @@ def compile_protos(target: pathlib.Path) -> None:
     from grpc_tools import protoc
 
     protos = sorted(ROOT.glob('object_detection/protos/*.proto'))
-    arguments = ['protoc', f'--proto_path={ROOT}', f'--python_out={target}']
-    if protoc.main(arguments + [str(path) for path in protos]) != 0:
+    # Has google/protobuf/descriptor.proto.
+    include = resources.files('grpc_tools') / '_proto'
+    paths = [f'--proto_path={ROOT}', f'--proto_path={include}', f'--python_out={target}']
+    if protoc.main(['protoc', *paths, *map(str, protos)]) != 0:
         raise RuntimeError('Compiling object_detection/protos/*.proto failed; see the lines above.')
 
 

@@ -104,9 +104,9 @@ def _log_as_at_the_start():
     They show messages of this package on stderr and no longer to handlers of tests, and give each
     warning once a process.
     """
-    unsupported = sys.modules.get('object_detection.config.unsupported')
-    if unsupported is not None:
-        unsupported._warned.clear()
+    once = sys.modules.get('object_detection.config.once')
+    if once is not None:
+        once._warned.clear()
     loggers = [logging.getLogger(name) for name in ('object_detection', 'absl', None)]
     before = [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
     yield

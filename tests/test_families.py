@@ -29,7 +29,6 @@ ELSEWHERE = {
     'builders/families.py': 'the row of the table',
     'meta_architectures/ssd/rules.py': 'a box coder is named so, as its message is',
     'cli/summary.py': 'an example in a help text',
-    'config/unsupported.py': 'what to use in place of families that are not built',
     'dataset_tools/downloads/known_files.py': 'types of feature extractors',
     'dataset_tools/starter_single_shot.py': 'a box coder is named so, as its message is',
     'dataset_tools/starter_two_stage.py': 'writes configs of this family alone',

@@ -6,6 +6,7 @@
 import importlib
 import pathlib
 import re
+import shutil
 
 import pytest
 
@@ -14,6 +15,7 @@ DOCS = ROOT / 'docs'
 SCHEMA = """
 syntax = "proto2";
 package object_detection.protos;
+import "object_detection/protos/options.proto";
 
 // A config. It holds
 // everything.
@@ -26,7 +28,7 @@ message TrainEvalPipelineConfig {
   oneof choice {
     // Used by `a_b`.
     bool yes = 5;
-    float ratio = 6 [deprecated = true];
+    float ratio = 6 [deprecated = true, (range) = {above: 0 max: 1}, (ignored) = "it is a_b"];
   }
   reserved 8;
 }
@@ -66,7 +68,8 @@ def test_nav_lists_every_page_and_nothing_else(site):
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob('*.md')}
     pages = {page for page in pages if not page.startswith('generator/')}
     protos = (ROOT / 'object_detection' / 'protos').glob('*.proto')
-    pages |= {f'reference/{path.stem}.md' for path in protos} | {'reference/index.md'}
+    stems = {path.stem for path in protos} - {'options'} | {'index'}
+    pages |= {f'reference/{stem}.md' for stem in stems}
     assert sorted(listed) == sorted(pages | set(site.PAGES.values()))
 
 
@@ -94,6 +97,7 @@ def page(reference, tmp_path_factory):
     folder = root / reference.PROTOS
     folder.mkdir(parents=True)
     (folder / 'small.proto').write_text(SCHEMA)
+    shutil.copy(ROOT / reference.OPTIONS, folder)
     pages = reference.pages(root)
     assert sorted(pages) == ['index.md', 'small.md']
     return pages['small.md']
@@ -108,7 +112,8 @@ def page(reference, tmp_path_factory):
         '| `named` | map from string to [Part](small.md#Part) | empty | 3 |  |',
         '| `names` | repeated string | empty | 4 |  |',
         '| `yes` | bool | `false` | 5 | Used by `a_b`. (One of `choice`.) |',
-        '| `ratio` | float | `0` | 6 | *Deprecated.*  (One of `choice`.) |',
+        '| `ratio` | float, above 0, up to 1 | `0` | 6 | *Deprecated.*  No effect: it is a\\_b. '
+        '(One of `choice`.) |',
         '| `kind` | [Part.Kind](small.md#Part.Kind) | `SOME` | 1 |  |',
         '| `NONE` | 0 | None of them. |',
         '| `SOME` | 3 |  |',

@@ -19,7 +19,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from PIL import Image
 
 from object_detection.builders import preprocessor_builder
-from object_detection.config import plugins
+from object_detection.config import plugins, ranges
 from object_detection.core.example_fields import OBJECT_FIELDS
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import choice
@@ -175,8 +175,10 @@ class Page:
         return '\n'.join(lines)
 
     def _table(self, fields: list[FieldDescriptor]) -> list[str]:
-        rows = [f'| `{f.name}` | {_default(f)} | {self._meaning(f)} |' for f in fields]
-        return ['| field | default | meaning |', '|---|---|---|', *rows]
+        rows = [
+            f'| `{f.name}` | {_default(f)} | {_range(f)} | {self._meaning(f)} |' for f in fields
+        ]
+        return ['| field | default | range | meaning |', '|---|---|---|---|', *rows]
 
     def _meaning(self, field: FieldDescriptor) -> str:
         text = self._comment(field)
@@ -195,7 +197,9 @@ class Page:
     def _unsupported(self) -> Iterator[str]:
         for kind, option in self._options.items():
             if kind not in (*preprocessor_builder.kinds(), plugins.FIELD):
-                yield f'- `{kind}`: {_without_links(self._comment(option))}'
+                reason = ranges.options(option).refused
+                what = _without_links(self._comment(option))
+                yield f'- `{kind}`: {what} Not supported: {reason}.'
 
 
 def _without_links(text: str) -> str:
@@ -222,6 +226,11 @@ def _default(field: FieldDescriptor) -> str:
     if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT:
         return f'{field.default_value:.7g}'
     return str(field.default_value)
+
+
+def _range(field: FieldDescriptor) -> str:
+    bounds = ranges.options(field).range
+    return '-' if bounds is None else ranges.expected(bounds)
 
 
 def _example(kind: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Pages about every message, field and value of the config language, from the .proto files.
 
 The compiler of protobuf reads the files; comments come from the source information of its
-descriptors. Nothing of the package is imported.
+descriptors, ranges and reasons from the options of fields.
 """
 
 import collections
@@ -20,7 +20,11 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
 )
 
+from object_detection.config import ranges
+
 PROTOS = pathlib.PurePosixPath('object_detection/protos')
+# What the other files say about their fields with, and no part of a config.
+OPTIONS = str(PROTOS / 'options.proto')
 PACKAGE = '.object_detection.protos.'
 ROOT_MESSAGE = 'TrainEvalPipelineConfig'
 # Numbers of fields within descriptors, which the paths of comments are made of.
@@ -116,7 +120,8 @@ def pages(root: pathlib.Path) -> dict[str, str]:
     """Returns the Markdown of each page by its file name: index.md and one for each .proto file."""
     files = sorted(str(PROTOS / path.name) for path in (root / PROTOS).glob('*.proto'))
     schema = read_schema(root, files)
-    return _Reference([each for file in schema.file for each in types(file)]).pages()
+    read = [file for file in schema.file if file.name in files and file.name != OPTIONS]
+    return _Reference([each for file in read for each in types(file)]).pages()
 
 
 class _Reference:
@@ -166,7 +171,7 @@ class _Reference:
         oneofs = [each.name for each in of.descriptor.oneof_decl]
         rows = ['| field | type | default | number | meaning |', '|---|---|---|---|---|']
         for field, comment in zip(of.descriptor.field, of.comments, strict=True):
-            meaning = escaped(comment)
+            meaning = ' '.join([escaped(comment), *_reasons(field)])
             if field.HasField('oneof_index'):
                 meaning += f' (One of `{oneofs[field.oneof_index]}`.)'
             if field.options.deprecated:
@@ -184,7 +189,9 @@ class _Reference:
             return f'map from {self._type(key)} to {self._type(value)}'
         shown = self.types[name].link(name) if name else F.Type.Name(field.type)[5:].lower()
         labels = {F.LABEL_REPEATED: 'repeated ', F.LABEL_REQUIRED: 'required '}
-        return labels.get(field.label, '') + shown
+        bounds = ranges.read(field.options).range
+        values = f', {ranges.expected(bounds)}' if bounds is not None else ''
+        return labels.get(field.label, '') + shown + values
 
     def _default(self, field: FieldDescriptorProto) -> str:
         if field.label == F.LABEL_REPEATED:
@@ -215,6 +222,12 @@ class _Reference:
                     places[inner] = f'{places[name]}.{field.name}'.lstrip('.')
                     queue.append(inner)
         return places
+
+
+def _reasons(field: FieldDescriptorProto) -> list[str]:
+    options = ranges.read(field.options)
+    marks = {'No effect': options.ignored, 'Not supported': options.refused}
+    return [f'{mark}: {escaped(reason)}.' for mark, reason in marks.items() if reason]
 
 
 def _enum_table(of: Type) -> str:

@@ -12,7 +12,7 @@ from object_detection.builders.input_readers import channels, rules, tf_records
 from object_detection.builders.input_readers import data_service as data_service_reader
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.builders.input_readers import synthetic as synthetic_reader
-from object_detection.config import unsupported
+from object_detection.config import ranges
 from object_detection.data import objects, sequence_examples
 from object_detection.data.pipeline import record_order, synthetic
 from object_detection.data.pipeline.bad_records import BadRecords
@@ -239,7 +239,7 @@ def _check_reader(
     reader: input_reader_pb2.InputReader,
     where: str,
 ) -> None:
-    unsupported.check_unsupported(reader, path=where)
+    ranges.check(reader, path=where)
     raise_if_any(rules.check(reader, where))
     raise_if_any(channels.check(pipeline, reader, where))
 

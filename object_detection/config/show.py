@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from object_detection.config import unsupported, walk
+from object_detection.config import ranges, walk
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 
@@ -100,7 +100,7 @@ def _value_lines(field: FieldDescriptor, value: object) -> Iterator[str]:
 
 
 def _has_no_effect(field: FieldDescriptor) -> bool:
-    return field.GetOptions().deprecated or walk.field_key(field) in unsupported.FIELDS
+    return field.GetOptions().deprecated or ranges.options(field).is_unread
 
 
 def write_pipeline(pipeline: TrainEvalPipelineConfig, path: str) -> None:

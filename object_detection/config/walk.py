@@ -27,21 +27,24 @@ class SetField(NamedTuple):
 
 
 def set_fields(
-    message: Message, *, path: str = '', skip: Callable[[str], bool] = lambda key: False
+    message: Message,
+    *,
+    path: str = '',
+    skip: Callable[[FieldDescriptor], bool] = lambda field: False,
 ) -> Iterator[SetField]:
     """Yields the set fields of `message` and, depth first, of the messages in it.
 
     Args:
       message: the message to start from.
       path: path of `message`, the prefix of all paths.
-      skip: key of a field -> whether the fields of its messages are skipped.
+      skip: a field -> whether the fields of its messages are skipped.
     """
     for field, value in message.ListFields():
         key = field_key(field)
         place = f'{path}.{field.name}' if path else field.name
         for suffix, element in elements(field, value):
             yield SetField(place + suffix, key, field, element)
-            if isinstance(element, Message) and not skip(key):
+            if isinstance(element, Message) and not skip(field):
                 yield from set_fields(element, path=place + suffix, skip=skip)
 
 

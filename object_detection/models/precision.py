@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from object_detection.config import unsupported
+from object_detection.config import once
 from object_detection.config.job_options import PRECISION_ALIASES
 from object_detection.errors import UserError
 from object_detection.protos import train_pb2
@@ -115,11 +115,11 @@ def warn_if_not_faster(precision: str) -> None:
     if precision == FLOAT32 or devices - {'CPU'}:
         return
     if precision == TF32:
-        unsupported.log_once('precision tf32: has no effect on CPUs, which compute in float32.')
+        once.log_once('precision tf32: has no effect on CPUs, which compute in float32.')
         return
     instructions = _cpu_instructions()
     if instructions and not instructions.intersection(_INSTRUCTIONS[precision]):
-        unsupported.log_once(
+        once.log_once(
             f'precision {precision}: this CPU has no instructions for it '
             f'({", ".join(_INSTRUCTIONS[precision][:2])}); expect it to be several times slower '
             'than float32.'

@@ -14,7 +14,7 @@ from object_detection.builders import families
 from object_detection.builders.input_readers import channels
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
-from object_detection.config import synthetic_data, unsupported, walk
+from object_detection.config import once, ranges, synthetic_data, walk
 from object_detection.data import label_map, shard_names
 from object_detection.errors import ConfigError, UserError, backslash_hint
 from object_detection.meta_architectures.tracing import problems as builder_problems
@@ -152,7 +152,7 @@ def validate(
     if not purposes or not set(purposes) <= set(PURPOSES):
         raise UserError(f'validate: expected for_what among {PURPOSES}. Received: {for_what!r}.')
     parts = {part for purpose in purposes for part in _PARTS[purpose]}
-    findings = unsupported.find_unsupported(pipeline, parts)
+    findings = ranges.find(pipeline, parts)
     problems = findings.errors + list(_unusable_texts(pipeline, parts))
     for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
         if rules is _BUILDER_RULES:
@@ -167,7 +167,7 @@ def validate(
         with console.phase('reading all records'):
             _raise_if_any(list(records.check_all(pipeline, parts)))
     # Warnings about a config with errors are not shown.
-    unsupported.warn_once(findings.warnings)
+    once.warn_once(findings.warnings)
     warnings.warn(pipeline, parts, resumes=resumes)
 
 
@@ -185,7 +185,7 @@ def _unusable_texts(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -
         if (
             not isinstance(found.value, str)
             or found.path.replace('[', '.').split('.')[0] not in parts
-            or found.key in unsupported.FIELDS
+            or ranges.options(found.field).is_unread
         ):
             continue
         if '\0' in found.value:

@@ -1,6 +1,6 @@
 """Warns of settings that are allowed, but probably not meant, since they have no effect.
 
-Fields that nothing reads at all are in `unsupported`; these cautions depend on other fields.
+Fields that nothing reads at all are those of `ranges`; these cautions depend on other fields.
 """
 
 from collections import defaultdict
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from object_detection.builders import families
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
-from object_detection.config import synthetic_data, unsupported, walk
+from object_detection.config import once, synthetic_data, walk
 from object_detection.data import label_map
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
@@ -70,30 +70,30 @@ def warn(
     for part, path, reason in _without_effect(pipeline):
         if part in parts:
             fields[reason].append(path)
-    unsupported.warn_once(fields)
+    once.warn_once(fields)
     for path, reader in readers(pipeline, parts):
         for sentence in input_reader_rules.bucket_cautions(reader, path, pipeline.model):
-            unsupported.log_once(sentence)
+            once.log_once(sentence)
         for sentence in _unused_classes(pipeline, reader, path):
-            unsupported.log_once(sentence)
+            once.log_once(sentence)
     if 'eval_input_reader' in parts:
         for sentence in label_map_rules.cautions(pipeline):
-            unsupported.log_once(sentence)
+            once.log_once(sentence)
     if 'train_config' in parts:
         if not resumes and _starts_at_random(pipeline):
             for sentence in rules.untrained(model) if rules else ():
-                unsupported.log_once(sentence)
+                once.log_once(sentence)
         if not (resumes or _continues_detector(pipeline.train_config)):
             for sentence in rules.advice(model) if rules else ():
-                unsupported.log_once(sentence)
+                once.log_once(sentence)
         for sentence in train_config_rules.schedule_cautions(pipeline.train_config):
-            unsupported.log_once(sentence)
+            once.log_once(sentence)
         for sentence in train_config_rules.quantization_cautions(pipeline):
-            unsupported.log_once(sentence)
+            once.log_once(sentence)
         if _decays_twice(pipeline.train_config):
-            unsupported.log_once(_TWO_DECAYS)
+            once.log_once(_TWO_DECAYS)
         for sentence in augmentation.cautions(pipeline.train_config):
-            unsupported.log_once(sentence)
+            once.log_once(sentence)
 
 
 def readers(

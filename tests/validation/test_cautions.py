@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from object_detection.config import reader, unsupported
+from object_detection.config import once, reader
 from object_detection.config.overrides import apply_setting
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.validate import validate
@@ -22,7 +22,7 @@ GRID = '{grid_anchor_generator {scales: 1 aspect_ratios: 1}}'
 @pytest.fixture
 def warnings(tmp_path, caplog):
     """Returns what is said of the sound config with some settings."""
-    unsupported._warned.clear()
+    once._warned.clear()
 
     def validated(*settings: str, for_what=('train', 'eval'), resumes=False) -> list[str]:
         pipeline = sound_pipeline(tmp_path)
@@ -131,7 +131,7 @@ def test_fields_that_others_make_idle(warnings):
     default = 'model.faster_rcnn.second_stage_batch_size=64'
     (message,) = warnings(default, f'{miner}={{min_negatives_per_image: 3}}')
     assert message.startswith(f'no effect: {miner}.min_negatives_per_image (it widens')
-    unsupported._warned.clear()
+    once._warned.clear()
     both = '{min_negatives_per_image: 3 max_negatives_per_positive: 2}'
     assert warnings(default, f'{miner}={both}') == []
 
@@ -388,7 +388,7 @@ def test_masks_of_the_box_classifiers_vector_get_advice(warnings):
     without = f'{MODEL}.masks_from_crops=false'
     (message,) = warnings(without, for_what='train')
     assert message.startswith(f'{MODEL}.masks_from_crops is false: masks are predicted from')
-    unsupported._warned.clear()
+    once._warned.clear()
     assert warnings(without, for_what='export') == []
     assert warnings(without, for_what='train', resumes=True) == []
     assert warnings(without, f'{MODEL}.mask_roi_align={{}}', for_what='train') == []
@@ -426,7 +426,7 @@ def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):
     keeps = 'train_config.optimizer.use_moving_average=true'
     (message,) = warnings(keeps, 'eval_config.use_moving_averages=false')
     assert message.startswith('no effect: eval_config.use_moving_averages (averages are evaluated')
-    unsupported._warned.clear()
+    once._warned.clear()
     assert warnings(keeps) == []
     assert warnings(keeps, 'eval_config.use_moving_averages=true') == []
     assert warnings('eval_config.use_moving_averages=false') == []
@@ -515,7 +515,7 @@ def test_the_stride_of_a_pyramid(warnings):
     (message,) = warnings(f'{EXTRACTOR}.first_stage_features_stride=8')
     assert message.startswith(f'no effect: {EXTRACTOR}.first_stage_features_stride (a feature pyr')
     anchors = f'model.faster_rcnn.first_stage_anchor_generator={GRID}'
-    unsupported._warned.clear()
+    once._warned.clear()
     one_map = (f'{EXTRACTOR}={{{WITHOUT_PYRAMID}}}', f'{MODEL}.masks_from_crops=false')
     assert warnings(*one_map, anchors) == []
 
@@ -528,7 +528,7 @@ def test_steps_that_change_training_images_alone(warnings):
         'exported models.'
         for i, step in ((0, 'rgb_to_gray'), (2, 'adjust_gamma'))
     ]
-    unsupported._warned.clear()
+    once._warned.clear()
     at_times = '{rgb_to_gray {} probability: 0.5},{one_of {steps {rgb_to_gray {}}}}'
     assert not warnings(*(f'{options}[{i}]={step}' for i, step in enumerate(at_times.split(','))))
 
@@ -558,7 +558,7 @@ def test_how_to_fine_tune_without_a_checkpoint(warnings):
     field = 'train_config.fine_tune_checkpoint_type'
     (message,) = warnings(f"{field}='full'")
     assert message == f'no effect: {field} (there is no train_config.fine_tune_checkpoint).'
-    unsupported._warned.clear()
+    once._warned.clear()
     assert warnings(f"{field}='full'", for_what='eval') == []
 
 
@@ -588,7 +588,7 @@ def test_a_step_that_stops_only_after_the_training(warnings):
     step = f'{path}={{random_horizontal_flip {{}} stop_after_step: 100}}'
     assert warnings(step, 'train_config.num_steps=101') == []
     for num_steps in (100, 99):
-        unsupported._warned.clear()
+        once._warned.clear()
         assert warnings(step, f'train_config.num_steps={num_steps}') == [
             f'{path}.stop_after_step is 100, but train_config.num_steps is {num_steps}: '
             'random_horizontal_flip never stops.'

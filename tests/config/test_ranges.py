@@ -3,7 +3,7 @@ import logging
 import pytest
 from google.protobuf import text_format
 
-from object_detection.config import unsupported
+from object_detection.config import once, ranges
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
@@ -20,7 +20,7 @@ def test_what_would_not_happen_is_an_error_that_names_the_path():
           data_augmentation_options { scale_boxes_to_pixel_coordinates {} }
         }""")
     with pytest.raises(ConfigError) as caught:
-        unsupported.check_unsupported(pipeline)
+        ranges.check(pipeline)
     first, second = str(caught.value).splitlines()
     assert first.startswith('model.experimental_model is not supported: ')
     path = 'train_config.data_augmentation_options[1].scale_boxes_to_pixel_coordinates'
@@ -30,10 +30,10 @@ def test_what_would_not_happen_is_an_error_that_names_the_path():
 def test_what_is_not_lost_is_a_warning_given_once(caplog):
     pipeline = parse("""
         train_config { sync_replicas: true replicas_to_aggregate: 8 summarize_gradients: true }""")
-    unsupported._warned.clear()
+    once._warned.clear()
     with caplog.at_level(logging.WARNING, 'object_detection'):
-        unsupported.check_unsupported(pipeline)
-        unsupported.check_unsupported(pipeline)
+        ranges.check(pipeline)
+        ranges.check(pipeline)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
     assert 'train_config.sync_replicas, train_config.replicas_to_aggregate' in lines[0]
@@ -50,20 +50,20 @@ def test_what_is_not_lost_is_a_warning_given_once(caplog):
     ],
 )
 def test_values_without_a_request_pass_silently(text):
-    findings = unsupported.find_unsupported(parse(text))
+    findings = ranges.find(parse(text))
     assert findings == ([], {})
 
 
 def test_only_the_requested_parts_are_checked():
     pipeline = parse('model { experimental_model {} } eval_config { ignore_groundtruth: true }')
-    assert len(unsupported.find_unsupported(pipeline).errors) == 2
-    (error,) = unsupported.find_unsupported(pipeline, {'eval_config'}).errors
+    assert len(ranges.find(pipeline).errors) == 2
+    (error,) = ranges.find(pipeline, {'eval_config'}).errors
     assert error.startswith('eval_config.ignore_groundtruth')
 
 
 def test_repeated_values_are_named_by_their_index():
     loss = "equalization_loss { exclude_prefixes: ['a', 'b'] }"
     pipeline = parse(f'model {{ ssd {{ loss {{ {loss} }} }} }}')
-    (paths,) = unsupported.find_unsupported(pipeline).warnings.values()
+    (paths,) = ranges.find(pipeline).warnings.values()
     field = 'model.ssd.loss.equalization_loss.exclude_prefixes'
     assert paths == [f'{field}[0]', f'{field}[1]']

@@ -1,0 +1,162 @@
+"""What the schema says about the values of fields, which protos/options.proto explains.
+
+A field has a range, or nothing reads it: then it is ignored, with a warning, or refused. Rules
+between fields, and of texts and lists, are those of the builders and of `validation`.
+"""
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FieldOptions
+from google.protobuf.message import Message
+
+from object_detection.config import once, walk
+from object_detection.errors import raise_if_any
+from object_detection.protos import options_pb2
+
+
+class Options(NamedTuple):
+    """The options of a field.
+
+    Attributes:
+      range: the values that it may have, or None for all.
+      ignored: why setting it has no effect; '' for a field that has one.
+      refused: what to set instead of it; '' for a field that may be set.
+      harmless: values of an ignored or refused field that ask for nothing, as in a config.
+    """
+
+    range: options_pb2.Range | None
+    ignored: str
+    refused: str
+    harmless: tuple[str, ...]
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether nothing reads the field."""
+        return bool(self.ignored or self.refused)
+
+
+class Findings(NamedTuple):
+    """What the options say about a config: errors as sentences, warnings as reason -> paths."""
+
+    errors: list[str]
+    warnings: dict[str, list[str]]
+
+
+@functools.cache
+def options(field: FieldDescriptor) -> Options:
+    """Returns the options of a field of the schema."""
+    return read(field.GetOptions())
+
+
+def read(message: FieldOptions) -> Options:
+    """Returns the options of a field from the message of all its options."""
+    get = message.Extensions
+    return Options(
+        get[options_pb2.range] if message.HasExtension(options_pb2.range) else None,
+        get[options_pb2.ignored],
+        get[options_pb2.refused],
+        tuple(get[options_pb2.harmless]),
+    )
+
+
+def find(config: Message, parts: Collection[str] | None = None, *, path: str = '') -> Findings:
+    """Compares the fields of a config, at any depth, with their options.
+
+    Args:
+      config: a `TrainEvalPipelineConfig`, or a message in one.
+      parts: names of the top-level fields to search; None searches all.
+      path: path of the message in a `TrainEvalPipelineConfig`.
+    """
+    errors, warnings = list(_missing(config, path)), defaultdict(list)
+    for found in walk.set_fields(config, path=path, skip=lambda field: options(field).is_unread):
+        if parts is not None and found.path.partition('.')[0].partition('[')[0] not in parts:
+            continue
+        rule = options(found.field)
+        if rule.range is not None and not _is_in(found.value, rule.range):
+            errors.append(_sentence(found.path, rule.range, _text(found.value)))
+        elif rule.is_unread and not _is_harmless(found, rule):
+            if rule.refused:
+                errors.append(f'{found.path} is not supported: {rule.refused}.')
+            else:
+                warnings[rule.ignored].append(found.path)
+        elif isinstance(found.value, Message) and not rule.is_unread:
+            errors += _missing(found.value, found.path)
+    return Findings(errors, dict(warnings))
+
+
+def check(config: Message, *, path: str = '') -> None:
+    """Warns about set fields that have no effect; arguments as for `find`.
+
+    Raises:
+      ConfigError: for numbers out of their range and fields that ask for missing features; the
+        message lists them.
+    """
+    findings = find(config, path=path)
+    once.warn_once(findings.warnings)
+    raise_if_any(findings.errors)
+
+
+def expected(bounds: options_pb2.Range) -> str:
+    """Returns a range in words, such as 'at least 1' or '0 to 1'."""
+    low = f'{bounds.above if bounds.HasField("above") else bounds.min:g}'
+    high = f'{bounds.below if bounds.HasField("below") else bounds.max:g}'
+    match bounds.HasField('min'), bounds.HasField('above'), bounds.HasField('max'):
+        case True, _, True:
+            return f'{low} to {high}'
+        case _, True, True:
+            return f'above {low}, up to {high}'
+        case _, _, True:
+            return f'at most {high}'
+    words = [f'at least {low}'] if bounds.HasField('min') else []
+    words += [f'above {low}'] if bounds.HasField('above') else []
+    words += [f'below {high}'] if bounds.HasField('below') else []
+    return ' and '.join(words) or 'a finite number'
+
+
+def _missing(message: Message, path: str) -> Iterator[str]:
+    """Yields a sentence for each field of a message that is not set, but needed."""
+    for field in message.DESCRIPTOR.fields:
+        bounds = options(field).range
+        if bounds is not None and bounds.needed and not message.HasField(field.name):
+            place = f'{path}.{field.name}' if path else field.name
+            yield _sentence(place, bounds, f'{_text(field.default_value)} (not set)')
+
+
+def _is_in(value: float, bounds: options_pb2.Range) -> bool:
+    return (
+        math.isfinite(value)
+        and (value >= bounds.min or not bounds.HasField('min'))
+        and (value <= bounds.max or not bounds.HasField('max'))
+        and (value > bounds.above or not bounds.HasField('above'))
+        and (value < bounds.below or not bounds.HasField('below'))
+    )
+
+
+def _sentence(path: str, bounds: options_pb2.Range, received: str) -> str:
+    note = f'; {bounds.note}' if bounds.note else ''
+    return f'{path}: expected {expected(bounds)}{note}. Received: {received}.'
+
+
+def _text(value: float) -> str:
+    return f'{value:g}' if isinstance(value, float) else str(value)
+
+
+def _is_harmless(found: walk.SetField, rule: Options) -> bool:
+    field, value = found.field, found.value
+    if isinstance(value, Message) or field.is_repeated:
+        return False
+    return _config_text(field, value) in rule.harmless or (
+        not rule.harmless and value == field.default_value
+    )
+
+
+def _config_text(field: FieldDescriptor, value: Any) -> str:
+    """Returns the value of a field as a config has it."""
+    if field.enum_type is not None:
+        return field.enum_type.values_by_number[value].name
+    return str(value).lower() if isinstance(value, bool) else str(value)
