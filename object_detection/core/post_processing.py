@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
-from object_detection.core.nms import (
+from object_detection.core.suppression.nms import (
     MulticlassSelection,
     multiclass_non_max_suppression,
     non_max_suppression,
 )
-from object_detection.core.nms_tiles import NEVER, at_least_one_row, used_first
-from object_detection.core.soft_nms import soft_non_max_suppression
+from object_detection.core.suppression.nms_tiles import NEVER, at_least_one_row, used_first
+from object_detection.core.suppression.soft_nms import soft_non_max_suppression
 from object_detection.errors import UserError
 
 

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from object_detection.core.nms import non_max_suppression
-from object_detection.core.nms_tiles import NEVER, NmsSelection
 from object_detection.core.shapes import dimensions, smaller
+from object_detection.core.suppression.nms import non_max_suppression
+from object_detection.core.suppression.nms_tiles import NEVER, NmsSelection
 from object_detection.errors import UserError
 from object_detection.targets.matchers import UNMATCHED
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from object_detection.core import boxes as box_ops
 from object_detection.core import sampling, tracing
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.core.nms_tiles import at_least_one_row, used_first
 from object_detection.core.shapes import dimensions
+from object_detection.core.suppression.nms_tiles import at_least_one_row, used_first
 from object_detection.errors import UserError
 from object_detection.targets.matchers import IGNORED, UNMATCHED, ArgMaxMatcher, Matcher
 from object_detection.targets.similarities import IouSimilarity

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import nms
+from object_detection.core.suppression import nms
 from tests import goldens
 
 

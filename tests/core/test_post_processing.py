@@ -7,11 +7,11 @@ from google.protobuf import text_format
 
 from object_detection.builders import post_processing_builder
 from object_detection.core import post_processing
-from object_detection.core.nms import non_max_suppression
 from object_detection.core.post_processing import (
     NmsParams,
     batch_multiclass_non_max_suppression,
 )
+from object_detection.core.suppression.nms import non_max_suppression
 from object_detection.protos import post_processing_pb2
 from tests import goldens, slow_cases
 

@@ -7,14 +7,14 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.core.nms import non_max_suppression
-from object_detection.core.nms_tiles import NEVER, at_least_one_row, used_first
 from object_detection.core.post_processing import (
     Detections,
     NmsParams,
     batch_multiclass_non_max_suppression,
 )
 from object_detection.core.shapes import dimensions, smaller
+from object_detection.core.suppression.nms import non_max_suppression
+from object_detection.core.suppression.nms_tiles import NEVER, at_least_one_row, used_first
 
 
 class Proposals(NamedTuple):

@@ -16,9 +16,9 @@ from object_detection.core import boxes as box_ops
 from object_detection.core import sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.core.nms_tiles import NEVER
 from object_detection.core.post_processing import NmsParams
 from object_detection.core.shapes import dimensions
+from object_detection.core.suppression.nms_tiles import NEVER
 from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import nms
+from object_detection.core.suppression import nms
 from object_detection.errors import UserError
 from object_detection.export.formats import formats, onnx_file
 from object_detection.export.formats.source import ExportSource, FormatOptions

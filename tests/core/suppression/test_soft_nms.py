@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core.soft_nms import soft_non_max_suppression
-from tests.core.test_nms import random_boxes
+from object_detection.core.suppression.soft_nms import soft_non_max_suppression
+from tests.core.suppression.test_nms import random_boxes
 
 
 def class_by_class(boxes, scores, *, sigma, per_class, score_threshold):

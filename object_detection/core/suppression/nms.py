@@ -14,7 +14,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core import tracing
-from object_detection.core.nms_tiles import (
+from object_detection.core.shapes import dimensions, smaller
+from object_detection.core.suppression.nms_tiles import (
     NEVER,
     Candidates,
     Limits,
@@ -24,7 +25,6 @@ from object_detection.core.nms_tiles import (
     select,
     used_first,
 )
-from object_detection.core.shapes import dimensions, smaller
 
 # The number of rows that are searched first. More than the best rows are rarely needed, and all
 # scores are then read only once.

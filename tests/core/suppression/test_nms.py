@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import nms, nms_tiles, tracing
+from object_detection.core import tracing
+from object_detection.core.suppression import nms, nms_tiles
 from tests import goldens, slow_cases
 
 

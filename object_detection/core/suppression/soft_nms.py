@@ -6,8 +6,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core.nms import MulticlassSelection
-from object_detection.core.nms_tiles import (
+from object_detection.core.suppression.nms import MulticlassSelection
+from object_detection.core.suppression.nms_tiles import (
     NEVER,
     at_least_one_row,
     canonical_boxes,
