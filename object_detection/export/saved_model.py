@@ -16,6 +16,7 @@ from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.runtime import input_types, side_inputs
+from object_detection.runtime.class_names import LABEL_MAP
 from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.system import private_names, publishing
 
@@ -23,8 +24,6 @@ from object_detection.system import private_names, publishing
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
 # The side inputs that tf.Examples hold.
 _CONTEXT = {InputFields.CONTEXT_FEATURES, InputFields.VALID_CONTEXT_SIZE}
-# Name of the asset with the class names.
-LABEL_MAP = 'label_map.pbtxt'
 
 
 class ServedDetector(tf.Module):

@@ -12,6 +12,9 @@ from object_detection.protos import eval_pb2, pipeline_pb2
 from object_detection.system import files
 from object_detection.validation import resumption
 
+# Name of the asset of a SavedModel with its classes.
+LABEL_MAP = 'label_map.pbtxt'
+
 _logger = logging.getLogger(__name__)
 
 

@@ -16,7 +16,6 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
-from object_detection.export.saved_model import LABEL_MAP
 from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
@@ -219,7 +218,7 @@ class SavedDetector:
             return self._serve(**{self._input_name: inputs}, **values)
 
     def _read_label_map(self, path: pathlib.Path) -> str | None:
-        asset = path / 'assets' / LABEL_MAP
+        asset = path / 'assets' / class_names.LABEL_MAP
         return class_names.read_file(str(asset)) if asset.is_file() else None
 
     def _stored_text(self, what: str) -> str | None:
