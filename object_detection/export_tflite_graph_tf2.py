@@ -13,8 +13,8 @@ import sys
 from absl import app, flags
 
 from object_detection import registry
-from object_detection.builders import families
 from object_detection.cli.main import check_text, describe_user_error, is_users_error
+from object_detection.config import families
 from object_detection.errors import UserError
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.system import signals, tensorflow_setup
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> None:
 
 def check_family(model: DetectionModel) -> None:
     """Raises UserError unless a model of this config has anchors, or is a CenterNet."""
-    if families.anchor_detection(model) is None and not model.HasField(_CENTER_NET):
+    if not families.decodes_anchors(model) and not model.HasField(_CENTER_NET):
         raise UserError(
             'model: expected ssd or center_net. '
             f'Received: {model.WhichOneof("model")}; try `tfod export --format tflite`.'
@@ -101,7 +101,7 @@ def check_center_net_flags(
         'keypoint_label_map_path': keypoint_label_map_path,
     }
     for name, value in given.items():
-        if value and not (model.HasField(_CENTER_NET) and families.needs_keypoints(model)):
+        if value and not (model.HasField(_CENTER_NET) and families.needs(model).keypoints):
             raise UserError(
                 f'--{name}: expected none, as the model is no {_CENTER_NET} with a '
                 f'keypoint_estimation_task. Received: {value}.'

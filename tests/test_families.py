@@ -1,4 +1,4 @@
-"""A family of detectors is a folder and two rows."""
+"""A family of detectors is a folder and a row."""
 
 import pathlib
 import re
@@ -6,27 +6,22 @@ import re
 import numpy as np
 import pytest
 
-from object_detection.builders import dataset_builder, evaluator_builder, families, model_builder
+from object_detection.builders import dataset_builder, evaluator_builder, model_builder
+from object_detection.config import families
 from object_detection.core.fields import InputFields
 from object_detection.errors import ConfigError
 from object_detection.training import setup
-from object_detection.validation.models import families as family_rules
 from object_detection.validation.validate import validate
 from tests import toy_family
 from tests.validation.pipelines import sound_pipeline
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1] / 'object_detection'
 # Where the family of Faster R-CNN may be named.
-ITS_FOLDERS = (
-    'builders/faster_rcnn/',
-    'meta_architectures/faster_rcnn/',
-    'protos/',
-    'validation/models/',
-)
+ITS_FOLDERS = ('meta_architectures/faster_rcnn/', 'protos/')
 # Files elsewhere that name it. None may be added.
 ELSEWHERE = {
     'builders/box_coder_builder.py': 'a box coder is named so, as its message is',
-    'builders/families.py': 'the row of the table',
+    'config/families.py': 'the row of the table',
     'meta_architectures/ssd/rules.py': 'a box coder is named so, as its message is',
     'cli/summary.py': 'an example in a help text',
     'dataset_tools/downloads/known_files.py': 'types of feature extractors',
@@ -57,26 +52,20 @@ def test_modules_of_a_family_are_imported_through_the_tables_alone():
     for path in PACKAGE.rglob('*.py'):
         file = path.relative_to(PACKAGE).as_posix()
         named = {name for pair in pattern.findall(path.read_text()) for name in pair}
-        for family in named & families.MODELS.keys():
-            its = (f'builders/{family}/', f'meta_architectures/{family}/', 'protos/')
-            if not file.startswith((*its, 'validation/models/')):
+        for family in named & families.FAMILIES.keys():
+            if not file.startswith((f'meta_architectures/{family}/', 'protos/')):
                 found.add((family, file))
     assert found == {
-        ('center_net', 'builders/families.py'),
-        ('faster_rcnn', 'builders/families.py'),
-        ('ssd', 'builders/families.py'),
+        ('center_net', 'config/families.py'),
+        ('faster_rcnn', 'config/families.py'),
+        ('ssd', 'config/families.py'),
     }
-
-
-def test_each_family_has_both_rows():
-    assert families.MODELS.keys() == family_rules.RULES.keys()
 
 
 @pytest.fixture
 def toy(monkeypatch):
     """Puts the toy family in the place of the one whose message it takes."""
-    monkeypatch.setitem(families.MODELS, 'center_net', toy_family.FAMILY)
-    monkeypatch.setitem(family_rules.RULES, 'center_net', toy_family.RULES)
+    monkeypatch.setitem(families.FAMILIES._rows, 'center_net', toy_family.FAMILY)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import families, image_resizer_builder, model_builder
+from object_detection.builders import image_resizer_builder, model_builder
+from object_detection.config import families
 from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
@@ -113,7 +114,7 @@ def family(request):
 def test_each_family_and_each_resizer_is_tested():
     assert (
         IDEAL.keys()
-        == families.MODELS.keys()
+        == families.FAMILIES.keys()
         == {field.name for field in DetectionModel.DESCRIPTOR.oneofs_by_name['model'].fields}
         - {'experimental_model'}
     )

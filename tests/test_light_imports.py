@@ -94,6 +94,6 @@ def test_commands_load_no_tensorflow_before_they_need_it():
 
 
 def test_models_load_tensorflow():
-    way = way_to_tensorflow('object_detection.builders.model_builder')
-    assert way[0] == 'object_detection.builders.model_builder'
+    way = way_to_tensorflow('object_detection.meta_architectures.detection_model')
+    assert way[0] == 'object_detection.meta_architectures.detection_model'
     assert way[-1] in HEAVY

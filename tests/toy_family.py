@@ -6,10 +6,9 @@ import keras
 import tensorflow as tf
 
 from object_detection.builders import image_resizer_builder
-from object_detection.builders.families import ModelFamily
+from object_detection.config.families import ModelFamily
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.center_net_pb2 import CenterNet
-from object_detection.validation.models.families import FamilyRules
 
 LOSSES = ('Loss/box_loss', 'Loss/class_loss')
 
@@ -68,6 +67,4 @@ def check(config: CenterNet) -> Iterator[str]:
         yield f'model.center_net.num_classes: expected at least 1. Received: {config.num_classes}.'
 
 
-# The two rows.
-FAMILY = ModelFamily(title='Toy', build=build, loss_names=lambda config: LOSSES)
-RULES = FamilyRules(check=check)
+FAMILY = ModelFamily(title='Toy', build=build, loss_names=lambda config: LOSSES, rules=check)

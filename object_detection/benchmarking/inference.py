@@ -14,7 +14,8 @@ from PIL import Image
 
 from object_detection.benchmarking import convolutions, node_times, rows, static_graph, work
 from object_detection.benchmarking.jobs import BenchmarkJob
-from object_detection.builders import families, image_resizer_builder
+from object_detection.builders import image_resizer_builder
+from object_detection.config import families
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError

@@ -7,12 +7,10 @@ SEED = 0
 
 def arrays(pipeline, detector, batch_size: int, side: tuple[int, int]) -> dict:
     """A batch of `work.batch` with the masks that the detector needs."""
-    from object_detection.builders import families
+    from object_detection.config import families
 
-    mask_size = None
-    if families.needs_masks(pipeline.model):
-        family, config = families.find(pipeline.model), families.options(pipeline.model)
-        mask_size = family.example_options(config)['mask_crop_size']
+    needs = families.needs(pipeline.model)
+    mask_size = needs.example_options['mask_crop_size'] if needs.masks else None
     return work.batch(batch_size, side, detector.num_classes, mask_size)
 
 

@@ -6,13 +6,13 @@ import secrets
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import families, preprocessor_builder, training_rules
+from object_detection.builders import preprocessor_builder, training_rules
 from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.builders.input_readers import channels, rules, tf_records
 from object_detection.builders.input_readers import data_service as data_service_reader
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.builders.input_readers import synthetic as synthetic_reader
-from object_detection.config import ranges
+from object_detection.config import families, ranges
 from object_detection.data import objects, sequence_examples
 from object_detection.data.pipeline import record_order, synthetic
 from object_detection.data.pipeline.bad_records import BadRecords

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from object_detection.builders import families
+from object_detection.config import families
 from object_detection.data import label_map
 from object_detection.errors import UserError
 from object_detection.metrics.coco import limits
@@ -333,15 +333,18 @@ def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) ->
     evaluators = build(pipeline_config.eval_config, categories(reader, pipeline_config.model))
     names = [name for evaluator in evaluators for name in evaluator.evaluate()]
     if has_losses(pipeline_config, reader_index):
-        names += [*families.loss_names(pipeline_config.model), *_LOSSES_OF_ALL]
+        model = pipeline_config.model
+        names += families.find(model).loss_names(families.options(model))
+        names += _LOSSES_OF_ALL
     return names
 
 
 def has_losses(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> bool:
     """Returns whether a reader loads all that the losses need, such as masks for a mask head."""
-    reader, model = pipeline_config.eval_input_reader[reader_index], pipeline_config.model
-    if families.needs_masks(model) and not reader.load_instance_masks:
+    reader = pipeline_config.eval_input_reader[reader_index]
+    needs = families.needs(pipeline_config.model)
+    if needs.masks and not reader.load_instance_masks:
         return False
-    if families.needs_keypoints(model) and not reader.num_keypoints:
+    if needs.keypoints and not reader.num_keypoints:
         return False
-    return all(getattr(reader, flag) for flag in families.reader_flags(model))
+    return all(getattr(reader, flag) for flag in needs.reader_flags)

@@ -1,17 +1,14 @@
 """Builds the detector that a DetectionModel proto describes."""
 
-import functools
-
-from object_detection.builders import families
 from object_detection.builders.input_readers import channels
-from object_detection.config.oneof import build_oneof
-from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.config import families
+from object_detection.core.detector import Detector
 from object_detection.models import image_channels
 from object_detection.protos import model_pb2
 
 
-def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> DetectionModel:
-    """Builds a detector with random weights.
+def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> Detector:
+    """Builds a detector, a `DetectionModel`, with random weights.
 
     `tf.train.Checkpoint(model=detector).restore(prefix)` restores the weights of a checkpoint;
     `object_detection.load` builds and restores a detector.
@@ -23,10 +20,6 @@ def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> D
     Raises:
       ValueError: if no model is set, or an option is not supported or does not fit another.
     """
-    builders = {
-        name: functools.partial(family.build, is_training=is_training)
-        for name, family in families.MODELS.items()
-    }
     num_channels = 1 if channels.is_grey(model_config) else image_channels.current()
     with image_channels.scope(num_channels):
-        return build_oneof(model_config, 'model', builders)
+        return families.find(model_config).build(families.options(model_config), is_training)

@@ -1,18 +1,13 @@
 """Rules of messages that several families of detectors have; they need no TensorFlow.
 
 Each function yields one sentence for each problem.
-
-What a family says about its anchors and what they are matched with; loads no TensorFlow.
 """
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
-from object_detection.protos.image_resizer_pb2 import ImageResizer
 from object_detection.protos.matcher_pb2 import Matcher
 from object_detection.protos.post_processing_pb2 import BatchNonMaxSuppression
 
@@ -62,27 +57,6 @@ def anchor_lists(generator: Message, kind: str, path: str) -> Iterator[str]:
         if not grid.base_sizes:
             place = f'{path}.anchor_grid[{index}]'
             yield f'{place}.base_sizes is empty; without any there are no anchors.'
-
-
-class AnchorOptions(NamedTuple):
-    """The anchors of a model.
-
-    Attributes:
-      path: path of the generator's message, from the message of the model on.
-      generator: makes them.
-      resizer: resizes the images that they lie on.
-      threshold: least IoU with an object at which an anchor is matched to it.
-      is_inside_only: whether a training leaves out anchors that cross the edge of the image.
-      sees_static_size: whether a size that the resizer gives to all images decides where centres
-        are.
-    """
-
-    path: str
-    generator: AnchorGenerator
-    resizer: ImageResizer
-    threshold: float
-    is_inside_only: bool = False
-    sees_static_size: bool = False
 
 
 def matched_threshold(matcher: Matcher, default: float) -> float:

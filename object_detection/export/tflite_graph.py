@@ -5,7 +5,7 @@ import os
 
 import tensorflow as tf
 
-from object_detection.builders import families
+from object_detection.config import families
 from object_detection.errors import UserError
 from object_detection.export import exporter
 from object_detection.export.formats import tflite_graph
@@ -51,7 +51,7 @@ def export(
     """
     if max_detections < 1:
         raise UserError(f'--max_detections: expected at least 1. Received: {max_detections}.')
-    has_anchors = families.anchor_detection(pipeline.model) is not None
+    has_anchors = families.decodes_anchors(pipeline.model)
     options = None
     if has_anchors:
         options = tflite_graph.post_process_options(pipeline.model, max_detections, use_regular_nms)

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import tracing
+from object_detection.core.detector import Detector
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.variable_names import PLAIN_NAMES, RANGES, VariableNames
 from object_detection.errors import UserError
@@ -19,7 +20,6 @@ from object_detection.models import image_channels, rounding
 from object_detection.models.quantization import Quantization
 from object_detection.weights import restore
 from object_detection.weights.arrays import nest
-from object_detection.weights.interfaces import Detector
 
 
 class CheckpointView:
@@ -220,8 +220,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         return {}
 
     def anchor_predictions(self, predictions: Any) -> AnchorPredictions:
-        """Returns what `postprocess` decodes and suppresses, of families whose row of
-        `builders.families.MODELS` has `anchor_detection`.
+        """Returns what `postprocess` decodes and suppresses, of families whose `anchors` have a
+        `detection`; see `config.families.AnchorOptions`.
         """
         raise NotImplementedError(f'{self.name}: detections do not come from anchors in one step.')
 

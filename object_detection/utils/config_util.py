@@ -9,8 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from object_detection.builders import families
-from object_detection.config import overrides, reader, show
+from object_detection.config import families, overrides, reader, show
 from object_detection.errors import ConfigError
 from object_detection.protos import image_resizer_pb2, model_pb2, optimizer_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -150,13 +149,13 @@ def get_image_resizer_config(
 
 def get_max_num_context_features(model_config: model_pb2.DetectionModel) -> int | None:
     """Returns the number of context features of an image; None if the model has no context."""
-    size = families.context_size(model_config)
+    size = families.needs(model_config).example_options.get('context_size')
     return size and size[0]
 
 
 def get_context_feature_length(model_config: model_pb2.DetectionModel) -> int | None:
     """Returns the length of a context feature; None if the model has no context."""
-    size = families.context_size(model_config)
+    size = families.needs(model_config).example_options.get('context_size')
     return size and size[1]
 
 

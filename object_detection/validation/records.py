@@ -14,9 +14,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from google.protobuf.message import DecodeError
 
-from object_detection.builders import families
 from object_detection.builders.input_readers import rules
-from object_detection.config import once, synthetic_data
+from object_detection.config import families, once, synthetic_data
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotated_image, annotation_checks, label_map, tf_record_files
 from object_detection.errors import UserError, format_list
@@ -418,7 +417,7 @@ def _score_problem(features, pipeline: TrainEvalPipelineConfig, path: str) -> st
 
 
 def _context_problem(features, pipeline: TrainEvalPipelineConfig) -> str | None:
-    size = families.context_size(pipeline.model)
+    size = families.needs(pipeline.model).example_options.get('context_size')
     if size is None:
         return None
     lengths = features[keys.CONTEXT_FEATURE_LENGTH].int64_list.value

@@ -7,8 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from object_detection.builders import families
-from object_detection.config import reader, walk
+from object_detection.config import families, reader, walk
 from object_detection.data import label_map
 from object_detection.errors import ConfigError, format_list
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
+from object_detection.config import families
 from object_detection.config.findings import Finding, found, of_flag, of_model, uses_bfloat16
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.validation import warnings
-from object_detection.validation.models import families as model_rules
 
 _PATH = 'train_config'
 _ENLARGEMENT = 8
@@ -225,9 +225,7 @@ def find(pipeline: TrainEvalPipelineConfig, *, cores: int = 8) -> list[Finding]:
       cores: number of cores, each of which computes the same share of a batch.
     """
     findings = list(of_model(pipeline.model))
-    rules = model_rules.find(pipeline.model)
-    if rules is not None:
-        findings += rules.tpu(pipeline)
+    findings += families.find(pipeline.model).tpu(pipeline)
     findings += _readers(pipeline)
     if pipeline.HasField('train_config'):
         findings += _training(pipeline.train_config)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.builders import families, training_rules
+from object_detection.builders import training_rules
+from object_detection.config import families
 from object_detection.protos.optimizer_pb2 import LearningRate, Optimizer
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig

@@ -10,11 +10,10 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from object_detection.builders import families
 from object_detection.builders.input_readers import channels
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
-from object_detection.config import once, ranges, synthetic_data, walk
+from object_detection.config import families, once, ranges, synthetic_data, walk
 from object_detection.data import label_map, shard_names
 from object_detection.errors import ConfigError, UserError, backslash_hint
 from object_detection.meta_architectures.tracing import problems as builder_problems
@@ -35,9 +34,13 @@ from object_detection.validation import (
 )
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import train_config as train_config_rules
-from object_detection.validation.models import families as model_rules
 
 _GROUP_NORM = 'Hyperparams.group_norm'
+
+
+def _rules_of_family(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the problems of `pipeline.model` that are found without the builders."""
+    return families.find(pipeline.model).rules(families.options(pipeline.model))
 
 
 def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -49,8 +52,8 @@ def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from problems
     if problems:
         return  # The other builders would report the first of them once more.
-    rules = model_rules.find(pipeline.model)
-    problems = list(rules.check_parts(families.options(pipeline.model))) if rules else []
+    family, message = families.find(pipeline.model), families.options(pipeline.model)
+    problems = list(family.part_problems(message))
     yield from problems
     if not problems:
         yield from _group_norms(pipeline.model)
@@ -252,13 +255,14 @@ def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         return
     reader = pipeline.train_input_reader
     yield from _reader(reader, 'train_input_reader', pipeline)
-    if families.needs_masks(pipeline.model) and not reader.load_instance_masks:
+    needs = families.needs(pipeline.model)
+    if needs.masks and not reader.load_instance_masks:
         yield (
             'train_input_reader.load_instance_masks is false, but the model'
-            f'{_mask_setting(pipeline, ": ")} trains on masks; set it to true.'
+            f'{_mask_setting(pipeline, "")} trains on masks; set it to true.'
         )
-    yield from _flags(reader, 'train_input_reader', pipeline, families.reader_flags(pipeline.model))
-    if families.needs_keypoints(pipeline.model) and not reader.num_keypoints:
+    yield from _flags(reader, 'train_input_reader', pipeline, needs.reader_flags)
+    if needs.keypoints and not reader.num_keypoints:
         yield (
             'train_input_reader.num_keypoints is 0, but the model trains on keypoints; set it to '
             'the number of the keypoints of an object in the data.'
@@ -295,24 +299,22 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     if config.batch_size < 1:
         yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
     mask_sets = eval_config_rules.mask_sets(config)
-    if mask_sets and not families.predicts_masks(pipeline.model):
+    needs = families.needs(pipeline.model)
+    if mask_sets and not needs.predicts_masks:
         yield (
             f'eval_config.metrics_set has {mask_sets[0]}, but the model predicts no masks'
-            f'{_mask_setting(pipeline, " is not ")}.'
+            f'{_mask_setting(pipeline, "expected ")}.'
         )
-    if config.parameterized_metric and not families.needs_keypoints(pipeline.model):
+    if config.parameterized_metric and not needs.keypoints:
         yield ('eval_config.parameterized_metric measures keypoints, but the model predicts none.')
     if pipeline.eval_input_reader:
         yield from eval_config_rules.check(pipeline)
 
 
-def _mask_setting(pipeline: TrainEvalPipelineConfig, between: str) -> str:
+def _mask_setting(pipeline: TrainEvalPipelineConfig, before: str) -> str:
     """Returns, in parentheses, the setting that makes the model predict masks; '' if none does."""
-    rules = model_rules.find(pipeline.model)
-    if rules is None or rules.mask_setting is None:
-        return ''
-    field, value = rules.mask_setting
-    return f' ({families.path(pipeline.model)}.{field}{between}{value})'
+    setting = families.needs(pipeline.model).mask_setting
+    return f' ({before}{families.path(pipeline.model)}.{setting})' if setting else ''
 
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -328,7 +330,7 @@ def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -
     elif not synthetic_data.is_synthetic(reader):
         yield from _record_files(reader.tf_record_input_reader, f'{path}.tf_record_input_reader')
     yield from _label_map(reader.label_map_path, f'{path}.label_map_path', pipeline)
-    yield from _flags(reader, path, pipeline, families.input_flags(pipeline.model))
+    yield from _flags(reader, path, pipeline, families.needs(pipeline.model).input_flags)
 
 
 def _flags(
@@ -397,7 +399,7 @@ _PARTS = {
 
 _RULES: dict[str, tuple[Rule, ...]] = {
     'train': (
-        model_rules.check,
+        _rules_of_family,
         _train_config,
         augmentation.check,
         _fine_tuning,
@@ -406,14 +408,14 @@ _RULES: dict[str, tuple[Rule, ...]] = {
         train_config_rules.check_quantization,
     ),
     'eval': (
-        model_rules.check,
+        _rules_of_family,
         _eval_config,
         _eval_input,
         label_map_rules.check,
         train_config_rules.check_averages,
         train_config_rules.check_quantization,
     ),
-    'export': (model_rules.check, train_config_rules.check_quantization),
+    'export': (_rules_of_family, train_config_rules.check_quantization),
 }
 
 _BUILDER_RULES: dict[str, tuple[Rule, ...]] = {

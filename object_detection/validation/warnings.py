@@ -6,10 +6,9 @@ Fields that nothing reads at all are those of `ranges`; these cautions depend on
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from object_detection.builders import families
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
-from object_detection.config import once, synthetic_data, walk
+from object_detection.config import families, once, synthetic_data, walk
 from object_detection.data import label_map
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
@@ -18,7 +17,6 @@ from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.validation import augmentation, label_map_rules, train_config
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import train_config as train_config_rules
-from object_detection.validation.models import families as model_rules
 
 _UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by '
 _AVERAGES = (
@@ -65,7 +63,6 @@ def warn(
       parts: names of top-level fields.
       resumes: whether a training resumes from a checkpoint of its own.
     """
-    rules, model = model_rules.find(pipeline.model), families.options(pipeline.model)
     fields = defaultdict(list)
     for part, path, reason in _without_effect(pipeline):
         if part in parts:
@@ -80,11 +77,9 @@ def warn(
         for sentence in label_map_rules.cautions(pipeline):
             once.log_once(sentence)
     if 'train_config' in parts:
-        if not resumes and _starts_at_random(pipeline):
-            for sentence in rules.untrained(model) if rules else ():
-                once.log_once(sentence)
         if not (resumes or _continues_detector(pipeline.train_config)):
-            for sentence in rules.advice(model) if rules else ():
+            family, message = families.find(pipeline.model), families.options(pipeline.model)
+            for sentence in family.warnings(message, _starts_at_random(pipeline)):
                 once.log_once(sentence)
         for sentence in train_config_rules.schedule_cautions(pipeline.train_config):
             once.log_once(sentence)
@@ -109,9 +104,7 @@ def readers(
 
 def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
     """Yields triples: a top-level field, the path of a field in it, why that has no effect."""
-    rules = model_rules.find(pipeline.model)
-    if rules is not None:
-        yield from rules.without_effect(pipeline)
+    yield from families.find(pipeline.model).unread(pipeline)
     yield from _unused_keypoints(pipeline)
     for index, reader in enumerate(pipeline.eval_input_reader):
         for name in ('filter_empty_images', 'skip_crowd'):
@@ -178,13 +171,13 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
 
 def _unused_keypoints(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
     """Yields the triples of `_without_effect` for a model that is not trained on keypoints."""
-    family = families.find(pipeline.model)
-    if family is None or families.needs_keypoints(pipeline.model):
+    if families.needs(pipeline.model).keypoints:
         return
+    title = families.find(pipeline.model).title
     for path, reader in readers(pipeline, ('train_input_reader', 'eval_input_reader')):
         if reader.num_keypoints:
             field = path.partition('[')[0]
-            yield field, f'{path}.num_keypoints', _UNUSED_KEYPOINTS + family.title
+            yield field, f'{path}.num_keypoints', _UNUSED_KEYPOINTS + title
 
 
 def _unused_classes(

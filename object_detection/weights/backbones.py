@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.detector import Detector
 from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
 from object_detection.models.feature_extractor import subtract_means
-from object_detection.weights.interfaces import Detector
 
 _logger = logging.getLogger(__name__)
 

@@ -3,11 +3,12 @@
 import os
 from typing import NamedTuple
 
+from object_detection.core.detector import Detector
 from object_detection.errors import CheckpointError
 from object_detection.system import disk, files, publishing
 from object_detection.weights import checkpoint_files, checkpoints, restore
 from object_detection.weights import sources as weight_sources
-from object_detection.weights.interfaces import CHECKPOINT_TYPES, Detector
+from object_detection.weights.interfaces import CHECKPOINT_TYPES
 
 CONFIG_FILE = 'pipeline.config'
 _NAME = 'ckpt-0'

@@ -7,14 +7,11 @@ variable of a `Detector`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from object_detection.core.variable_names import VariableNames
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from object_detection.core.detector import Detector
 
 # The values of `train_config.fine_tune_checkpoint_type`, in increasing order of restored layers.
 CHECKPOINT_TYPES = ('classification', 'detection', 'full')
@@ -28,30 +25,6 @@ def check_type(checkpoint_type: str) -> Iterator[str]:
             'train_config.fine_tune_checkpoint_type: expected one of '
             f'{", ".join(CHECKPOINT_TYPES)}. Received: {checkpoint_type!r}{hint}.'
         )
-
-
-class Detector(Protocol):
-    """The members of a `DetectionModel` that restoring weights uses.
-
-    Attributes:
-      num_classes: K, without background.
-      variable_names: the naming scheme of its variables.
-    """
-
-    num_classes: int
-    variable_names: VariableNames
-
-    def parts(self) -> Mapping[str, Any]:
-        """Returns the layers that hold the variables, by the first component of variable names."""
-
-    def named_variables(self) -> Mapping[str, tf.Variable]:
-        """Returns all weights by name."""
-
-    def build_variables(self) -> None:
-        """Creates all variables."""
-
-    def normalize(self, images: tf.Tensor) -> tf.Tensor:
-        """Normalises the channels of images, float32 [B, H, W, 3] in 0..255."""
 
 
 class Arrays(Protocol):

@@ -16,10 +16,11 @@ from typing import Self
 import h5py
 import numpy as np
 
+from object_detection.core.detector import Detector
 from object_detection.errors import CheckpointError, format_list
 from object_detection.system import files
 from object_detection.weights import backbones, networks
-from object_detection.weights.interfaces import Detector, Entry
+from object_detection.weights.interfaces import Entry
 
 _SIGNATURE = b'\x89HDF\r\n\x1a\n'
 # Keras' class in snake case -> its variables in the order in which Keras 3 saves them.

@@ -10,13 +10,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Self
 
+from object_detection.core.detector import Detector
 from object_detection.core.variable_names import VariableNames
 from object_detection.errors import CheckpointError, format_list
 from object_detection.weights import backbones, checkpoint_files, networks
 from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import check_backbones
-from object_detection.weights.interfaces import CHECKPOINT_TYPES, Detector, Entry
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Entry
 
 _DETECTOR, _CLASSIFIER = 'model/', 'feature_extractor/'
 _STEP = f'step{VALUE_SUFFIX}'

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.detector import Detector
 from object_detection.core.variable_names import RANGES
 from object_detection.errors import CheckpointError, UserError, format_list
 from object_detection.weights import (
@@ -32,7 +33,7 @@ from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import Comparison, check, check_backbones, compare
-from object_detection.weights.interfaces import Detector, Entry, check_type
+from object_detection.weights.interfaces import Entry, check_type
 
 _logger = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self
 
+from object_detection.core.detector import Detector
 from object_detection.core.variable_names import VariableNames
 from object_detection.weights import backbones, networks, third_party_names
 from object_detection.weights.checkpoint_contents import is_weight
-from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Detector, Entry
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry
 from object_detection.weights.third_party_resnets import ThirdPartyResnet
 
 _INCEPTION = re.compile(

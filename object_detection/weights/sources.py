@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 
 import tensorflow as tf
 
+from object_detection.core.detector import Detector
 from object_detection.errors import CheckpointError
 from object_detection.weights import arrays as named_arrays
 from object_detection.weights import (
@@ -24,13 +25,7 @@ from object_detection.weights import (
 from object_detection.weights.arrays import CheckpointArrays, NpzArrays
 from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours, is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
-from object_detection.weights.interfaces import (
-    CHECKPOINT_TYPES,
-    Arrays,
-    Detector,
-    Entry,
-    WeightSource,
-)
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
 from object_detection.weights.keras_applications import KerasWeights, is_hdf5
 
 _MODEL = 'model/'

@@ -20,10 +20,11 @@ from typing import NamedTuple, Self
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.detector import Detector
 from object_detection.errors import CheckpointError, format_list
 from object_detection.weights import backbones, third_party_names
 from object_detection.weights.checkpoint_contents import is_weight
-from object_detection.weights.interfaces import Arrays, Detector, Entry
+from object_detection.weights.interfaces import Arrays, Entry
 from object_detection.weights.third_party_names import FIRST, Format
 
 _MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'

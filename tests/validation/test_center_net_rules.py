@@ -6,9 +6,9 @@ import os
 import pytest
 
 from object_detection.config import reader
+from object_detection.config.families import FAMILIES
 from object_detection.meta_architectures.center_net import warnings
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models.families import RULES
 from tests.meta_architectures.center_net.test_center_net import parse
 from tests.meta_architectures.center_net.test_zoo_keys import pose_label_map
 
@@ -175,10 +175,10 @@ def test_published_configs_have_no_problems(shared, tmp_path):
             labels = tmp_path / 'labels'
             labels.write_text(pose_label_map(task))
             config.model.center_net.keypoint_label_map_path = str(labels)
-        rules = RULES['center_net']
-        assert not list(rules.check(config.model.center_net)), path
-        assert not list(rules.check_parts(config.model.center_net)), path
-        assert not list(rules.without_effect(config)), path
+        family = FAMILIES['center_net']
+        assert not list(family.rules(config.model.center_net)), path
+        assert not list(family.part_problems(config.model.center_net)), path
+        assert not list(family.unread(config)), path
         # The reference finds objects in the padding.
-        advice = list(rules.advice(config.model.center_net))
+        advice = list(family.warnings(config.model.center_net, False))
         assert all('ignore_padding' in sentence for sentence in advice), path

@@ -5,7 +5,8 @@ Needs no TensorFlow: the builders raise the problems as errors, and the validati
 
 from collections.abc import Iterator
 
-from object_detection.builders import families, training_rules
+from object_detection.builders import training_rules
+from object_detection.config import families
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig

@@ -2,8 +2,9 @@
 
 import os
 
-from object_detection.builders import families, image_resizer_builder, training_rules
+from object_detection.builders import image_resizer_builder, training_rules
 from object_detection.builders.input_readers import rules
+from object_detection.config import families
 from object_detection.core.fields import InputFields as F
 from object_detection.data import label_map
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
@@ -114,11 +115,10 @@ def transform(
     Raises:
       ValueError: if no model is set, or a number is out of range.
     """
-    config, family = families.options(model), families.find(model)
+    config = families.options(model)
     if config is None:
         raise UserError('model is not set; the input pipeline needs its num_classes and resizer.')
-    if family is not None:
-        options |= family.example_options(config)
+    options |= families.needs(model).example_options
     return ExampleTransform(
         class_weights=training_rules.class_weights(
             class_weight, reader.label_map_path, config.num_classes

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.builders import families
+from object_detection.config import families
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.train_pb2 import TrainConfig
-from object_detection.validation.models import families as model_rules
 
 _AT_LEAST_ONE = (
     'max_number_of_boxes',
@@ -162,8 +161,7 @@ def check_buckets(reader: InputReader, path: str, model: DetectionModel) -> Iter
 
 def bucket_cautions(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
     """Yields a sentence for each bucket that the feature extractor pads further."""
-    rules = model_rules.find(model)
-    multiple = rules.padding_multiple(families.options(model)) if rules else 1
+    multiple = families.needs(model).padding_multiple
     for index, bucket in enumerate(reader.aspect_ratio_buckets):
         size = (bucket.height, bucket.width)
         if multiple > 1 and any(side % multiple for side in size):

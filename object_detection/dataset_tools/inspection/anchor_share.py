@@ -13,7 +13,7 @@ import numpy as np
 from google.protobuf import text_format
 
 from object_detection.builders import anchor_generator_builder, image_resizer_builder
-from object_detection.config.model_rules import AnchorOptions
+from object_detection.config.families import AnchorOptions
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from object_detection.builders import families
+from object_detection.config import families
 from object_detection.config.reader import read_pipeline
 from object_detection.dataset_tools.inspection import check_job, findings, record_sets
 from object_detection.dataset_tools.inspection.findings import CheckedSet
@@ -122,7 +122,7 @@ def check(
 
 
 def _anchors(pipeline: TrainEvalPipelineConfig | None, summary) -> Any:
-    options = pipeline and families.anchor_options(pipeline.model)
+    options = pipeline and families.anchors(pipeline.model)
     if not options or not len(summary.boxes.rows):
         return None
     # TensorFlow is loaded only here, after the records were read.
@@ -161,7 +161,7 @@ def propose_anchors(
         fit the generator.
     """
     pipeline = read_pipeline(config, settings=settings)
-    options = families.anchor_options(pipeline.model)
+    options = families.anchors(pipeline.model)
     kind = options and options.generator.WhichOneof('anchor_generator_oneof')
     if not kind:
         raise UserError(f'{config}: expected a model with an anchor generator. Received: none.')

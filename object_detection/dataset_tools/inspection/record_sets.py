@@ -3,8 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 
-from object_detection.builders import families
-from object_detection.config import synthetic_data
+from object_detection.config import families, synthetic_data
 from object_detection.data import label_map
 from object_detection.data.record_checks import Expectations
 from object_detection.dataset_tools.inspection.check_job import RecordSet

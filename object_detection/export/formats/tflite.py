@@ -19,7 +19,8 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import families, image_resizer_builder
+from object_detection.builders import image_resizer_builder
+from object_detection.config import families
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError, format_list
 from object_detection.export.formats import tflite_file, tflite_graph, tflite_metadata
@@ -58,7 +59,7 @@ def check(source: ExportSource, options: FormatOptions) -> None:
     source.static_shape(_NAME)
     _check_options(source, options)
     model = source.pipeline.model
-    if families.anchor_detection(model) is not None:
+    if families.decodes_anchors(model):
         tflite_graph.post_process_options(model)
         _resizer_of_pixels(source)
     elif options.quantization == INT8:
@@ -120,7 +121,7 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
     resizer = _resizer_of_pixels(source)
     details: dict[str, Any] = {QUANTIZATION: kind}
     model_config = source.pipeline.model
-    if families.anchor_detection(model_config) is not None:
+    if families.decodes_anchors(model_config):
         chosen = tflite_graph.post_process_options(model_config)
         graph = TfliteAnchorDetector(
             source.detector, chosen, normalizes=True, rounds_input=kind == INT8

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import families
+from object_detection.config import families
 from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
@@ -108,14 +108,14 @@ def post_process_options(
     """Returns the attributes that give the detections of a config.
 
     Args:
-      model: the model's message, of a family with an `anchor_detection`.
+      model: the model's message, of a family that decodes anchors; see `families.decodes_anchors`.
       max_detections: maximum number of boxes; None takes `max_total_detections`.
       use_regular_nms: see `PostProcessOptions`; None takes what the config says.
 
     Raises:
       UserError: if the operation cannot decode the boxes or suppress them as the config says.
     """
-    stage, path = families.anchor_detection(model), families.path(model)
+    stage, path = families.anchors(model).detection, families.path(model)
     nms = stage.post_processing.batch_non_max_suppression
     coder = stage.box_coder.WhichOneof('box_coder_oneof')
     if coder != _BOX_CODER:

@@ -1,26 +1,23 @@
-"""The functions of the CenterNet family in `families.MODELS`; loads no TensorFlow."""
+"""The row of the CenterNet family; loads no TensorFlow before a detector is built."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from object_detection.meta_architectures.center_net.deepmac import rules
+from object_detection.config.families import ModelFamily, Needs
+from object_detection.core.detector import Detector
+from object_detection.meta_architectures.center_net import rules, warnings
+from object_detection.meta_architectures.center_net.deepmac import rules as deepmac
 from object_detection.protos.center_net_pb2 import CenterNet
 
 _MASK_CROP_SIZE = 112
 
-if TYPE_CHECKING:
-    from object_detection.meta_architectures.detection_model import DetectionModel
+
+def _build(config: CenterNet, is_training: bool) -> Detector:
+    from object_detection.meta_architectures.center_net import build
+
+    return build.build(config, is_training)
 
 
-def build(config: CenterNet, is_training: bool) -> 'DetectionModel':
-    """Builds the detector; see `ModelFamily.build`."""
-    from object_detection.meta_architectures.center_net import build as builder  # loads TensorFlow
-
-    return builder.build(config, is_training)
-
-
-def loss_names(config: CenterNet) -> Sequence[str]:
-    """Returns the names of the losses; see `ModelFamily.loss_names`."""
+def _loss_names(config: CenterNet) -> Sequence[str]:
     names = ['object_center']
     if config.HasField('object_detection_task'):
         names += ['box/scale', 'box/offset']
@@ -35,26 +32,29 @@ def loss_names(config: CenterNet) -> Sequence[str]:
         names.append('track/reid')
     if config.HasField('temporal_offset_task'):
         names.append('track/offset')
-    if config.HasField(rules.FIELD):
+    if config.HasField(deepmac.FIELD):
         task = config.deepmac_mask_estimation
-        weights = {name: getattr(task, field) for field, name in rules.LOSSES.items()}
+        weights = {name: getattr(task, field) for field, name in deepmac.LOSSES.items()}
         names += [f'deep_mask_{name}' for name, weight in weights.items() if weight > 0]
     return [f'Loss/{name}' for name in names]
 
 
-def needs_masks(config: CenterNet) -> bool:
-    """Returns whether a task learns masks."""
-    learns = config.deepmac_mask_estimation.task_loss_weight > 0
-    return config.HasField('mask_estimation_task') or (config.HasField(rules.FIELD) and learns)
+def _needs(config: CenterNet) -> Needs:
+    task, has_deepmac = config.deepmac_mask_estimation, config.HasField(deepmac.FIELD)
+    has_masks = config.HasField('mask_estimation_task')
+    return Needs(
+        masks=has_masks or (has_deepmac and task.task_loss_weight > 0),
+        predicts_masks=has_masks or has_deepmac,
+        mask_setting='mask_estimation_task { ... }',
+        keypoints=bool(config.keypoint_estimation_task)
+        or task.pointly_supervised_keypoint_loss_weight > 0,
+        reader_flags=_reader_flags(config),
+        example_options={'mask_crop_size': _mask_crop_size(config)},
+        padding_multiple=rules.padding_multiple(config),
+    )
 
 
-def predicts_masks(config: CenterNet) -> bool:
-    """Returns whether detections have masks."""
-    return config.HasField('mask_estimation_task') or config.HasField(rules.FIELD)
-
-
-def reader_flags(config: CenterNet) -> dict[str, str]:
-    """Returns options of input readers that losses need; see `ModelFamily.reader_flags`."""
+def _reader_flags(config: CenterNet) -> dict[str, str]:
     needed = {}
     if config.object_center_params.use_labeled_classes:
         needed['load_image_labels'] = 'object_center_params.use_labeled_classes'
@@ -67,22 +67,26 @@ def reader_flags(config: CenterNet) -> dict[str, str]:
     return needed
 
 
-def needs_keypoints(config: CenterNet) -> bool:
-    """Returns whether a task learns keypoints."""
-    points = config.deepmac_mask_estimation.pointly_supervised_keypoint_loss_weight
-    return bool(config.keypoint_estimation_task) or points > 0
-
-
-def example_options(config: CenterNet) -> dict[str, Any]:
-    """Returns options of the input; see `ModelFamily.example_options`.
+def _mask_crop_size(config: CenterNet) -> int:
+    """Returns the size of the crops of masks.
 
     Masks that are predicted in the boxes of objects are compared at their own samples; where boxes
     move, and for masks of whole images, crops are finer.
     """
     if config.HasField('mask_estimation_task'):
-        return {'mask_crop_size': config.mask_estimation_task.groundtruth_mask_crop_size}
+        return config.mask_estimation_task.groundtruth_mask_crop_size
     task = config.deepmac_mask_estimation
     is_exact = not task.predict_full_resolution_masks and not task.max_roi_jitter_ratio
-    if config.HasField(rules.FIELD) and is_exact:
-        return {'mask_crop_size': task.mask_size}
-    return {'mask_crop_size': _MASK_CROP_SIZE}
+    return task.mask_size if config.HasField(deepmac.FIELD) and is_exact else _MASK_CROP_SIZE
+
+
+FAMILY = ModelFamily(
+    title='CenterNet',
+    build=_build,
+    loss_names=_loss_names,
+    needs=_needs,
+    rules=rules.check,
+    part_problems=warnings.check,
+    unread=warnings.find,
+    warnings=lambda config, is_random: warnings.find_advice(config),
+)

@@ -1,61 +1,51 @@
-"""The functions of the Faster R-CNN family in `families.MODELS`; loads no TensorFlow."""
+"""The row of the Faster R-CNN family; loads no TensorFlow before a detector is built."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
 
-from object_detection.config.model_rules import AnchorOptions, matched_threshold
-from object_detection.meta_architectures.faster_rcnn import loss_names as names
-from object_detection.meta_architectures.faster_rcnn import rules
+from object_detection.config.families import AnchorOptions, ModelFamily, Needs
+from object_detection.config.model_rules import matched_threshold
+from object_detection.core.detector import Detector
+from object_detection.meta_architectures.faster_rcnn import loss_names, rules, warnings
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
-if TYPE_CHECKING:
-    from object_detection.meta_architectures.detection_model import DetectionModel
 
-NVIDIA_NAMES = names.NVIDIA_NAMES
+def _build(config: FasterRcnn, is_training: bool) -> Detector:
+    from object_detection.meta_architectures.faster_rcnn import build
 
-
-def build(config: FasterRcnn, is_training: bool) -> 'DetectionModel':
-    """Builds the detector; see `ModelFamily.build`."""
-    from object_detection.meta_architectures.faster_rcnn import build as builder  # loads TensorFlow
-
-    return builder.build(config, is_training)
+    return build.build(config, is_training)
 
 
-def loss_names(config: FasterRcnn) -> Sequence[str]:
-    """Returns the names of the losses; see `ModelFamily.loss_names`."""
-    return names.of_stages(config.number_of_stages, keypoints=needs_keypoints(config))
+def _loss_names(config: FasterRcnn) -> Sequence[str]:
+    keypoints = rules.predicts_keypoints(config)
+    return loss_names.of_stages(config.number_of_stages, keypoints=keypoints)
 
 
-def needs_masks(config: FasterRcnn) -> bool:
-    """Returns whether there is a third stage, which predicts masks."""
-    return config.number_of_stages == 3
-
-
-def needs_keypoints(config: FasterRcnn) -> bool:
-    """Returns whether keypoints are predicted."""
-    return rules.predicts_keypoints(config)
-
-
-def input_flags(config: FasterRcnn) -> dict[str, str]:
-    """Returns options of input readers that predictions need; see `ModelFamily.input_flags`."""
-    has_memory = rules.has_memory(config)
-    return {'load_context_features': rules.FIELD} if has_memory else {}
-
-
-def example_options(config: FasterRcnn) -> dict[str, Any]:
-    """Returns options of the input; see `ModelFamily.example_options`."""
-    options: dict[str, Any] = {'mask_crop_size': config.groundtruth_mask_crop_size}
+def _needs(config: FasterRcnn) -> Needs:
+    has_masks, context = config.number_of_stages == 3, config.context_config
+    flags, options = {}, {'mask_crop_size': config.groundtruth_mask_crop_size}
     if rules.has_memory(config):
-        context = config.context_config
-        options['context_size'] = (
-            context.max_num_context_features,
-            context.context_feature_length,
-        )
-    return options
+        flags['load_context_features'] = rules.FIELD
+        size = context.max_num_context_features, context.context_feature_length
+        options['context_size'] = size
+    return Needs(
+        masks=has_masks,
+        predicts_masks=has_masks,
+        mask_setting='number_of_stages: 3',
+        keypoints=rules.predicts_keypoints(config),
+        input_flags=flags,
+        example_options=options,
+        padding_multiple=rules.padding_multiple(config),
+    )
 
 
-def anchor_options(config: FasterRcnn) -> AnchorOptions:
-    """Returns the anchors of the first stage; see `ModelFamily.anchor_options`."""
+def _warnings(config: FasterRcnn, is_random: bool) -> Iterator[str]:
+    if is_random:
+        yield from warnings.find_untrained(config)
+    yield from warnings.find_advice(config)
+
+
+def _anchors(config: FasterRcnn) -> AnchorOptions:
+    """Returns the anchors of the first stage."""
     if config.HasField('first_stage_outside_anchors'):
         outside = config.OutsideAnchors.Name(config.first_stage_outside_anchors)
     else:
@@ -67,3 +57,18 @@ def anchor_options(config: FasterRcnn) -> AnchorOptions:
         matched_threshold(config.first_stage_matcher, 0.7),
         is_inside_only=outside in ('PRUNE', 'IGNORE_LABEL'),
     )
+
+
+FAMILY = ModelFamily(
+    title='Faster R-CNN',
+    build=_build,
+    loss_names=_loss_names,
+    needs=_needs,
+    rules=rules.check,
+    part_problems=warnings.check,
+    unread=warnings.find,
+    warnings=_warnings,
+    tpu=warnings.find_for_tpu,
+    anchors=_anchors,
+    nvidia_names=loss_names.NVIDIA_NAMES,
+)

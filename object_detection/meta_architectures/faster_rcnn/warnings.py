@@ -284,7 +284,7 @@ _MINER = (
 
 
 def find_for_tpu(pipeline: TrainEvalPipelineConfig) -> Iterator[Finding]:
-    """Yields findings about the message of the model; see `FamilyRules.tpu`."""
+    """Yields findings about the message of the model; see `ModelFamily.tpu`."""
     config = pipeline.model.faster_rcnn
     yield from findings.of_flag(config, rules.ROOT, 'use_static_shapes', _STATIC)
     yield from findings.of_flag(config, rules.ROOT, 'use_static_balanced_label_sampler', _SAMPLER)

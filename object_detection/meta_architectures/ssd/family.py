@@ -1,62 +1,55 @@
-"""The functions of the SSD family in `families.MODELS`; loads no TensorFlow."""
+"""The row of the SSD family; loads no TensorFlow before a detector is built."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
 
-from object_detection.config.model_rules import AnchorOptions, matched_threshold
-from object_detection.meta_architectures.ssd import loss_names as names
-from object_detection.protos.box_coder_pb2 import BoxCoder
-from object_detection.protos.post_processing_pb2 import PostProcessing
+from object_detection.config.families import AnchorDetection, AnchorOptions, ModelFamily, Needs
+from object_detection.config.model_rules import matched_threshold
+from object_detection.core.detector import Detector
+from object_detection.meta_architectures.ssd import loss_names, rules, warnings
 from object_detection.protos.ssd_pb2 import Ssd
 
-if TYPE_CHECKING:
-    from object_detection.meta_architectures.detection_model import DetectionModel
+
+def _build(config: Ssd, is_training: bool) -> Detector:
+    from object_detection.meta_architectures.ssd import build
+
+    return build.build(config, is_training)
 
 
-class AnchorDetection(NamedTuple):
-    """How the box codes and scores of anchors become detections.
-
-    Attributes:
-      num_classes: K, without background.
-      box_coder: decodes the boxes.
-      post_processing: suppresses them.
-    """
-
-    num_classes: int
-    box_coder: BoxCoder
-    post_processing: PostProcessing
+def _needs(config: Ssd) -> Needs:
+    # Boxes may be coded together with keypoints.
+    coder = config.box_coder.WhichOneof('box_coder_oneof')
+    return Needs(
+        keypoints=coder == 'keypoint_box_coder', padding_multiple=rules.padding_multiple(config)
+    )
 
 
-def build(config: Ssd, is_training: bool) -> 'DetectionModel':
-    """Builds the detector; see `ModelFamily.build`."""
-    from object_detection.meta_architectures.ssd import build as builder  # loads TensorFlow
-
-    return builder.build(config, is_training)
-
-
-def loss_names(config: Ssd) -> Sequence[str]:
-    """Returns the names of the losses; see `ModelFamily.loss_names`."""
-    del config
-    return names.NAMES
+def _warnings(config: Ssd, is_random: bool) -> Iterator[str]:
+    if is_random:
+        yield from warnings.find_untrained(config)
+    yield from warnings.find_advice(config)
 
 
-def needs_keypoints(config: Ssd) -> bool:
-    """Returns whether boxes are coded together with keypoints."""
-    return config.box_coder.WhichOneof('box_coder_oneof') == 'keypoint_box_coder'
-
-
-def anchor_detection(config: Ssd) -> AnchorDetection:
-    """Returns the options of the post-processing; see `ModelFamily.anchor_detection`."""
+def _anchors(config: Ssd) -> AnchorOptions:
     num_classes = config.num_classes - config.explicit_background_class
-    return AnchorDetection(num_classes, config.box_coder, config.post_processing)
-
-
-def anchor_options(config: Ssd) -> AnchorOptions:
-    """Returns the anchors and their matcher; see `ModelFamily.anchor_options`."""
     return AnchorOptions(
         'anchor_generator',
         config.anchor_generator,
         config.image_resizer,
         matched_threshold(config.matcher, 0.5),
         sees_static_size=True,
+        detection=AnchorDetection(num_classes, config.box_coder, config.post_processing),
     )
+
+
+FAMILY = ModelFamily(
+    title='SSD',
+    build=_build,
+    loss_names=lambda config: loss_names.NAMES,
+    needs=_needs,
+    rules=rules.check,
+    part_problems=warnings.check,
+    unread=warnings.find,
+    warnings=_warnings,
+    tpu=warnings.find_for_tpu,
+    anchors=_anchors,
+)

@@ -203,7 +203,7 @@ _CLIP = (
 
 
 def find_for_tpu(pipeline: TrainEvalPipelineConfig) -> Iterator[Finding]:
-    """Yields findings about the message of the model; see `FamilyRules.tpu`."""
+    """Yields findings about the message of the model; see `ModelFamily.tpu`."""
     config = pipeline.model.ssd
     if config.loss.HasField('hard_example_miner'):
         yield _miner(config)

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from object_detection.builders import families
+from object_detection.config.families import FAMILIES
 
 if TYPE_CHECKING:
     # This imports TensorFlow, which the flags do not need.
@@ -103,7 +103,9 @@ class DllLog:
         self._log(_SUMMARY, data)
 
     def _log(self, step: int | str | Sequence[int], data: Mapping[str, Any]) -> None:
-        names = families.nvidia_names() | _NVIDIA_NAMES
+        names = dict(_NVIDIA_NAMES)
+        for family in FAMILIES.values():
+            names |= family.nvidia_names
         named = {names.get(name, name): value for name, value in data.items()}
         self._write('LOG', step=step, data=named)
 

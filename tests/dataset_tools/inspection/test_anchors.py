@@ -7,7 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import anchor_generator_builder
 from object_detection.cli import data
-from object_detection.config.model_rules import AnchorOptions
+from object_detection.config.families import AnchorOptions
 from object_detection.dataset_tools.inspection import anchor_share
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
 from object_detection.protos.image_resizer_pb2 import ImageResizer

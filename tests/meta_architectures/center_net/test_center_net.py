@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import families, model_builder
+from object_detection.builders import model_builder
+from object_detection.config import families
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import CheckpointError, ConfigError
@@ -21,7 +22,6 @@ from object_detection.meta_architectures.provided_groundtruth import ProvidedGro
 from object_detection.models import image_channels
 from object_detection.models.backbones import hourglass
 from object_detection.protos import center_net_pb2, pipeline_pb2
-from object_detection.validation.models import families as rules
 from object_detection.validation.validate import validate
 from object_detection.weights.restore import restore
 from tests import slow_cases
@@ -138,7 +138,7 @@ def test_hourglasses_take_no_classifier(tmp_path):
 def test_readers_load_what_the_losses_need():
     pipeline = pipeline_pb2.TrainEvalPipelineConfig()
     pipeline.model.CopyFrom(parse('object_center_params { use_labeled_classes: true }'))
-    flags = families.reader_flags(pipeline.model)
+    flags = families.needs(pipeline.model).reader_flags
     assert flags == {'load_image_labels': 'object_center_params.use_labeled_classes'}
     pipeline.train_input_reader.SetInParent()
     with pytest.raises(ConfigError, match='load_image_labels is false, but model'):
@@ -257,7 +257,7 @@ def test_layers_of_other_classes_and_tracks_keep_their_initial_values(tmp_path):
 )
 def test_wrong_fields_are_named(changes, expected):
     model = parse(changes)
-    problems = list(rules.RULES['center_net'].check(model.center_net))
+    problems = list(families.find(model).rules(model.center_net))
     assert any(expected in problem for problem in problems), problems
 
 
@@ -332,7 +332,8 @@ def test_a_fourth_channel_has_no_effect_at_first(tmp_path):
 
 
 def test_the_family_knows_the_losses(detector):
-    assert tuple(families.loss_names(parse())) == detector.loss_names()
+    model = parse()
+    assert tuple(families.find(model).loss_names(model.center_net)) == detector.loss_names()
 
 
 def test_every_golden_model_is_listed(shared):

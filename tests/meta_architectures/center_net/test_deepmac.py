@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import families, model_builder
+from object_detection.builders import model_builder
+from object_detection.config import families
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
@@ -25,7 +26,6 @@ from object_detection.meta_architectures.center_net.extractors import CenterNetO
 from object_detection.meta_architectures.center_net.tasks.task import Cells, Objects
 from object_detection.models.backbones.mask_networks import MaskNetwork
 from object_detection.protos import center_net_pb2, pipeline_pb2
-from object_detection.validation.models import families as rules
 from object_detection.weights import reference
 from tests import goldens, slow_cases
 from tests.meta_architectures.center_net.test_center_net import parse
@@ -408,10 +408,10 @@ def test_it_trains_detects_and_combines(text):
       post_processing {{ batch_non_max_suppression {{
         max_detections_per_class: 5 max_total_detections: 5
         change_coordinate_frame: false }} }}""")
-    assert not list(rules.RULES['center_net'].check(model.center_net))
+    assert not list(families.find(model).rules(model.center_net))
     detector = model_builder.build(model)
     assert detector.needs_masks
-    assert tuple(families.loss_names(model)) == detector.loss_names()
+    assert tuple(families.find(model).loss_names(model.center_net)) == detector.loss_names()
     images = tf.random.stateless_uniform([2, 64, 96, 3], [1, 2], maxval=255)
     groundtruth = Groundtruth.from_lists(
         [[[0.2, 0.1, 0.7, 0.5]], [[0.3, 0.3, 0.9, 0.9], [0.0, 0.0, 0.4, 0.2]]],
@@ -463,23 +463,23 @@ def test_the_family_knows_what_it_learns_and_predicts():
         f"deepmac_mask_estimation {{ {text} }} feature_extractor {{ type: 'hourglass_10' }}"
     )
     detector = model_builder.build(model)
-    assert tuple(families.loss_names(model)) == detector.loss_names()
+    assert tuple(families.find(model).loss_names(model.center_net)) == detector.loss_names()
     assert detector.loss_names()[-1] == BOXES
-    assert (families.needs_masks(model), families.predicts_masks(model)) == (False, True)
+    assert families.needs(model)[:2] == (False, True)
     assert not detector.needs_masks
     assert not detector.needs_keypoints
     text = OF_IMAGE + 'pointly_supervised_keypoint_loss_weight: 1'
     model = parse(f'deepmac_mask_estimation {{ {text} }}')
-    assert families.needs_masks(model)
-    assert families.needs_keypoints(model)
-    assert not families.predicts_masks(parse())
+    assert families.needs(model).masks
+    assert families.needs(model).keypoints
+    assert not families.needs(parse()).predicts_masks
 
 
 def test_colors_without_effect_are_told():
     pipeline = pipeline_pb2.TrainEvalPipelineConfig(
         model=parse(f'deepmac_mask_estimation {{ {IN_BOXES} color_consistency_loss_weight: 1 }}')
     )
-    ((_, path, _),) = rules.RULES['center_net'].without_effect(pipeline)
+    ((_, path, _),) = families.find(pipeline.model).unread(pipeline)
     assert path.endswith('deepmac_mask_estimation.color_consistency_loss_weight')
 
 
@@ -533,14 +533,14 @@ def test_wrong_fields_are_named(changes, expected):
         'deepmac_mask_estimation { classification_loss { weighted_sigmoid {} } '
         f'num_init_channels: 21 {changes} }}'
     )
-    problems = list(rules.RULES['center_net'].check(model.center_net))
+    problems = list(families.find(model).rules(model.center_net))
     assert any(expected in problem for problem in problems), problems
 
 
 def test_boxes_and_a_loss_are_needed():
     model = parse('deepmac_mask_estimation {}')
     model.center_net.ClearField('object_detection_task')
-    problems = ' '.join(rules.RULES['center_net'].check(model.center_net))
+    problems = ' '.join(families.find(model).rules(model.center_net))
     assert 'deepmac_mask_estimation: expected with object_detection_task' in problems
     assert 'deepmac_mask_estimation.classification_loss is not set' in problems
 

@@ -174,7 +174,7 @@ def _regions(task: CenterNet.DeepMACMaskEstimation, path: str) -> Iterator[str]:
 
 
 def without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
-    """Yields fields that are set without an effect; see `validation.models.families`."""
+    """Yields fields that are set without an effect; see `ModelFamily.unread`."""
     task = pipeline.model.center_net.deepmac_mask_estimation
     if task.color_consistency_loss_weight > 0 and not task.predict_full_resolution_masks:
         yield (
