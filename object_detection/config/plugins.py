@@ -5,7 +5,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from object_detection.errors import UserError
@@ -24,7 +24,7 @@ def build(
     path: str,
     *,
     built_in: Container[str] = (),
-    method: str = '__call__',
+    methods: Sequence[str] = ('__call__',),
 ) -> Any:
     """Builds the row of a table that a config names, a dataclass, with the config's options.
 
@@ -33,16 +33,17 @@ def build(
       table: the table of parts of this kind.
       path: path of the message, for errors.
       built_in: names of the table that a config writes without `plugin`.
-      method: a method that the part must have.
+      methods: the methods that the part must have.
 
     Raises:
       UserError: if the table has no such row, an option is unknown, missing, of another type or
-        refused by the row, or the row is no dataclass with this method.
+        refused by the row, or the row is no dataclass with these methods.
     """
     row = table[_checked_name(config.name, table, path, built_in)]
-    if not (isinstance(row, type) and dataclasses.is_dataclass(row) and hasattr(row, method)):
+    is_dataclass = isinstance(row, type) and dataclasses.is_dataclass(row)
+    if not (is_dataclass and all(hasattr(row, method) for method in methods)):
         raise UserError(
-            f'{path}: expected a dataclass with the method {method}. '
+            f'{path}: expected a dataclass with the methods {", ".join(methods)}. '
             f'Received: {row!r}, which is registered as {config.name!r}.'
         )
     options = _options(row, config.options, path)
@@ -59,7 +60,7 @@ def _checked_name(name: str, table: Registry[Any], path: str, built_in: Containe
     if name in table:
         raise UserError(
             f'{path}.name: expected a name of a plug-in. Received: {name!r}, which is a part of '
-            f'this package: write {name} {{ }} in place of plugin.'
+            'this package and has options of its own.'
         )
     expected = f'one of {", ".join(names)}' if names else 'a part'
     raise UserError(

@@ -11,7 +11,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder, evaluator_builder, optimizer_builder
+from object_detection.builders import (
+    dataset_builder,
+    evaluator_builder,
+    optimizer_builder,
+    sink_builder,
+)
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core import determinism
@@ -139,6 +144,7 @@ def build_recorder(
         ),
         log_files=log_files,
         config=config,
+        sinks=[sink_builder.build(sink) for sink in config.train_config.sink] if is_chief else (),
     )
 
 

@@ -94,7 +94,7 @@ def _quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields the errors of the builders of the optimizer and the augmentation."""
     tensorflow_setup.import_tensorflow()
-    from object_detection.builders import optimizer_builder, preprocessor_builder
+    from object_detection.builders import optimizer_builder, preprocessor_builder, sink_builder
 
     config = pipeline.train_config
     path = 'train_config.optimizer'
@@ -102,6 +102,8 @@ def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     for index, step in enumerate(config.data_augmentation_options):
         path = f'train_config.data_augmentation_options[{index}]'
         yield from builder_problems(preprocessor_builder.build, step, path)
+    for index, sink in enumerate(config.sink):
+        yield from builder_problems(sink_builder.build, sink, f'train_config.sink[{index}]')
 
 
 def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:

@@ -71,8 +71,8 @@ def test_options_of_other_types_are_refused(options, message):
     ('name', 'message'),
     [
         ('toi', r"name: expected one of toy, plain, which --plugin .*Did you mean 'toy'\?"),
-        ('own', r'name: .*Received: .own., which is a part of this package: write own'),
-        ('plain', r'expected a dataclass with the method __call__\. Received: <built-in function'),
+        ('own', r'name: .*Received: .own., which is a part of this package and has'),
+        ('plain', r'expected a dataclass with the methods __call__\. Received: <built-in function'),
     ],
 )
 def test_names_that_are_no_parts_of_plugins_are_refused(name, message):

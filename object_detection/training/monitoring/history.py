@@ -8,6 +8,7 @@ import pathlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from object_detection.builders.sink_builder import Sink
 from object_detection.system import files
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _TAIL = 2**20  # bytes
 _logger = logging.getLogger(__name__)
 
 
-class History:
+class History(Sink):
     """Appends records to a file, and drops what a killed run wrote after its last checkpoint.
 
     Args:
@@ -33,7 +34,8 @@ class History:
         kept = [entry for entry in read(path) if entry['step'] <= step]
         files.write_text(path, ''.join(_line(entry) for entry in kept))
 
-    def add(self, record: 'Record') -> None:
+    def write(self, record: 'Record') -> None:
+        """Appends a record."""
         entry = {
             'step': record.step,
             'time': time.time(),

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from object_detection.builders.sink_builder import SINKS, Run, Sink
 from object_detection.config.families import FAMILIES
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ class LogFiles:
 
     def open(self) -> 'DllLog | None':
         """Returns what appends to `dllogger`; None if it is not set."""
-        return None if self.dllogger is None else DllLog(self.dllogger)
+        return None if self.dllogger is None else SINKS['dllogger'](self.dllogger)
 
 
 NO_LOG_FILES = LogFiles()
 
 
-class DllLog:
+class DllLog(Sink):
     """Appends lines to a file, as the JSONStreamBackend of https://github.com/NVIDIA/dllogger does.
 
     DLLL {"timestamp": "1700000000.5", "datetime": "2023-11-14 22:13:20.500000",
@@ -65,15 +66,17 @@ class DllLog:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._started = datetime.datetime.now()
 
-    def start(self, parameters: Mapping[str, Any]) -> None:
+    def start(self, run: Run) -> None:
         """Writes the parameters of the run, and the units of its measurements."""
         for stage in ('train', 'test'):
             self._write('METADATA', metric=f'{stage}_throughput', metadata={'unit': 'images/s'})
             for name in ('latency', *(f'latency_{percent}' for percent in _PERCENTS), 'time'):
                 self._write('METADATA', metric=f'{stage}_{name}', metadata={'unit': 's'})
+        parameters = run._asdict()
+        del parameters['folder']
         self._log(_PARAMETERS, parameters)
 
-    def record(self, record: 'Record') -> None:
+    def write(self, record: 'Record') -> None:
         """Writes the means over the steps since the last record."""
         data = {**record.losses, 'learning_rate': record.learning_rate}
         if record.images_per_second is not None:

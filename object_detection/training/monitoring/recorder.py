@@ -1,5 +1,6 @@
 """Records the measurements of a training: progress display, history file, TensorBoard."""
 
+import contextlib
 import os
 import pathlib
 import time
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from object_detection.builders.sink_builder import SINKS, Run, Sink
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.monitoring import hyperparameters
-from object_detection.training.monitoring.history import FILE_NAME, History
+from object_detection.training.monitoring.history import FILE_NAME
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.monitoring.progress import (
     SECONDS_BETWEEN_LINES,
@@ -54,89 +56,22 @@ class Meter:
         return {name: float(value) / self._steps for name, value in self._sums.items()}
 
 
-class Recorder:
-    """Hands records on to a progress display, the history file and TensorBoard.
+class TensorBoardSink(Sink):
+    """Writes records as events.
 
     Args:
-      directory: the model_dir, in whose `train` files are written; None writes no files.
-      step: number of steps done at the start.
-      progress: the display.
-      record_summaries: whether to write TensorBoard events.
-      names: 1-based class id -> name, for pictures.
-      keypoint_edges: pairs of keypoints that pictures have lines between.
-      log_files: files outside of model_dir.
-      config: the resolved config, whose hyper-parameters TensorBoard gets.
-
-    Attributes:
-      directory: as given.
+      events: the open events.
     """
 
-    def __init__(
-        self,
-        directory: str | None,
-        step: int,
-        *,
-        progress: Progress,
-        record_summaries: bool = True,
-        names: Mapping[int, str] | None = None,
-        keypoint_edges: Sequence[tuple[int, int]] = (),
-        log_files: LogFiles = NO_LOG_FILES,
-        config: TrainEvalPipelineConfig | None = None,
-    ):
-        self.directory = directory
-        folder = None if directory is None else os.path.join(directory, 'train')
-        self._progress = progress
-        self._history = None if folder is None else History(pathlib.Path(folder) / FILE_NAME, step)
-        self._draws = record_summaries and folder is not None
-        events = log_files.events_folder(directory, 'train')
-        self._events = tensorboard.EventWriter(events if self._draws else None)
-        if self._draws and config is not None:
-            self._events.hyperparameters(*hyperparameters.of_training(config, directory))
-        self._dll_log = None if folder is None else log_files.open()
-        self._names, self._keypoint_edges = names, keypoint_edges
-        self._stored_at, self._stored_step = time.monotonic(), step
+    def __init__(self, events: tensorboard.EventWriter):
+        self._events = events
 
-    def start(self, step: int, num_steps: int, batch_size: int) -> None:
-        self._batch_size = batch_size
-        self._progress.start(step, num_steps, batch_size)
-        if self._dll_log is not None:
-            self._dll_log.start({'step': step, 'num_steps': num_steps, 'batch_size': batch_size})
+    def start(self, run: Run) -> None:
+        """Begins a run."""
+        self._batch_size = run.batch_size
 
-    def inputs(self, batch: Mapping[str, np.ndarray], step: int) -> None:
-        """Draws the first images of a batch, as the model sees them."""
-        if self._draws:
-            pictures = tensorboard.input_pictures(
-                batch, self._names, keypoint_edges=self._keypoint_edges
-            )
-            self._events.pictures('train_input_images', pictures, step)
-
-    def update(self, record: Record) -> None:
-        """Shows a record on a live display, and after half a minute without one in the history."""
-        self._progress.update(record)
-        if time.monotonic() - self._stored_at >= SECONDS_BETWEEN_LINES:
-            self._store(record)
-
-    def log(self, record: Record) -> None:
-        """Logs a record, and writes it into the history."""
-        self._progress.log(record)
-        self._store(record)
-        if self._dll_log is not None:
-            self._dll_log.record(record)
-
-    def _store(self, record: Record) -> None:
-        """Writes a record into the history, once for each step."""
-        self._stored_at = time.monotonic()
-        if self._history is not None and record.step != self._stored_step:
-            self._stored_step = record.step
-            self._history.add(record)
-
-    def averages(self, speed: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-        """Writes the summary of the run; see `DllLog.averages`."""
-        if self._dll_log is not None:
-            self._dll_log.averages(speed, seconds)
-
-    def summarize(self, record: Record) -> None:
-        """Writes a record as TensorBoard events."""
+    def write(self, record: Record) -> None:
+        """Writes a record as scalars."""
         scalars = {**record.losses, 'learning_rate': record.learning_rate}
         if record.gradient_norm is not None:
             scalars['gradient_norm'] = record.gradient_norm
@@ -155,5 +90,103 @@ class Recorder:
         self._events.scalars(scalars, record.step)
 
     def close(self) -> None:
-        self._progress.close()
+        """Closes the file."""
         self._events.close()
+
+
+class Recorder:
+    """Hands records on to a progress display and to the sinks.
+
+    Args:
+      directory: the model_dir, in whose `train` files are written; None writes no files.
+      step: number of steps done at the start.
+      progress: the display.
+      record_summaries: whether to write TensorBoard events.
+      names: 1-based class id -> name, for pictures.
+      keypoint_edges: pairs of keypoints that pictures have lines between.
+      log_files: files outside of model_dir.
+      config: the resolved config, whose hyper-parameters TensorBoard gets.
+      sinks: further places that the lines of the log are written to.
+
+    Attributes:
+      directory: as given.
+    """
+
+    def __init__(
+        self,
+        directory: str | None,
+        step: int,
+        *,
+        progress: Progress,
+        record_summaries: bool = True,
+        names: Mapping[int, str] | None = None,
+        keypoint_edges: Sequence[tuple[int, int]] = (),
+        log_files: LogFiles = NO_LOG_FILES,
+        config: TrainEvalPipelineConfig | None = None,
+        sinks: Sequence[Sink] = (),
+    ):
+        self.directory = directory
+        self._folder = folder = None if directory is None else os.path.join(directory, 'train')
+        self._progress = progress
+        self._history = None
+        if folder is not None:
+            self._history = SINKS['json_lines'](pathlib.Path(folder) / FILE_NAME, step)
+        self._draws = record_summaries and folder is not None
+        events = log_files.events_folder(directory, 'train')
+        self._events = tensorboard.EventWriter(events if self._draws else None)
+        if self._draws and config is not None:
+            self._events.hyperparameters(*hyperparameters.of_training(config, directory))
+        self._tensorboard = SINKS['tensorboard'](self._events)
+        self._dll_log = None if folder is None else log_files.open()
+        self._log_sinks = [sink for sink in (self._dll_log, *sinks) if sink is not None]
+        self._names, self._keypoint_edges = names, keypoint_edges
+        self._stored_at, self._stored_step = time.monotonic(), step
+
+    def start(self, step: int, num_steps: int, batch_size: int) -> None:
+        self._progress.start(step, num_steps, batch_size)
+        run = Run(self._folder or '', step, num_steps, batch_size)
+        for sink in (self._tensorboard, *self._log_sinks):
+            sink.start(run)
+
+    def inputs(self, batch: Mapping[str, np.ndarray], step: int) -> None:
+        """Draws the first images of a batch, as the model sees them."""
+        if self._draws:
+            pictures = tensorboard.input_pictures(
+                batch, self._names, keypoint_edges=self._keypoint_edges
+            )
+            self._events.pictures('train_input_images', pictures, step)
+
+    def update(self, record: Record) -> None:
+        """Shows a record on a live display, and after half a minute without one in the history."""
+        self._progress.update(record)
+        if time.monotonic() - self._stored_at >= SECONDS_BETWEEN_LINES:
+            self._store(record)
+
+    def log(self, record: Record) -> None:
+        """Logs a record, and writes it into the history and the further sinks."""
+        self._progress.log(record)
+        self._store(record)
+        for sink in self._log_sinks:
+            sink.write(record)
+
+    def _store(self, record: Record) -> None:
+        """Writes a record into the history, once for each step."""
+        self._stored_at = time.monotonic()
+        if self._history is not None and record.step != self._stored_step:
+            self._stored_step = record.step
+            self._history.write(record)
+
+    def averages(self, speed: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+        """Writes the summary of the run; see `DllLog.averages`."""
+        if self._dll_log is not None:
+            self._dll_log.averages(speed, seconds)
+
+    def summarize(self, record: Record) -> None:
+        """Writes a record as TensorBoard events."""
+        self._tensorboard.write(record)
+
+    def close(self) -> None:
+        self._progress.close()
+        with contextlib.ExitStack() as stack:
+            for sink in (self._tensorboard, *self._log_sinks):
+                stack.callback(sink.close)

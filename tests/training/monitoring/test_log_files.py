@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from object_detection.builders.sink_builder import Run
 from object_detection.training import epochs
 from object_detection.training.evaluation.eval_job import evaluate_directory
 from object_detection.training.loop import train
@@ -32,8 +33,8 @@ def test_the_fields_are_those_of_dllogger(tmp_path):
     """As JSONStreamBackend.log and .metadata of NVIDIA's dllogger write them."""
     path = tmp_path / 'new' / 'log.json'
     log = DllLog(str(path))
-    log.start({'batch_size': 2})
-    log.record(Record(100, {'Loss/total_loss': 1.5}, 0.25, 4.0))
+    log.start(Run('train', 0, 10, 2))
+    log.write(Record(100, {'Loss/total_loss': 1.5}, 0.25, 4.0))
     unit, *_, parameters, record = _read(path)
     times = ['timestamp', 'datetime', 'elapsedtime']
     assert list(unit) == [*times, 'type', 'metric', 'metadata']
@@ -42,7 +43,10 @@ def test_the_fields_are_those_of_dllogger(tmp_path):
     assert list(record) == [*times, 'type', 'step', 'data']
     assert all(isinstance(record[name], str) for name in times)
     assert float(record['elapsedtime']) >= 0
-    assert (parameters['step'], parameters['data']) == ('PARAMETER', {'batch_size': 2})
+    assert (parameters['step'], parameters['data']) == (
+        'PARAMETER',
+        {'step': 0, 'num_steps': 10, 'batch_size': 2},
+    )
     assert record['step'] == 100
     assert record['data'] == {'loss': 1.5, 'learning_rate': 0.25, 'train_throughput': 4.0}
 
@@ -52,7 +56,7 @@ def test_losses_have_the_names_of_nvidias_model(tmp_path):
     kinds = ('RPNLoss/localization', 'RPNLoss/objectness', 'BoxClassifierLoss/localization')
     kinds += ('BoxClassifierLoss/classification', 'BoxClassifierLoss/mask', 'regularization')
     losses = {f'Loss/{kind}_loss': 1.0 for kind in kinds} | {'Loss/other': 2.0}
-    DllLog(str(path)).record(Record(1, losses, 0.1, None))
+    DllLog(str(path)).write(Record(1, losses, 0.1, None))
     assert list(_logged(path)[0]['data']) == [
         'rpn_box_loss',
         'rpn_score_loss',

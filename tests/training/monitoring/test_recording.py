@@ -15,7 +15,10 @@ from tensorboard.backend.event_processing import data_provider, plugin_event_mul
 from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import plugin_data_pb2
 
+from object_detection.builders import sink_builder
 from object_detection.core.fields import InputFields
+from object_detection.meta_architectures import tracing
+from object_detection.protos.plugin_pb2 import Plugin
 from object_detection.training import status
 from object_detection.training.monitoring import history, hyperparameters, progress, recorder
 from object_detection.visualization import drawing, tensorboard
@@ -122,10 +125,10 @@ def test_history_drops_what_came_after_the_checkpoint(tmp_path):
     path = tmp_path / 'train' / 'history.jsonl'
     first = history.History(path, 0)
     for step in (10, 20, 25):
-        first.add(progress.Record(step, {'Loss/total_loss': 1.0}, 0.1, None))
+        first.write(progress.Record(step, {'Loss/total_loss': 1.0}, 0.1, None))
     with path.open('a') as file:
         file.write('{"step": 30, "loss')
-    history.History(path, 20).add(RECORD)
+    history.History(path, 20).write(RECORD)
     entries = history.read(path)
     assert [entry['step'] for entry in entries] == [10, 20, 25]
     assert entries[-1]['losses'] == dict(RECORD.losses)
@@ -353,3 +356,48 @@ def test_the_history_has_slow_steps_before_the_first_line_of_the_log(tmp_path, m
     steps = [entry['step'] for entry in history.read(tmp_path / 'train' / history.FILE_NAME)]
     assert steps == [2, 4, 6]
     assert status.read(tmp_path).step == 6
+
+
+@dataclasses.dataclass
+class ListSink(sink_builder.Sink):
+    """Keeps what it is given; its file cannot be closed."""
+
+    title: str = ''
+
+    def start(self, run):
+        self.calls = [run]
+
+    def write(self, record):
+        self.calls.append(record)
+
+    def close(self):
+        self.calls.append('closed')
+        raise OSError('no space')
+
+
+def test_sinks_of_plugins_get_the_lines_of_the_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(sink_builder.SINKS, '_rows', {**sink_builder.SINKS._rows, 'list': ListSink})
+    (tmp_path / 'train').mkdir()
+    sinks = [sink_builder.build(Plugin(name='list', options={'title': x})) for x in 'ab']
+    assert [sink.title for sink in sinks] == ['a', 'b']
+    records = recorder.Recorder(
+        str(tmp_path), 4, progress=progress.Silent(), record_summaries=False, sinks=sinks
+    )
+    records.start(4, 10, 2)
+    records.log(RECORD)
+    with pytest.raises(OSError, match='no space'):
+        records.close()
+    run = sink_builder.Run(str(tmp_path / 'train'), 4, 10, 2)
+    assert [sink.calls for sink in sinks] == [[run, RECORD, 'closed']] * 2
+
+
+@pytest.mark.parametrize('name', ['tensorboard', 'nothing'])
+def test_sinks_that_are_no_plugins_are_refused(name):
+    (problem,) = tracing.problems(sink_builder.build, Plugin(name=name), 'train_config.sink[0]')
+    assert problem.startswith('train_config.sink[0].name: expected a')
+    assert f"Received: '{name}'" in problem
+
+
+def test_the_sinks_of_this_package_exist():
+    for name, methods in sink_builder.SINKS.items():
+        assert callable(methods.write), name
