@@ -13,6 +13,8 @@ from object_detection.errors import UnusableError, UserError
 
 # Of one number; they fill 60 bits.
 _MAX_LETTERS = 12
+# Bytes of a text of run lengths that is read faster without NumPy.
+_SHORT = 64
 # The rasteriser takes about 120 bytes for each pixel that the edges of an object's polygons are
 # long; the outlines of a whole city map are shorter than this.
 _MAX_OUTLINE = 1_000_000
@@ -161,7 +163,7 @@ def _counts_of_run_lengths(segmentation: dict[str, Any], height: int, width: int
     if counts.ndim != 1:
         raise UserError('run lengths are no list of numbers')
     # The maximum is checked first, since a sum of large numbers would wrap around.
-    is_possible = np.all((counts >= 0) & (counts <= height * width))
+    is_possible = counts.min(initial=0) >= 0 and counts.max(initial=0) <= height * width
     if not is_possible or counts.sum() != height * width:
         raise UserError(f'run lengths do not add up to {height} x {width} pixels')
     return counts
@@ -237,6 +239,8 @@ def _decompress(counts: str | bytes) -> np.ndarray:
     2.)
     """
     text = counts.encode() if isinstance(counts, str) else counts
+    if len(text) <= _SHORT:
+        return np.array(_decompress_short(text), np.int64)
     bits = np.frombuffer(text, np.uint8).astype(np.int64) - 48
     ends = np.flatnonzero((bits & 32) == 0)
     if not len(ends):
@@ -251,4 +255,23 @@ def _decompress(counts: str | bytes) -> np.ndarray:
     numbers -= is_negative << (5 * (places[ends] + 1))
     for parity in (1, 2):
         numbers[parity::2] = np.cumsum(numbers[parity::2])
+    return numbers
+
+
+def _decompress_short(text: bytes) -> list[int]:
+    """Returns the numbers of a short text, see `_decompress`."""
+    numbers: list[int] = []
+    number = place = 0
+    for letter in text:
+        bits = letter - 48
+        number |= (bits & 31) << (5 * place)
+        place += 1
+        if bits & 32:
+            continue
+        if place > _MAX_LETTERS:
+            raise UserError('a run length is far too long')
+        if bits & 16:
+            number -= 1 << (5 * place)
+        numbers.append(number + (numbers[-2] if len(numbers) > 2 else 0))
+        number = place = 0
     return numbers
