@@ -269,7 +269,7 @@ def are_alone(names: Iterable[str]) -> bool:
 
 
 def num_unlisted(folder: str, names: Iterable[str], files: Files) -> int:
-    """Returns the number of images below a local folder whose names, without folders, are unlisted.
+    """Returns the number of images below a local folder that no name in annotations stands for.
 
     Object stores are not asked, as each thousand files are a request.
 
@@ -280,11 +280,35 @@ def num_unlisted(folder: str, names: Iterable[str], files: Files) -> int:
     """
     if is_url(folder):
         return 0
-    listed = {
-        without_suffix(_base(spelled)).lower() for name in names for spelled in spellings(name)
-    }
-    found = filter(is_image, files.list(folder, recursive=True))
-    return sum(without_suffix(_base(name)).lower() not in listed for name in found)
+    stems = map(without_suffix, filter(is_image, files.list(folder, recursive=True)))
+    found = collections.Counter(stem.lower() for stem in stems)
+    # Each name stands for one file at most: that of its own folders, or of the last of them; or, if
+    # no name has such a file, for any file of this name, since folders of annotators are others.
+    named: collections.Counter[str] = collections.Counter()
+    others: collections.Counter[str] = collections.Counter()
+    for name in {*names}:
+        stem = next((each for each in _stems(name) if each in found), None)
+        if stem is not None:
+            named[stem] += 1
+        else:
+            others.update({os.path.basename(each) for each in _stems(name)})
+    with_folders = {os.path.basename(stem) for stem in named}
+    left: collections.Counter[str] = collections.Counter()
+    num_unlisted = 0
+    for stem, count in found.items():
+        base = os.path.basename(stem)
+        if base in with_folders:
+            num_unlisted += max(0, count - named[stem])
+        else:
+            left[base] += count
+    return num_unlisted + (left - others).total()
+
+
+def _stems(name: str) -> Iterator[str]:
+    """Yields what a file that has this name may be called, in small letters, without suffix."""
+    for spelled in spellings(name):
+        for end in (spelled, *_tails(spelled)):
+            yield from (without_suffix(end).lower(), end.lower())
 
 
 def spellings(name: str) -> Iterator[str]:
