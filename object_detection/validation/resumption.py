@@ -48,7 +48,6 @@ _NOT_MEASURED = (
     'include_metrics_per_category',
     'all_metrics_per_category',
     'keypoint_edge',
-    'eval_samples',
     'best_checkpoint',
     'early_stopping',
     'async_evaluation',
@@ -101,8 +100,7 @@ def changes(before: Message, now: Message) -> Iterator[str]:
 def evaluation_changes(pipeline: TrainEvalPipelineConfig, directory: str) -> list[str] | None:
     """Returns the settings of evaluation that differ from those of the training in a folder.
 
-    Settings that change no metric are not compared, nor those that `eval_config.evaluated_data`
-    describes, which are recorded with each evaluation.
+    Settings that change no metric are not compared.
 
     Args:
       pipeline: the config of an evaluation.
@@ -133,6 +131,7 @@ def _measured(pipeline: TrainEvalPipelineConfig) -> TrainEvalPipelineConfig:
         source = data.WhichOneof('input_reader')
         if source is not None:
             getattr(part.eval_input_reader.add(), source).CopyFrom(getattr(data, source))
+        part.eval_input_reader.add(sample_1_of_n_examples=data.sample_1_of_n_examples)
     return part
 
 

@@ -45,7 +45,8 @@ class BestCheckpoint:
 
     A new checkpoint is complete before the old one is deleted, so a kill always leaves one. A
     training and evaluation jobs may keep the best model in the same folder: a lock makes them take
-    turns. A job that evaluates with other settings than the training in the folder keeps nothing;
+    turns. A job that evaluates with other settings than the training in the folder, or other images
+    of the same data, keeps nothing, nor does one of a part of the images if no training is there;
     only the settings of the training replace what another metric chose. An error of the files is
     logged and the model is not kept; it never ends a training.
 
@@ -115,6 +116,11 @@ class BestCheckpoint:
                     format_list(changes, _MAX_SETTINGS, '; '),
                 )
                 return False
+            if changes is None and self._is_of_a_part():
+                _logger.info(
+                    '%s is left as it is: only a part of the images is evaluated', self._directory
+                )
+                return False
             self._directory.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 return self._keep_if_better(step, results, value, replaces=changes is not None)
@@ -127,6 +133,10 @@ class BestCheckpoint:
         if self._is_training:
             return []
         return resumption.evaluation_changes(self._config, str(self._directory.parent))
+
+    def _is_of_a_part(self) -> bool:
+        """Whether not all images are evaluated."""
+        return self._data['eval_samples'] > 0 or self._data['sample_1_of_n_examples'] > 1
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         return folder_lock.exclusive(self._directory / _LOCK, _LOCK_TIMEOUT)

@@ -236,6 +236,13 @@ def test_a_job_of_other_settings_than_the_trainings_keeps_nothing(tmp_path, weig
         return _update(keeper, weight, int(10 * value), value, metric)
 
     show.write_pipeline(trained, tmp_path / resumption.CONFIG_FILE_NAME)
+    # Before the first evaluation of the training, too.
+    part = job(eval_samples=4)
+    every_third = job()
+    every_third.eval_input_reader[0].sample_1_of_n_examples = 3
+    assert not update(part, 0.9)
+    assert not update(every_third, 0.9)
+    assert not (tmp_path / 'best').exists()
     assert update(trained, 0.2, is_training=True)
     other_data = job()
     other_data.eval_input_reader[0].tf_record_input_reader.input_path[:] = ['test']
@@ -254,6 +261,21 @@ def test_a_job_of_other_settings_than_the_trainings_keeps_nothing(tmp_path, weig
     show.write_pipeline(by_new, tmp_path / resumption.CONFIG_FILE_NAME)
     assert update(by_new, 0.1, 'new')
     assert _kept(tmp_path) == 1
+
+
+def test_without_a_training_a_part_of_the_images_chooses_nothing(tmp_path, weight):
+    part = _config()
+    part.eval_config.eval_samples = 4
+
+    def keeper(*, is_training):
+        named = {'layer/kernel': weight}
+        return best_checkpoint.BestCheckpoint(part, tmp_path, named, is_training=is_training)
+
+    assert not _update(keeper(is_training=False), weight, 1, 0.9)
+    assert not (tmp_path / 'best').exists()
+    # A training that always evaluates a part chooses by it.
+    assert _update(keeper(is_training=True), weight, 2, 0.2)
+    assert _kept(tmp_path) == 2
 
 
 def test_without_a_training_another_metric_replaces_nothing(tmp_path, weight, caplog):
