@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 NOT_IN_LABEL_MAP, NOT_WANTED = 'not_in_label_map', 'not_wanted'
 # Begins the notes of annotations that are not converted, see `not_converted`.
 NOT_CONVERTED = 'not_converted: '
+# Note of an image that no annotation names, in formats in which it may be one without objects.
+NO_ANNOTATIONS = 'images_without_annotations'
 # Boxes that many of a set are only if its coordinates have another meaning than the format's, see
 # `notes_of_boxes` and `annotation_checks.doubt`.
 FIRST_PIXEL, CLIPPED_START, CLIPPED_SHORT_END, CLIPPED_OTHER_END = (

@@ -5,10 +5,11 @@ Integer labels and texts of a data set's categories in its examples.
 
 import collections
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from object_detection.data.annotated_image import ClassLabel
+from object_detection.data.annotated_image import NOT_CONVERTED, ClassLabel, not_converted
+from object_detection.data.annotation_notes import REPEATED_FILES, REPEATED_IDS
 from object_detection.errors import UnusableError, UserError
 
 _REQUIRED = {
@@ -20,8 +21,14 @@ _REQUIRED = {
 # Keys that identify entries.
 _IDS = ('id', 'image_id', 'category_id')
 
-# Note of annotations whose id an annotation before has, see `repeated_ids`.
-REPEATED_IDS = 'repeated_annotation_ids'
+# Keys of annotations that are read in any case, or only count what others hold.
+_READ = (*_IDS, 'bbox', 'area', 'iscrowd', 'num_keypoints', *('dp_x', 'dp_y', 'dp_U', 'dp_V'))
+# What reports call a key that can be read, but is not.
+_KINDS = {
+    'segmentation': 'segmentation (--masks)',
+    'keypoints': 'keypoints (--keypoints)',
+    'dp_I': 'DensePose points (--densepose_annotations)',
+}
 
 
 class EntryProblem(NamedTuple):
@@ -37,13 +44,14 @@ class CocoFile(NamedTuple):
     """The lists of an annotation file; entries are as in the file, except `segmentation`.
 
     A `segmentation` is kept as JSON text and parsed where it is used: most of a file consists of
-    segmentations, and text takes a fifth of the memory.
+    segmentations, and text takes a fifth of the memory. `num_dropped` are those that are not kept.
     """
 
     images: list[dict[str, Any]]
     annotations: list[dict[str, Any]]
     categories: list[dict[str, Any]]
     problems: tuple[EntryProblem, ...] = ()
+    num_dropped: int = 0
 
 
 class CocoImage(NamedTuple):
@@ -69,15 +77,22 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
     Args:
       content: content of the file.
       path: names the file in errors.
-      segmentations: false leaves them out.
+      segmentations: false leaves them out, and counts them.
 
     Raises:
       ValueError: if it is not JSON, a list is missing, a category cannot be used, or no entry of
         another list can be used.
     """
+    num_dropped = 0
+
+    def drop_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
+        nonlocal num_dropped
+        num_dropped += bool(entry.pop('segmentation', None))
+        return entry
+
     try:
         document = json.loads(
-            content, object_hook=pack_segmentation if segmentations else _drop_segmentation
+            content, object_hook=pack_segmentation if segmentations else drop_segmentation
         )
     except (ValueError, RecursionError) as error:
         raise UserError(f'{path} is not a JSON file: {error}.') from error
@@ -87,7 +102,7 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
     images, bad_images = _usable(document, path, 'images')
     annotations, bad_annotations = _usable(document, path, 'annotations')
     problems = (*bad_images, *bad_annotations)
-    return CocoFile(images, annotations, document['categories'], problems)
+    return CocoFile(images, annotations, document['categories'], problems, num_dropped)
 
 
 def check_document(document: Any, path: str, required: Mapping[str, Sequence[str]]) -> None:
@@ -164,6 +179,40 @@ def repeated_ids(file: CocoFile) -> dict[str, int]:
     return {REPEATED_IDS: count} if count else {}
 
 
+def notes(file: CocoFile, read_keys: Collection[str]) -> dict[str, int]:
+    """Returns what is worth saying of the annotations of a file, see `ImageAnnotations.notes`.
+
+    They are `repeated_ids`, images of one file, and what annotations hold under other keys than are
+    read.
+
+    Args:
+      file: the annotation file.
+      read_keys: keys that are read besides those of all boxes.
+    """
+    known = {*_READ, *read_keys}
+    kinds = (
+        _KINDS.get(key, key)
+        for annotation in file.annotations
+        for key in annotation
+        if key not in known and _holds_something(annotation[key])
+    )
+    found = repeated_ids(file) | not_converted(kinds)
+    if file.num_dropped and 'segmentation' not in known:
+        found[f'{NOT_CONVERTED}{_KINDS["segmentation"]}'] = file.num_dropped
+    # Those of equal ids are left out.
+    images = {image['id']: image['file_name'] for image in file.images}
+    if repeated := len(images) - len({*images.values()}):
+        found[REPEATED_FILES] = repeated
+    return found
+
+
+def _holds_something(value: Any) -> bool:
+    """Whether a JSON value is, or contains, anything but 0, false, null and empty text."""
+    if isinstance(value, dict | list):
+        return any(map(_holds_something, value.values() if isinstance(value, dict) else value))
+    return bool(value)
+
+
 def take_over(file: CocoFile, other: CocoFile, keys: Iterable[str]) -> None:
     """Copies `keys` of the annotations in `other` to those of the same id in `file`, in place."""
     others = {annotation['id']: annotation for annotation in other.annotations}
@@ -186,11 +235,6 @@ def pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
     """Returns an entry with its `segmentation` as JSON text, in place; for `json.loads`."""
     if 'segmentation' in entry:
         entry['segmentation'] = json.dumps(entry['segmentation'])
-    return entry
-
-
-def _drop_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
-    entry.pop('segmentation', None)
     return entry
 
 

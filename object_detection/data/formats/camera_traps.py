@@ -72,16 +72,18 @@ class CameraTrapsSource(Source):
             labels = coco.labels_of(categories, label_map)
         else:
             labels = coco_categories.from_categories(categories)
+        names = coco_categories.texts(categories)
         # The reader finds the class of empty images here, and the label map must not have it.
         empty = tuple(item['id'] for item in file.categories if _is_empty(item))
+        left_out = tuple((key, name) for key, name in names.items() if key not in labels)
         return DataSet(
-            CameraTrapsReader(self, labels, coco.names_are_alone(file), empty),
+            CameraTrapsReader(self, labels, coco.names_are_alone(file), empty, left_out),
             len(file.images),
             labels,
             tuple(coco.problems(file)),
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
             unlisted=coco.num_unlisted(self.image_dir, file.images, files),
-            notes=coco_annotations.repeated_ids(file),
+            notes=coco_annotations.notes(file, ()),
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
@@ -96,9 +98,11 @@ class CameraTrapsReader(SourceReader[CameraTrapsSource]):
 
     Attributes:
       empty: ids of the categories that say that nothing is in the image.
+      left_out: (id, name) of the categories that the label map lacks.
     """
 
     empty: tuple[Any, ...] = ()
+    left_out: tuple[tuple[Any, str], ...] = ()
     provided = Provided()
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
@@ -107,11 +111,12 @@ class CameraTrapsReader(SourceReader[CameraTrapsSource]):
         found = file_access.image_paths(
             self.source.image_dir, image['file_name'], is_alone=self.names_are_alone
         )
-        with_boxes = [item for item in entry.annotations if item.get('bbox') is not None]
+        # Those without a box are classes of the image, if they are classes.
+        no_classes = [item for item in entry.annotations if not self._is_class(item)]
         return ImageAnnotations(
             file_name=image['file_name'],
             source_id=shard_names.to_text(image['id']),
-            annotations=[(item['id'], item) for item in with_boxes],
+            annotations=[(item['id'], item) for item in no_classes],
             paths=found.paths,
             path_note=found.note,
             stated_size=coco_annotations.stated_size(image),
@@ -122,10 +127,17 @@ class CameraTrapsReader(SourceReader[CameraTrapsSource]):
         self, annotation: Any, file: ImageFile, *, rasterize: bool = True
     ) -> AnnotatedObject:
         del rasterize  # There are no masks.
-        found = coco_examples.read_object(annotation, file, coco_examples.Contents(self.labels))
+        contents = coco_examples.Contents(self.labels, left_out=self.left_out)
+        found = coco_examples.read_object(annotation, file, contents)
         if annotation.get('area') is None:
             found = found._replace(area=found.area * _AREA_SHARE)
         return found
+
+    def _is_class(self, annotation: Mapping[str, Any]) -> bool:
+        """Whether an annotation has no place, and a class that the image gets."""
+        category = annotation.get('category_id')
+        is_known = _is_known(category, self.labels) or category in self.empty
+        return annotation.get('bbox') is None and is_known
 
     def _classes(self, annotations: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         """Returns the classes of the image, each once; the class 0, empty, if there is none."""

@@ -13,6 +13,7 @@ from object_detection.data.annotated_image import (
     ClassLabel,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import annotations as coco_categories
@@ -81,11 +82,16 @@ class CocoSource(Source):
         if not files.exists(self.image_dir):
             raise missing(self.image_dir, 'image folder')
         file = read_annotation_file(self.annotations_file, files, segmentations=False)
-        # Raises errors now that would otherwise occur in the job.
-        coco_annotations.check_categories(file, self.only_objects_of, self.only_images_with)
         others = {self.annotations_file: file}
         for path in {self._keypoints_path, self.densepose_file} - {'', *others}:
             others[path] = read_annotation_file(path, files, segmentations=False)
+        # Those of the annotations themselves are among `problems`.
+        further = [
+            each
+            for path in others
+            if path != self.annotations_file
+            for each in others[path].problems
+        ]
         layout = None
         if self._keypoints_path:
             layout = coco_keypoints.keypoint_layout(others[self._keypoints_path])
@@ -107,21 +113,51 @@ class CocoSource(Source):
             CocoReader(self.image_dir, contents, names_are_alone(file)),
             len(file.images),
             labels,
-            tuple(problems(file)),
+            (*problems(file), *further),
             layout,
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
             unlisted=num_unlisted(self.image_dir, file.images, files),
             categories={category['id']: category for category in file.categories},
-            notes=coco_annotations.repeated_ids(file),
+            notes=self._notes(file, others),
         )
+
+    def _notes(self, file: CocoFile, others: Mapping[str, CocoFile]) -> dict[str, int]:
+        """Returns the notes of the file, of what options leave out, and of `others`."""
+        ids = {annotation['id'] for annotation in file.annotations}
+        read_keys = ('segmentation',) if self.masks else ()
+        kinds: list[str] = []
+        for path, keys in self._further_keys():
+            read_keys += keys
+            lost = [each for each in others[path].annotations if each['id'] not in ids]
+            kinds += [f'{keys[0]} of annotations that are only in {os.path.basename(path)}'] * len(
+                lost
+            )
+        kept, needed = coco_annotations.check_categories(
+            file, self.only_objects_of, self.only_images_with
+        )
+        if self.only_objects_of:
+            of_others = (each.get('category_id') != kept for each in file.annotations)
+            kinds += ['object of another category (--only_objects_of)'] * sum(of_others)
+        if self.only_images_with:
+            with_it = {
+                each['image_id'] for each in file.annotations if each.get('category_id') == needed
+            }
+            kinds += ['image without an object of --only_images_with'] * sum(
+                image['id'] not in with_it for image in file.images
+            )
+        return coco_annotations.notes(file, read_keys) | not_converted(kinds)
+
+    def _further_keys(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yields the files of keypoints and DensePose points, and their keys."""
+        if self._keypoints_path:
+            yield self._keypoints_path, coco_keypoints.KEYPOINT_KEYS
+        if self.densepose_file:
+            yield self.densepose_file, coco_keypoints.DENSEPOSE_KEYS
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         file = read_annotation_file(self.annotations_file, files, segmentations=self.masks)
-        for path, keys in (
-            (self._keypoints_path, coco_keypoints.KEYPOINT_KEYS),
-            (self.densepose_file, coco_keypoints.DENSEPOSE_KEYS),
-        ):
-            if path not in ('', self.annotations_file):
+        for path, keys in self._further_keys():
+            if path != self.annotations_file:
                 other = read_annotation_file(path, files, segmentations=False)
                 coco_annotations.take_over(file, other, keys)
         grouped = coco_annotations.group_by_image(

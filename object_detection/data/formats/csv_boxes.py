@@ -64,7 +64,8 @@ class CsvSource(Source):
     )
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
-        entries = list(self.entries(files))
+        notes: dict[str, int] = {}
+        entries = list(self._entries(files, notes))
         if not entries:
             raise UserError(f'{self.annotations_file}: expected boxes. Received: none.')
         names = {row['class'] for entry in entries for row in entry.annotations}
@@ -73,11 +74,14 @@ class CsvSource(Source):
         reader = CsvReader(self, labels, file_access.are_alone(images))
         folder = self.image_dir or os.path.dirname(self.annotations_file)
         unlisted = file_access.num_unlisted(folder, images, files)
-        return DataSet(reader, len(entries), labels, unlisted=unlisted)
+        return DataSet(reader, len(entries), labels, unlisted=unlisted, notes=notes)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
+        yield from self._entries(files, {})
+
+    def _entries(self, files: Files, notes: dict[str, int]) -> Iterator[ImageEntry]:
         images: dict[str, ImageEntry] = {}
-        for line, row in self._rows(files):
+        for line, row in self._rows(files, notes):
             name = row.pop('filename')
             size = {key: row.pop(key, '') for key in _SIZE}
             image = {'id': name, 'file_name': name, **size}
@@ -114,8 +118,8 @@ class CsvSource(Source):
             _log.warning('%s', without)
         return [found[0]._replace(name='')] if len(found) == 1 else found
 
-    def _rows(self, files: Files) -> Iterator[tuple[int, dict[str, str]]]:
-        """Yields (line number, column -> text) of each row."""
+    def _rows(self, files: Files, notes: dict[str, int]) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yields (line number, column -> text) of each row; adds notes of other columns at last."""
         path = self.annotations_file
         if not files.exists(path):
             raise missing(path, 'annotation file')
@@ -130,19 +134,23 @@ class CsvSource(Source):
         if not columns:
             columns = {name: index for index, name in enumerate(_RETINANET)}
             yield first[0], {name: first[1][index] for name, index in columns.items()}
+        read = {first[1][index] for index in columns.values()}
+        unread = csv_files.UnreadColumns({name: i for i, name in enumerate(first[1])}, read)
         for line, fields in rows:
             if len(fields) != len(first[1]):
                 raise UserError(
                     f'{path}, line {line}: expected {len(first[1])} fields. '
                     f'Received: {len(fields)}.'
                 )
+            unread.add(fields)
             yield line, {name: fields[index] for name, index in columns.items()}
+        notes.update(unread.notes())
 
     def _find_images(self, folder: str, split: str, files: Files) -> str:
         """Returns the folder of the first image; '' if none has it."""
         parent = os.path.dirname(self.annotations_file)
         try:
-            _, row = next(self._rows(files), (0, {}))
+            _, row = next(self._rows(files, {}), (0, {}))
         except UserError:
             return parent  # The conversion of the set says what is wrong with the file.
         candidates = [parent, folder]

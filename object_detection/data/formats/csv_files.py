@@ -3,14 +3,16 @@
 Reads XML files of strangers: no entities, no document types, no network, of bounded size.
 """
 
+import collections
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lxml import etree
 
 from object_detection.data import file_access
+from object_detection.data.annotated_image import NOT_CONVERTED
 from object_detection.data.file_access import Files
 from object_detection.errors import UnusableError, UserError, format_list, missing
 from object_detection.system import texts
@@ -84,6 +86,28 @@ def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
             f'missing: {", ".join(absent)}. Received: {format_list(header, 20) or "nothing"}.'
         )
     return Table(path, columns, _checked(path, found, len(header)))
+
+
+class UnreadColumns:
+    """Counts the values of the columns that are not read.
+
+    Args:
+      columns: name of each column -> its index.
+      read: names of those that are read.
+    """
+
+    def __init__(self, columns: Mapping[str, int], read: Collection[str]):
+        self._indices = [(index, name) for name, index in columns.items() if name not in read]
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def add(self, fields: Sequence[str]) -> None:
+        """Counts the values of a row that are not empty."""
+        self._counts.update(name for index, name in self._indices if fields[index])
+
+    def notes(self) -> dict[str, int]:
+        """Returns the notes, see `ImageAnnotations`."""
+        counts = self._counts.items()
+        return {f'{NOT_CONVERTED}column {name[:100]}': count for name, count in counts}
 
 
 def header_of(path: str, files: Files) -> list[str]:

@@ -17,6 +17,7 @@ from object_detection.data.annotated_image import (
     ClassLabel,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.file_access import Files
 from object_detection.data.formats import source as formats_source
@@ -180,6 +181,9 @@ class KittiReader:
             source_id=name,
             annotations=[(i, (words, areas)) for i, words in lines],
             paths=(entry.image['path'],),
+            notes=not_converted(
+                f'column {_NUM_COLUMNS + 1}' for _, words in lines if words[_NUM_COLUMNS:]
+            ),
         )
 
     def read_object(

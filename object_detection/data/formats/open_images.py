@@ -12,6 +12,7 @@ import numpy as np
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotation_checks, file_access
 from object_detection.data.annotated_image import (
+    NO_ANNOTATIONS,
     AnnotatedObject,
     ClassLabel,
     ImageAnnotations,
@@ -85,7 +86,8 @@ class OpenImagesSource(Source):
         problems = tuple(problem for table in tables for problem in table.problems)
         error = UnusableError(formats_source.DUPLICATE, 'another image has the same id')
         problems += tuple(EntryProblem(error, name, _stem(name), None) for name in alike)
-        return DataSet(reader, len(images), labels, problems)
+        notes = sum((collections.Counter(table.notes) for table in tables), collections.Counter())
+        return DataSet(reader, len(images), labels, problems, notes=notes)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         images, _ = self._images(files)
@@ -125,7 +127,11 @@ class OpenImagesSource(Source):
         rows: dict[str, list[list[Any]]] = {}
         mids: set[str] = set()
         others: dict[str, int] = {}
+        unread = csv_files.UnreadColumns(
+            table.columns, (*_BOX_COLUMNS, *_FLAGS) if is_boxes else _LABEL_COLUMNS
+        )
         for line, fields in table.rows:
+            unread.add(fields)
             image_id = fields[table.columns['ImageID']]
             mids.add(fields[indices[0]])
             if image_id in images:
@@ -140,7 +146,7 @@ class OpenImagesSource(Source):
             )
             error = UnusableError('unknown_image', text)
             problems.append(EntryProblem(error, None, None, None))
-        return _Annotations(rows, mids, flags, problems)
+        return _Annotations(rows, mids, flags, problems, unread.notes())
 
     def _names(self, files: Files) -> dict[str, str]:
         """Returns MID -> name of the described classes, in the order of the file."""
@@ -169,12 +175,14 @@ class _Annotations(NamedTuple):
       mids: MIDs of all rows.
       flags: names of the columns of flags.
       problems: rows that belong to no image.
+      notes: the columns that are not read, as of `ImageAnnotations`.
     """
 
     rows: dict[str, list[list[Any]]]
     mids: set[str]
     flags: tuple[str, ...]
     problems: list[EntryProblem]
+    notes: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,6 +229,7 @@ class OpenImagesReader:
             annotations=annotations,
             paths=(file_access.path_within(self.image_dir, name),),
             details=details if entry.image['labels'] else {},
+            notes={} if entry.annotations or entry.image['labels'] else {NO_ANNOTATIONS: 1},
         )
 
     def read_object(

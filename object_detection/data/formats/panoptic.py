@@ -15,10 +15,12 @@ import numpy as np
 from object_detection.data import file_access, image_files, shard_names
 from object_detection.data.annotated_image import (
     NOT_IN_LABEL_MAP,
+    NOT_WANTED,
     AnnotatedObject,
     ClassLabel,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import annotations as coco_categories
@@ -33,6 +35,7 @@ from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, missing
 
 _MAX_BYTES = 2 << 30
+_UNKNOWN = 'segment of the PNG file that segments_info does not list'
 _REQUIRED = {
     'images': ('id', 'file_name'),
     'annotations': ('image_id', 'file_name', 'segments_info'),
@@ -83,7 +86,7 @@ class PanopticSource(Source):
             self.masks_dir or os.path.splitext(self.annotations_file)[0],
             labels,
             left_out={key: name for key, name in names.items() if key in wanted - {*labels}},
-            ignored=frozenset(names) - wanted,
+            ignored={key: f'{name} (stuff)' for key, name in names.items() if key not in wanted},
             max_pixels=self.max_pixels,
             names_are_alone=file_access.are_alone(
                 image['file_name'] for image in document['images']
@@ -168,7 +171,7 @@ class PanopticReader:
       masks_dir: folder of the PNG files.
       labels: category id -> label.
       left_out: category id -> name of the categories that the label map lacks.
-      ignored: ids of the categories of stuff, which are no objects.
+      ignored: category id -> name of the categories of stuff, which are no objects.
       max_pixels: maximum number of pixels of an image.
       names_are_alone: see `file_access.are_alone`.
     """
@@ -177,7 +180,7 @@ class PanopticReader:
     masks_dir: str
     labels: Mapping[Any, ClassLabel]
     left_out: Mapping[Any, str]
-    ignored: frozenset = frozenset()
+    ignored: Mapping[Any, str] = dataclasses.field(default_factory=dict)
     max_pixels: int = MAX_PIXELS
     names_are_alone: bool = True
 
@@ -193,17 +196,19 @@ class PanopticReader:
         )
         # An image without an annotation has no file.
         pixels = self._pixels(files.read(path, shapes.MAX_MASK_FILE), path) if name else None
+        # 0 is no segment.
+        drawn = set() if pixels is None else {*np.unique(pixels).tolist()} - {0}
+        listed = {_value(segment, 'id') for segment in entry.annotations}
         return ImageAnnotations(
             file_name=entry.image['file_name'],
             source_id=shard_names.to_text(entry.image['id']),
             annotations=[
-                (_value(segment, 'id'), _Segment(pixels, segment))
-                for segment in entry.annotations
-                if _value(segment, 'category_id') not in self.ignored
+                (_value(segment, 'id'), _Segment(pixels, segment)) for segment in entry.annotations
             ],
             paths=found.paths,
             path_note=found.note,
             stated_size=coco_annotations.stated_size(entry.image),
+            notes=not_converted(_UNKNOWN for _ in drawn - listed),
         )
 
     def read_object(
@@ -214,6 +219,8 @@ class PanopticReader:
             text = f'a segment must be an object, is {json.dumps(segment)[:100]}'
             raise UnusableError('bad_annotation', text)
         category, number = segment.get('category_id'), segment.get('id')
+        if _value(segment, 'category_id') in self.ignored:
+            raise UnusableError(NOT_WANTED, self.ignored[category])
         if not coco_annotations.is_id(category) or category not in {**self.labels, **self.left_out}:
             raise UnusableError('unknown_category', f'category_id is {str(category)[:100]}')
         if category in self.left_out:

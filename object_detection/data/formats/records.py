@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,17 +19,17 @@ import numpy as np
 from object_detection.data import (
     annotated_image,
     annotation_checks,
+    annotation_notes,
     file_access,
     label_map,
     tf_examples,
 )
 from object_detection.data.annotated_image import (
-    NOT_IN_LABEL_MAP,
-    NOT_WANTED,
     AnnotatedObject,
     ClassLabel,
     ImageAnnotations,
 )
+from object_detection.data.annotation_notes import LeftOutLog
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
@@ -46,8 +46,6 @@ from object_detection.system import texts
 _log = logging.getLogger(__name__)
 
 _FILES = LocalFiles()
-_MAX_WARNINGS = 10
-_ON_PURPOSE = (NOT_IN_LABEL_MAP, NOT_WANTED)
 
 
 class ImageFileError(DataError):
@@ -110,7 +108,7 @@ class ImageRecords:
         self.entries = entries
         self.data = data
         self._reader = data.reader
-        self._warned: set[Any] = set()
+        self._left_out = LeftOutLog(path, len(entries))
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -118,7 +116,7 @@ class ImageRecords:
     def example(self, index: int) -> bytes:
         """Returns the serialized tf.train.Example of an image.
 
-        Annotations that cannot be used are left out; the first few are logged.
+        Annotations that cannot be used are left out, which is logged, see `LeftOutLog`.
 
         Raises:
           ImageFileError: if a file cannot be read, or its format or size is wrong; the message
@@ -130,9 +128,7 @@ class ImageRecords:
         result = annotated_image.annotate(
             file, said, self._reader.read_object, self._reader.provided
         )
-        for annotation_id, error in result.problems:
-            if error.reason not in _ON_PURPOSE:
-                self._warn(entry, annotation_id, error)
+        self._left_out.add(index, entry.image['id'], result.problems, result.notes)
         return tf_examples.to_example(result.image)
 
     def objects(self, index: int) -> tuple[list[AnnotatedObject], list[str], dict[str, int]]:
@@ -151,12 +147,12 @@ class ImageRecords:
         sentences = [
             f'annotation {annotation_id} of image {image_id}: {error}'
             for annotation_id, error in problems
-            if error.reason not in _ON_PURPOSE
+            if error.reason not in annotation_notes.ON_PURPOSE
         ]
         boxes = np.array([item.box for item in objects], np.float64).reshape(-1, 4)
         is_clipped = np.array([item.is_clipped for item in objects], bool)
-        notes = annotated_image.notes_of_boxes(boxes, is_clipped, file.height, file.width)
-        return objects, sentences, notes
+        of_boxes = annotated_image.notes_of_boxes(boxes, is_clipped, file.height, file.width)
+        return objects, sentences, of_boxes
 
     def usable(
         self, rows: np.ndarray, *, known: Collection[str] | None, skip_crowd: bool
@@ -221,22 +217,6 @@ class ImageRecords:
         read = functools.partial(self._reader.read_object, rasterize=False)
         return *annotated_image.read_objects(file, said.annotations, read), file
 
-    def _warn(self, entry: ImageEntry, annotation_id: Any, error: UnusableError) -> None:
-        key = (entry.image['id'], annotation_id)
-        if key in self._warned or len(self._warned) > _MAX_WARNINGS:
-            return
-        self._warned.add(key)
-        if len(self._warned) > _MAX_WARNINGS:
-            _log.warning('%s: further unusable annotations are not named.', self.path)
-            return
-        _log.warning(
-            '%s: annotation %s of image %s is left out: %s.',
-            self.path,
-            annotation_id,
-            entry.image['id'],
-            error,
-        )
-
     def _annotations(self, entry: ImageEntry) -> ImageAnnotations:
         try:
             return formats_source.annotations_of(self._reader, entry, _FILES)
@@ -280,10 +260,8 @@ def _load(source: Source, path: str, label_map_path: str, versions: tuple) -> Im
     entries = [*formats_source.entries_of(source, _FILES, data.reader)]
     texts = [f'{item.file_name}: {item.error}' for item in data.problems]
     texts += [f'{each.image["file_name"]}: {each.problem[1]}' for each in entries if each.problem]
-    if texts:
-        _log.warning(
-            '%s: %d images or files are left out: %s.', path, len(texts), format_list(texts)
-        )
+    _warn_of_problems(path, texts)
+    _warn_of_notes(path, data.notes)
     usable = Entries(entry for entry in entries if not entry.problem)
     return ImageRecords(path, usable, data)
 
@@ -373,8 +351,9 @@ def load_coco(
         class_ids={key: label.label for key, label in numbered.items()},
     )
     reader = CocoReader(image_dir, contents, index.names_are_alone)
-    data = DataSet(reader, len(index.entries), labels, keypoints=layout)
-    return ImageRecords(annotation_file, index.entries, data)
+    entries = _with_own_files(annotation_file, version(annotation_file), masks, image_dir)
+    data = DataSet(reader, len(entries), labels, keypoints=layout)
+    return ImageRecords(annotation_file, entries, data)
 
 
 # The number of cached files; validation, counting and reading of a config share them.
@@ -389,8 +368,39 @@ def _index(path: str, file_version: tuple, segmentations: bool) -> Index:
     file = coco_annotations.parse(content, path, segmentations=segmentations)
     del content
     _warn_of_orphans(file, path)
+    # The config says whether masks and keypoints are read.
+    _warn_of_notes(path, coco_annotations.notes(file, ('segmentation', 'keypoints')))
     alone = names_are_alone(file)
     return Index(entries_of(file), CocoFile([], [], file.categories), alone)
+
+
+@functools.lru_cache(maxsize=16)
+def _with_own_files(path: str, file_version: tuple, segmentations: bool, image_dir: str) -> Entries:
+    """Returns the images of an annotation file, without those whose file another one has."""
+    index = _index(path, file_version, segmentations)
+    entries, reader = index.entries, CocoReader(image_dir, Contents({}), index.names_are_alone)
+    images = (ImageEntry(entries.image(i), []) for i in range(len(entries)))
+    marked = [each.problem for each in formats_source.marked(images, _FILES, reader)]
+    if not any(marked):
+        return entries
+    _warn_of_problems(
+        path,
+        (f'{entries.image(i)["file_name"]}: {each[1]}' for i, each in enumerate(marked) if each),
+    )
+    return Entries(entries[i] for i, problem in enumerate(marked) if not problem)
+
+
+def _warn_of_notes(path: str, said: Mapping[str, int]) -> None:
+    for sentence in annotation_notes.sentences(said):
+        _log.warning('%s: %s.', path, sentence)
+
+
+def _warn_of_problems(path: str, found: Iterable[str]) -> None:
+    found = [*found]
+    if found:
+        _log.warning(
+            '%s: %d images or files are left out: %s.', path, len(found), format_list(found)
+        )
 
 
 def entries_of(file: CocoFile) -> Entries:

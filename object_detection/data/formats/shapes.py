@@ -9,6 +9,7 @@ import numpy as np
 
 from object_detection.data import annotation_checks
 from object_detection.data.annotated_image import AnnotatedObject, ClassLabel
+from object_detection.data.annotation_notes import JOINED_OBJECTS, JOINED_SHAPES, SEPARATE_SHAPES
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.data.formats.source import option
@@ -21,12 +22,6 @@ MAX_MASK_FILE = 256 << 20
 MAX_POINTS = 100_000
 # Which groups of shapes are objects, see `groups_option`.
 OUTLINES, ALL, NONE = 'outlines', 'all', 'none'
-# Keys of `Grouped.notes`.
-JOINED_SHAPES, JOINED_OBJECTS, SEPARATE_SHAPES = (
-    'joined_shapes',
-    'objects_of_several_shapes',
-    'separate_shapes_of_groups',
-)
 
 
 def of_mask(

@@ -288,9 +288,16 @@ def entries_of(source: Source, files: Files, reader: Reader | None = None) -> It
       reader: its reader, which finds names of one file: those that differ in their letters' case
         or their suffix, and only one of which is there. None does not look for them.
     """
+    return marked(source.entries(files), files, reader)
+
+
+def marked(
+    entries: Iterable[ImageEntry], files: Files, reader: Reader | None
+) -> Iterator[ImageEntry]:
+    """Yields entries, with a problem if another one has their id or file; see `entries_of`."""
     seen: set[Any] = set()
     named: dict[str, list[ImageEntry]] = {}
-    for entry in source.entries(files):
+    for entry in entries:
         image_id = entry.image['id']
         if reader and not entry.problem and 'frames' not in entry.image:
             *_, spelled = ('', *file_access.spellings(str(entry.image['file_name'])))

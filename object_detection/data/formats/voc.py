@@ -38,6 +38,8 @@ _ANNOTATION_FOLDERS = ('Annotations', 'annotations', '.')
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images', '.')
 _MAX_LIST = 64 << 20  # bytes of a list of images
 _HEAD = 1 << 10
+# The elements of objects that are read.
+_READ = ('name', 'bndbox', 'difficult', 'truncated', 'pose')
 # The further values of objects.
 DETAILS = {keys.DIFFICULT: int, keys.TRUNCATED: int, keys.VIEW: str}
 
@@ -181,7 +183,9 @@ class VocReader(SourceReader[VocSource]):
             paths=inner.paths if is_inner else found.paths,
             path_note=found.note,
             stated_size=stated_size(annotation),
-            notes=not_converted(item.tag for item in annotation.iterfind('object/part')),
+            notes=not_converted(
+                item.tag for item in annotation.iterfind('object/*') if _is_unread(item)
+            ),
         )
 
     def _check_name(
@@ -266,6 +270,12 @@ def details_of(item: etree._Element) -> dict[str, int | str]:
         keys.TRUNCATED: _flag(item, 'truncated'),
         keys.VIEW: csv_files.text(item, 'pose'),
     }
+
+
+def _is_unread(item: etree._Element) -> bool:
+    """Whether an element of an object says something for which examples have no place."""
+    is_empty = not len(item) and (item.text or '').strip() in ('', '0', 'Unspecified')
+    return not is_empty and item.tag not in _READ
 
 
 def stated_size(annotation: etree._Element) -> tuple[int | None, int | None]:

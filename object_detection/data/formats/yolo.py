@@ -17,11 +17,13 @@ import yaml
 
 from object_detection.data import annotation_checks, file_access
 from object_detection.data.annotated_image import (
+    NO_ANNOTATIONS,
     NOT_IN_LABEL_MAP,
     AnnotatedObject,
     ClassLabel,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import masks as coco_masks
@@ -50,6 +52,7 @@ _ROUNDING = 2e-6
 _MAX_NUMBER = 1e6
 _HEAD = 100  # bytes, enough for the first word
 _MAX_CLASS = 2**31 - 2
+_POLYGON = 'polygon, of which the box is (--masks)'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +196,10 @@ class YoloReader:
             source_id=entry.image['id'],
             annotations=[(number, words) for number, words in lines if words],
             paths=(path,),
+            notes={
+                **not_converted(_POLYGON for _, words in lines if words[5:] and not self.masks),
+                **({} if labels else {NO_ANNOTATIONS: 1}),
+            },
         )
 
     def read_object(

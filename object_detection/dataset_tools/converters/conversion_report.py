@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotation_checks
-from object_detection.data.annotated_image import NOT_CONVERTED, AnnotatedImage
-from object_detection.data.coco.annotations import REPEATED_IDS, EntryProblem
-from object_detection.data.formats import shapes
+from object_detection.data import annotation_checks, annotation_notes
+from object_detection.data.annotated_image import AnnotatedImage
+from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.formats.source import DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE
-from object_detection.errors import UnusableError, format_list
+from object_detection.errors import UnusableError
 
 COUNTS = (
     *('images', 'bad_images', 'images_without_objects', 'examples', 'unlisted_images'),
@@ -181,14 +180,14 @@ def summary(report: dict[str, Any]) -> str:
     if left_out := report['left_out_objects']:
         lines.append(
             f'{sum(left_out.values())} objects of categories that the label map lacks are left '
-            f'out: {_most_frequent(left_out)}'
+            f'out: {annotation_notes.most_frequent(left_out)}'
         )
     if unwanted := report['unwanted_objects']:
         lines.append(
             f'{sum(unwanted.values())} objects are left out as the options say: '
-            f'{_most_frequent(unwanted)}'
+            f'{annotation_notes.most_frequent(unwanted)}'
         )
-    lines += _sentences(report['notes']) + report['remarks']
+    lines += annotation_notes.sentences(report['notes']) + report['remarks']
     for reason, count in report['num_problems'].items():
         lines.append(f'{count} x {reason}, for example:')
         alike = [item for item in report['problems'] if item['reason'] == reason]
@@ -223,41 +222,6 @@ def warning(report: dict[str, Any]) -> str:
     if report['objects'] and not report['ordinary_objects']:
         doubts += report['remarks']
     return ' '.join(shares + doubts)
-
-
-def _sentences(notes: dict[str, int]) -> list[str]:
-    """Returns what the notes say."""
-    lines = []
-    if objects := notes.get(shapes.JOINED_OBJECTS):
-        lines.append(
-            f'objects of several shapes, which share a class and a group: {objects}, of '
-            f'{notes[shapes.JOINED_SHAPES]} shapes'
-        )
-    if separate := notes.get(shapes.SEPARATE_SHAPES):
-        lines.append(
-            f'shapes that share a class and a group, and stay separate objects: {separate}; '
-            '--groups all joins them'
-        )
-    if repeated := notes.get(REPEATED_IDS):
-        lines.append(
-            f'annotations whose id another one has, and that are read all the same: {repeated}'
-        )
-    others = {
-        name.removeprefix(NOT_CONVERTED): count
-        for name, count in notes.items()
-        if name.startswith(NOT_CONVERTED)
-    }
-    if others:
-        lines.append(
-            f'{sum(others.values())} annotations of kinds that records do not hold are not '
-            f'converted: {_most_frequent(others)}'
-        )
-    return lines
-
-
-def _most_frequent(counts: dict[str, int]) -> str:
-    pairs = collections.Counter(counts).most_common()
-    return format_list(f'{count} x {name}' for name, count in pairs)
 
 
 def _describe(item: dict[str, Any]) -> str:

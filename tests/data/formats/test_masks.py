@@ -152,7 +152,7 @@ def test_panoptic_segments(tmp_path, png):
     assert result.image.class_labels == [3]
     assert result.image.is_crowd == [True]
     assert [error.reason for _, error in result.problems] == [
-        *('bad_mask', 'unknown_category', 'bad_mask', 'bad_annotation')
+        *('not_wanted', 'bad_mask', 'unknown_category', 'bad_mask', 'bad_annotation')
     ]
     with_stuff = PanopticSource(data.image_dir, annotations_file=data.annotations_file, stuff=True)
     [result] = _read(with_stuff)

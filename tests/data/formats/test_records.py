@@ -61,6 +61,26 @@ def test_what_belongs_to_no_image_is_reported(tmp_path, caplog):
     ]
 
 
+def test_names_of_one_file_and_what_is_not_read_are_reported(tmp_path, caplog):
+    (tmp_path / 'a.jpg').write_bytes(b'')
+    names = ['a.jpg', 'a.JPG', 'b.jpg', 'b.jpg']
+    path = write(
+        tmp_path / 'a.json',
+        [image(i, file_name=name) for i, name in enumerate(names)],
+        [annotation(1, 0, caption='c', segmentation=[[1, 2, 3, 4, 5, 6]]), annotation(2, 1)],
+    )
+    for _ in range(2):
+        records = coco_records.load_coco(str(tmp_path), path)
+        assert [*records.image_ids()] == [0, 2, 3]
+        assert len(records.objects(0)[0]) == 1
+    assert caplog.messages == [
+        f'{path}: images whose file another one names too, and that are read all the same: 1.',
+        f'{path}: 1 annotations or values that records do not hold, or that no option asks for, '
+        'are not converted: 1 x caption.',
+        f'{path}: 1 images or files are left out: a.JPG: its file is that of another image, a.jpg.',
+    ]
+
+
 def test_a_file_is_read_once_until_it_changes(tmp_path):
     path = write(tmp_path / 'a.json', [image(1)])
     entries = coco_records.load_coco('x', path).entries
@@ -139,4 +159,5 @@ def test_unusable_annotations_are_reported_once(tmp_path, caplog):
     records.example(0)
     assert caplog.messages[0] == (f'{path}: annotation 0 of image 1 is left out: category_id is 5.')
     assert len(caplog.messages) == 11
-    assert caplog.messages[-1].endswith('further unusable annotations are not named.')
+    total = '20 annotations are left out: 20 x unknown_category'
+    assert caplog.messages[-1] == f'{path}, all images: {total}.'

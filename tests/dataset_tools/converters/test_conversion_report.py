@@ -1,8 +1,7 @@
 import numpy as np
 
-from object_detection.data import annotated_image
+from object_detection.data import annotated_image, annotation_notes
 from object_detection.data.annotated_image import AnnotatedImage
-from object_detection.data.formats import shapes
 from object_detection.dataset_tools.converters import conversion_report
 from object_detection.dataset_tools.converters.conversion_report import Tally
 
@@ -22,16 +21,16 @@ def _image(is_crowd: list[bool]) -> AnnotatedImage:
 
 def test_summary_counts_groups():
     first, second = Tally(), Tally()
-    first.notes.update({shapes.JOINED_SHAPES: 3, shapes.JOINED_OBJECTS: 1})
-    second.notes.update({shapes.JOINED_SHAPES: 2, shapes.JOINED_OBJECTS: 1})
-    second.notes.update({shapes.SEPARATE_SHAPES: 4})
+    first.notes.update({annotation_notes.JOINED_SHAPES: 3, annotation_notes.JOINED_OBJECTS: 1})
+    second.notes.update({annotation_notes.JOINED_SHAPES: 2, annotation_notes.JOINED_OBJECTS: 1})
+    second.notes.update({annotation_notes.SEPARATE_SHAPES: 4})
     lines = conversion_report.summary(_report(first, second)).splitlines()
     assert lines[1:] == [
         'objects of several shapes, which share a class and a group: 2, of 5 shapes',
         'shapes that share a class and a group, and stay separate objects: 4; --groups all joins '
         'them',
     ]
-    assert _report(first, second)['notes'][shapes.JOINED_SHAPES] == 5
+    assert _report(first, second)['notes'][annotation_notes.JOINED_SHAPES] == 5
 
 
 def test_a_set_of_crowds_is_a_warning_in_the_summary():
