@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from object_detection.builders import dataset_builder, evaluator_builder, model_builder
-from object_detection.config import families
+from object_detection.config import families, show
 from object_detection.core.fields import InputFields
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, UserError
 from object_detection.training import setup
+from object_detection.validation import resumption
 from object_detection.validation.validate import validate
 from tests import toy_family
 from tests.validation.pipelines import sound_pipeline
@@ -64,16 +65,17 @@ def test_modules_of_a_family_are_imported_through_the_tables_alone():
 
 @pytest.fixture
 def toy(monkeypatch):
-    """Puts the toy family in the place of the one whose message it takes."""
-    monkeypatch.setitem(families.FAMILIES._rows, 'center_net', toy_family.FAMILY)
+    """Registers the toy family."""
+    monkeypatch.setitem(families.FAMILIES._rows, 'toy', toy_family.FAMILY)
 
 
 @pytest.fixture
 def pipeline(toy, tmp_path):
     config = sound_pipeline(tmp_path)
     resizer = config.model.faster_rcnn.image_resizer
-    config.model.center_net.image_resizer.CopyFrom(resizer)
-    config.model.center_net.num_classes = 2
+    config.model.experimental_model.image_resizer.CopyFrom(resizer)
+    config.model.experimental_model.num_classes = 2
+    config.model.experimental_model.name = 'toy'
     config.eval_config.metrics_set[:] = ['coco_detection_metrics']
     for reader in (config.train_input_reader, config.eval_input_reader[0]):
         reader.load_instance_masks = False
@@ -89,21 +91,25 @@ def test_it_is_validated(pipeline, caplog):
     ('change', 'message'),
     [
         (
-            lambda config: config.model.center_net.ClearField('num_classes'),
-            'model.center_net.num_classes: expected at least 1. Received: 0.',
+            lambda config: config.model.experimental_model.ClearField('num_classes'),
+            r'model.experimental_model.num_classes: expected at least 1. Received: 0 \(not set\)',
+        ),
+        (
+            lambda config: setattr(config.model.experimental_model, 'num_classes', 100),
+            'model.experimental_model.num_classes: expected at most 99. Received: 100.',
         ),
         (
             lambda config: config.eval_config.metrics_set.append('coco_mask_metrics'),
             'eval_config.metrics_set has coco_mask_metrics, but the model predicts no masks.',
         ),
         (
-            lambda config: setattr(config.model.center_net, 'num_classes', 1),
-            r'model.center_net.num_classes is 1, but train_input_reader.label_map_path .* has ids '
-            'up to 2',
+            lambda config: setattr(config.model.experimental_model, 'num_classes', 1),
+            r'model.experimental_model.num_classes is 1, but train_input_reader.label_map_path .* '
+            'has ids up to 2',
         ),
         (
             lambda config: config.train_input_reader.aspect_ratio_buckets.add(height=64, width=64),
-            'expected model.center_net.image_resizer.keep_aspect_ratio_resizer with them',
+            'expected model.experimental_model.image_resizer.keep_aspect_ratio_resizer with them',
         ),
     ],
 )
@@ -111,6 +117,67 @@ def test_mistakes_are_reported_with_its_paths(pipeline, change, message):
     change(pipeline)
     with pytest.raises(ConfigError, match=message):
         validate(pipeline, for_what=['train', 'eval'])
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (
+            lambda named: setattr(named, 'name', 'toi'),
+            r"model.experimental_model.name: expected one of toy, which .*'toi'. .* 'toy'",
+        ),
+        (
+            lambda named: named.ClearField('name'),
+            "model.experimental_model.name: expected one of toy, .* Received: ''",
+        ),
+        (
+            lambda named: setattr(named, 'name', 'ssd'),
+            "'ssd', which is a part of this package and has options of its own.",
+        ),
+        (
+            lambda named: named.options.update(bright='1'),
+            r'model.experimental_model.options\[bright\]: expected one of brightness. .*',
+        ),
+        (
+            lambda named: named.options.update(brightness='high'),
+            r"options\[brightness\]: expected a finite number \(float\). Received: 'high'",
+        ),
+        (
+            lambda named: named.options.update(brightness='0'),
+            r'model.experimental_model \(toy\): brightness: expected above 0. Received: 0.',
+        ),
+        (
+            lambda named: named.ClearField('image_resizer'),
+            'model.experimental_model.image_resizer is not set',
+        ),
+    ],
+)
+def test_what_configs_and_builders_refuse_of_its_message(pipeline, change, message):
+    change(pipeline.model.experimental_model)
+    with pytest.raises(ConfigError, match=message):
+        validate(pipeline, for_what=['train', 'eval'])
+    with pytest.raises(ConfigError, match=message):
+        model_builder.build(pipeline.model)
+
+
+def test_a_row_that_is_no_family_is_refused(pipeline, monkeypatch):
+    monkeypatch.setitem(families.FAMILIES._rows, 'toy', toy_family.ToyDetector)
+    with pytest.raises(UserError, match='experimental_model: expected a ModelFamily'):
+        model_builder.build(pipeline.model)
+
+
+def test_its_options_reach_it(pipeline):
+    pipeline.model.experimental_model.options['brightness'] = '0.5'
+    assert model_builder.build(pipeline.model).normalize(255.0) == 0.5
+
+
+def test_numbers_of_classes_are_compared_within_a_family(pipeline, tmp_path):
+    show.write_pipeline(pipeline, tmp_path / resumption.CONFIG_FILE_NAME)
+    pipeline.model.experimental_model.num_classes = 3
+    with pytest.raises(ConfigError, match=r'model\.experimental_model\.num_classes is 3'):
+        resumption.check(pipeline, str(tmp_path))
+    pipeline.model.experimental_model.name = 'another'
+    resumption.check(pipeline, str(tmp_path))
 
 
 def test_cautions_name_it(pipeline, caplog):

@@ -1,14 +1,15 @@
 """A family of detectors as small as one can be: what another family has to bring along."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
 
 from object_detection.builders import image_resizer_builder
-from object_detection.config.families import ModelFamily
+from object_detection.config import families
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.protos.center_net_pb2 import CenterNet
+from object_detection.protos.model_pb2 import ExperimentalModel
 
 LOSSES = ('Loss/box_loss', 'Loss/class_loss')
 
@@ -16,13 +17,14 @@ LOSSES = ('Loss/box_loss', 'Loss/class_loss')
 class ToyDetector(DetectionModel):
     """Finds one object an image, by its mean colour."""
 
-    def __init__(self, *, num_classes, resizer):
+    def __init__(self, *, num_classes, resizer, brightness=1.0):
         super().__init__(num_classes=num_classes, resizer=resizer, name='toy')
+        self.brightness = brightness
         self.boxes = keras.layers.Dense(4, activation='sigmoid', name='boxes')
         self.classes = keras.layers.Dense(num_classes, name='classes')
 
     def normalize(self, images):
-        return images / 255.0
+        return self.brightness * images / 255.0
 
     def predict(self, images, true_shapes, training=False, groundtruth=None, seeds=None):
         colours = tf.reduce_mean(images, axis=[1, 2])
@@ -55,16 +57,32 @@ class ToyDetector(DetectionModel):
         self.classes.build([None, 3])
 
 
-def build(config: CenterNet, is_training: bool) -> ToyDetector:
+@dataclasses.dataclass(frozen=True)
+class Options:
+    brightness: float = 1.0
+
+    def __post_init__(self):
+        if self.brightness <= 0:
+            raise ValueError(f'brightness: expected above 0. Received: {self.brightness:g}.')
+
+
+def build(config: ExperimentalModel, is_training: bool) -> ToyDetector:
     del is_training
     return ToyDetector(
-        num_classes=config.num_classes, resizer=image_resizer_builder.build(config.image_resizer)
+        num_classes=config.num_classes,
+        resizer=image_resizer_builder.build(config.image_resizer),
+        brightness=families.named_options(config, Options).brightness,
     )
 
 
-def check(config: CenterNet) -> Iterator[str]:
-    if config.num_classes < 1:
-        yield f'model.center_net.num_classes: expected at least 1. Received: {config.num_classes}.'
+def check(config: ExperimentalModel) -> Iterator[str]:
+    if config.num_classes > 99:
+        yield (
+            'model.experimental_model.num_classes: expected at most 99. '
+            f'Received: {config.num_classes}.'
+        )
 
 
-FAMILY = ModelFamily(title='Toy', build=build, loss_names=lambda config: LOSSES, rules=check)
+FAMILY = families.ModelFamily(
+    title='Toy', build=build, loss_names=lambda config: LOSSES, rules=check, options=Options
+)

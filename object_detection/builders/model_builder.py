@@ -3,6 +3,7 @@
 from object_detection.builders.input_readers import channels
 from object_detection.config import families
 from object_detection.core.detector import Detector
+from object_detection.errors import raise_if_any
 from object_detection.models import image_channels
 from object_detection.protos import model_pb2
 
@@ -20,6 +21,7 @@ def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> D
     Raises:
       ValueError: if no model is set, or an option is not supported or does not fit another.
     """
+    raise_if_any(families.named_problems(model_config))
     num_channels = 1 if channels.is_grey(model_config) else image_channels.current()
     with image_channels.scope(num_channels):
         return families.find(model_config).build(families.options(model_config), is_training)

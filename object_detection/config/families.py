@@ -8,20 +8,23 @@ that do so say it.
 import dataclasses
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
+from object_detection.config import plugins
 from object_detection.config.findings import Finding
 from object_detection.core.detector import Detector
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, UserError
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
 from object_detection.protos.box_coder_pb2 import BoxCoder
 from object_detection.protos.image_resizer_pb2 import ImageResizer
-from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.protos.model_pb2 import DetectionModel, ExperimentalModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.registry import Registry
+
+Options = TypeVar('Options')
 
 _EMPTY: Mapping[str, Any] = types.MappingProxyType({})
 
@@ -95,6 +98,11 @@ def _nothing(*_: object) -> Iterator[Any]:
 
 
 @dataclasses.dataclass(frozen=True)
+class _NoOptions:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelFamily:
     """A family of detectors; `message` is that of the family, e.g. a `FasterRcnn`.
 
@@ -117,6 +125,8 @@ class ModelFamily:
       tpu: pipeline -> findings about the message on a TPU, beyond those for all families.
       anchors: message -> the anchors that objects are matched with; None without anchors.
       nvidia_names: name of a loss -> its name in NVIDIA's models, for files of DLLogger.
+      options: the dataclass of the `options` of an `experimental_model`, which `named_options`
+        returns; without fields for none.
     """
 
     title: str
@@ -130,9 +140,10 @@ class ModelFamily:
     tpu: Callable[[TrainEvalPipelineConfig], Iterator[Finding]] = _nothing
     anchors: Callable[[Any], AnchorOptions | None] = lambda message: None
     nvidia_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    options: type = _NoOptions
 
 
-# The names are those in the `oneof` of DetectionModel.
+# The names are those in the `oneof` of DetectionModel; configs name others as experimental_model.
 FAMILIES: Registry[ModelFamily] = Registry(
     'family',
     {
@@ -141,6 +152,9 @@ FAMILIES: Registry[ModelFamily] = Registry(
         'center_net': 'object_detection.meta_architectures.center_net.family:FAMILY',
     },
 )
+# The option of the `oneof` that names a family, and all of them.
+_NAMED = 'experimental_model'
+_FIELDS = [field.name for field in DetectionModel.DESCRIPTOR.oneofs_by_name['model'].fields]
 _NOT_SET = 'model is not set; expected model { faster_rcnn { ... } }.'
 
 
@@ -158,10 +172,50 @@ _NONE = ModelFamily(
 )
 
 
-def find(model: DetectionModel) -> ModelFamily:
-    """Returns the family of the model; if none is set, one whose rules and `build` say so."""
+def name(model: DetectionModel) -> str | None:
+    """Returns the name of the model's family; None if no model is set."""
     kind = model.WhichOneof('model')
-    return FAMILIES[kind] if kind else _NONE
+    return model.experimental_model.name if kind == _NAMED else kind
+
+
+def find(model: DetectionModel) -> ModelFamily:
+    """Returns the family of the model; if none is set, one whose rules and `build` say so.
+
+    Raises:
+      UserError: if no plug-in registers the name of an `experimental_model`, or something else.
+    """
+    kind = model.WhichOneof('model')
+    if kind != _NAMED:
+        return FAMILIES[kind] if kind else _NONE
+    row = FAMILIES[plugins.checked_name(name(model), FAMILIES, path(model), _FIELDS)]
+    if not isinstance(row, ModelFamily):
+        raise UserError(
+            f'{path(model)}: expected a ModelFamily. Received: {row!r}, which is registered as '
+            f'{name(model)!r}.'
+        )
+    return row
+
+
+def named_options(message: ExperimentalModel, kind: type[Options]) -> Options:
+    """Returns the options of an `experimental_model` as a dataclass, the `options` of its family.
+
+    Raises:
+      UserError: if an option is unknown, missing, of another type or refused by the dataclass.
+    """
+    return plugins.make(kind, message, f'model.{_NAMED}')
+
+
+def named_problems(model: DetectionModel) -> Iterator[str]:
+    """Yields what is wrong with the fields of an `experimental_model` that all families have."""
+    if model.WhichOneof('model') != _NAMED:
+        return
+    message = model.experimental_model
+    try:
+        named_options(message, find(model).options)
+    except UserError as error:
+        yield str(error)
+    if message.image_resizer.WhichOneof('image_resizer_oneof') is None:
+        yield f'{path(model)}.image_resizer is not set; expected e.g. fixed_shape_resizer.'
 
 
 def options(model: DetectionModel) -> Message | None:

@@ -6,11 +6,14 @@ import math
 import types
 import typing
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from object_detection.errors import UserError
+from object_detection.protos.model_pb2 import ExperimentalModel
 from object_detection.protos.plugin_pb2 import Plugin
 from object_detection.registry import Registry, plugins
+
+T = TypeVar('T')
 
 # The option of a oneof that holds a `Plugin`.
 FIELD = 'plugin'
@@ -39,13 +42,22 @@ def build(
       UserError: if the table has no such row, an option is unknown, missing, of another type or
         refused by the row, or the row is no dataclass with these methods.
     """
-    row = table[_checked_name(config.name, table, path, built_in)]
+    row = table[checked_name(config.name, table, path, built_in)]
     is_dataclass = isinstance(row, type) and dataclasses.is_dataclass(row)
     if not (is_dataclass and all(hasattr(row, method) for method in methods)):
         raise UserError(
             f'{path}: expected a dataclass with the methods {", ".join(methods)}. '
             f'Received: {row!r}, which is registered as {config.name!r}.'
         )
+    return make(row, config, path)
+
+
+def make(row: type[T], config: Plugin | ExperimentalModel, path: str) -> T:
+    """Returns a dataclass with the options of a message.
+
+    Raises:
+      UserError: if an option is unknown, missing, of another type or refused by the dataclass.
+    """
     options = _options(row, config.options, path)
     try:
         return row(**options)
@@ -53,7 +65,12 @@ def build(
         raise UserError(f'{path} ({config.name}): {error}') from error
 
 
-def _checked_name(name: str, table: Registry[Any], path: str, built_in: Container[str]) -> str:
+def checked_name(name: str, table: Registry[Any], path: str, built_in: Container[str]) -> str:
+    """Returns the name that the message at `path` has; arguments as for `build`.
+
+    Raises:
+      UserError: if no plug-in registers it.
+    """
     names = [each for each in table if each not in built_in]
     if name in names:
         return name

@@ -145,8 +145,8 @@ def write_classes(pipeline: TrainEvalPipelineConfig, directory: str) -> None:
 
 def _class_count(pipeline: TrainEvalPipelineConfig, directory: str) -> str | None:
     before = _read_config(directory)
-    kind = pipeline.model.WhichOneof('model')
-    if before is None or kind is None or before.model.WhichOneof('model') != kind:
+    family = families.name(pipeline.model)
+    if before is None or family is None or families.name(before.model) != family:
         return None
     then, now = (families.num_classes(each.model) for each in (before, pipeline))
     if then == now:

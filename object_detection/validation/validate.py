@@ -159,6 +159,9 @@ def validate(
     parts = {part for purpose in purposes for part in _PARTS[purpose]}
     findings = ranges.find(pipeline, parts)
     problems = findings.errors + list(_unusable_texts(pipeline, parts))
+    if 'model' in parts:
+        # The rules ask the family, which has to be known.
+        _raise_if_any(list(families.named_problems(pipeline.model)))
     for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
         if rules is _BUILDER_RULES:
             prepare()

@@ -12,12 +12,13 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from tests.schema import is_unread, schema_fields, unread_fields
 
 PACKAGE = pathlib.Path(object_detection.__file__).parent
-# The parts that see protos. Not `config`: it checks fields, and nothing happens by that alone.
+# The parts that see protos. Of `config`, most checks fields, and nothing happens by that alone.
 READERS = (
     *(
         'builders',
         'meta_architectures',
         'cli',
+        'config/families.py',
         'core/determinism.py',
         'data/label_map.py',
     ),
@@ -70,7 +71,7 @@ def test_nothing_reads_the_marked_fields():
     names = collections.Counter(field.name for field in schema_fields())
     # A name that two messages share does not tell which field the code reads.
     told = {key for key in unread_fields() if names[key.split('.')[-1]] == 1}
-    assert len(told) >= 0.75 * len(unread_fields())
+    assert len(told) >= 0.7 * len(unread_fields())
     in_code = names_in_code() - REFUSED - OTHER_THINGS
     read = {key for key in told if key.split('.')[-1] in in_code}
     assert not read, (

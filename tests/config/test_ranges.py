@@ -14,7 +14,7 @@ def parse(text: str) -> TrainEvalPipelineConfig:
 
 def test_what_would_not_happen_is_an_error_that_names_the_path():
     pipeline = parse("""
-        model { experimental_model { name: 'x' } }
+        model { ssd { mask_head_config {} } }
         train_config {
           data_augmentation_options { random_horizontal_flip {} }
           data_augmentation_options { scale_boxes_to_pixel_coordinates {} }
@@ -22,7 +22,7 @@ def test_what_would_not_happen_is_an_error_that_names_the_path():
     with pytest.raises(ConfigError) as caught:
         ranges.check(pipeline)
     first, second = str(caught.value).splitlines()
-    assert first.startswith('model.experimental_model is not supported: ')
+    assert first.startswith('model.ssd.mask_head_config is not supported: ')
     path = 'train_config.data_augmentation_options[1].scale_boxes_to_pixel_coordinates'
     assert second.startswith(f'{path} is not')
 
@@ -55,7 +55,9 @@ def test_values_without_a_request_pass_silently(text):
 
 
 def test_only_the_requested_parts_are_checked():
-    pipeline = parse('model { experimental_model {} } eval_config { ignore_groundtruth: true }')
+    pipeline = parse(
+        'model { ssd { mask_head_config {} } } eval_config { ignore_groundtruth: true }'
+    )
     assert len(ranges.find(pipeline).errors) == 2
     (error,) = ranges.find(pipeline, {'eval_config'}).errors
     assert error.startswith('eval_config.ignore_groundtruth')
