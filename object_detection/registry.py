@@ -41,12 +41,16 @@ class Registry(Mapping[str, Row], Generic[Row]):
     Args:
       kind: what the rows are, such as 'loss'; a part of messages and of the group's name.
       rows: the rows of this package, or their places, 'package.module:ATTRIBUTE'.
+
+    Attributes:
+      kind: as given.
+      built_in: the names of this package.
     """
 
     def __init__(self, kind: str, rows: Mapping[str, Row | str] | None = None):
         self.kind = kind
         self._rows: dict[str, Row | str] = dict(rows or {})
-        self._built_in = frozenset(self._rows)
+        self.built_in = frozenset(self._rows)
 
     def register(self, name: str, row: Row | str | None = None) -> Callable[[Row], Row]:
         """Adds a row; without `row`, returns a decorator that adds what it decorates.
@@ -58,7 +62,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
         def add(row: Row | str) -> Any:
             known = self._rows.get(name, self._entry_points.get(name))
             if known is not None and known is not row:
-                owner = 'a part of this package' if name in self._built_in else f'the row {known}'
+                owner = 'a part of this package' if name in self.built_in else f'the row {known}'
                 raise UserError(
                     f'{self.kind} {name!r}: expected a name that is not taken. Received: the name '
                     f'of {owner}.'
@@ -113,7 +117,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
         """Name -> the entry point of an installed package, for names that this package has not."""
         found: dict[str, importlib.metadata.EntryPoint] = {}
         for entry in importlib.metadata.entry_points(group=_GROUP + self.kind.replace(' ', '_')):
-            owner = 'this package' if entry.name in self._built_in else found.get(entry.name)
+            owner = 'this package' if entry.name in self.built_in else found.get(entry.name)
             if owner is not None and getattr(owner, 'value', None) != entry.value:
                 # An installed package must not break commands that do not use it.
                 logging.warning(

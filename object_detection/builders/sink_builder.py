@@ -42,14 +42,16 @@ class Sink(Protocol):
         """Ends, also after an error of the training."""
 
 
-_OWN: dict[str, str] = {
-    'tensorboard': 'object_detection.training.monitoring.recorder:TensorBoardSink',
-    'json_lines': 'object_detection.training.monitoring.history:History',
-    'dllogger': 'object_detection.training.monitoring.log_files:DllLog',
-}
 # Those of this package have flags and arguments of their own, see training/monitoring/recorder.py;
 # those of plug-ins are dataclasses of their options.
-SINKS: Registry[type[Sink]] = Registry('sink', _OWN)
+SINKS: Registry[type[Sink]] = Registry(
+    'sink',
+    {
+        'tensorboard': 'object_detection.training.monitoring.recorder:TensorBoardSink',
+        'json_lines': 'object_detection.training.monitoring.history:History',
+        'dllogger': 'object_detection.training.monitoring.log_files:DllLog',
+    },
+)
 
 
 def build(config: Plugin) -> Sink:
@@ -59,4 +61,4 @@ def build(config: Plugin) -> Sink:
       UserError: in the cases of `plugins.build`.
     """
     path = config.DESCRIPTOR.full_name
-    return plugins.build(config, SINKS, path, built_in=_OWN, methods=('start', 'write', 'close'))
+    return plugins.build(config, SINKS, path, methods=('start', 'write', 'close'))

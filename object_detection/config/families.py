@@ -152,9 +152,8 @@ FAMILIES: Registry[ModelFamily] = Registry(
         'center_net': 'object_detection.meta_architectures.center_net.family:FAMILY',
     },
 )
-# The option of the `oneof` that names a family, and all of them.
+# The option of the `oneof` that names a family.
 _NAMED = 'experimental_model'
-_FIELDS = [field.name for field in DetectionModel.DESCRIPTOR.oneofs_by_name['model'].fields]
 _NOT_SET = 'model is not set; expected model { faster_rcnn { ... } }.'
 
 
@@ -187,7 +186,7 @@ def find(model: DetectionModel) -> ModelFamily:
     kind = model.WhichOneof('model')
     if kind != _NAMED:
         return FAMILIES[kind] if kind else _NONE
-    row = FAMILIES[plugins.checked_name(name(model), FAMILIES, path(model), _FIELDS)]
+    row = FAMILIES[plugins.checked_name(name(model), FAMILIES, path(model))]
     if not isinstance(row, ModelFamily):
         raise UserError(
             f'{path(model)}: expected a ModelFamily. Received: {row!r}, which is registered as '

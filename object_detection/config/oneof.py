@@ -40,7 +40,7 @@ def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[An
         raise UserError(f'{name} is not set; expected one of: {supported}. Received: nothing.')
     if has_plugins and field == plugins.FIELD:
         path = f'{config.DESCRIPTOR.full_name}.{field}'
-        return plugins.build(config.plugin, builders, path, built_in=options)
+        return plugins.build(config.plugin, builders, path)
     if field not in builders:
         raise UserError(
             f'{name} is set to an option that is not supported; expected one of: {supported}. '

@@ -5,7 +5,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from object_detection.errors import UserError
@@ -26,7 +26,6 @@ def build(
     table: Registry[Any],
     path: str,
     *,
-    built_in: Container[str] = (),
     methods: Sequence[str] = ('__call__',),
 ) -> Any:
     """Builds the row of a table that a config names, a dataclass, with the config's options.
@@ -35,14 +34,13 @@ def build(
       config: the message.
       table: the table of parts of this kind.
       path: path of the message, for errors.
-      built_in: names of the table that a config writes without `plugin`.
       methods: the methods that the part must have.
 
     Raises:
       UserError: if the table has no such row, an option is unknown, missing, of another type or
         refused by the row, or the row is no dataclass with these methods.
     """
-    row = table[checked_name(config.name, table, path, built_in)]
+    row = table[checked_name(config.name, table, path)]
     is_dataclass = isinstance(row, type) and dataclasses.is_dataclass(row)
     if not (is_dataclass and all(hasattr(row, method) for method in methods)):
         raise UserError(
@@ -65,13 +63,13 @@ def make(row: type[T], config: Plugin | ExperimentalModel, path: str) -> T:
         raise UserError(f'{path} ({config.name}): {error}') from error
 
 
-def checked_name(name: str, table: Registry[Any], path: str, built_in: Container[str]) -> str:
+def checked_name(name: str, table: Registry[Any], path: str) -> str:
     """Returns the name that the message at `path` has; arguments as for `build`.
 
     Raises:
       UserError: if no plug-in registers it.
     """
-    names = [each for each in table if each not in built_in]
+    names = [each for each in table if each not in table.built_in]
     if name in names:
         return name
     if name in table:

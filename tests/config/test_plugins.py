@@ -39,7 +39,7 @@ PARTS.register('plain', len)
 
 
 def build(name='toy', **options):
-    return plugins.build(Plugin(name=name, options=options), PARTS, 'a.plugin', built_in=['own'])
+    return plugins.build(Plugin(name=name, options=options), PARTS, 'a.plugin')
 
 
 def test_options_are_converted_by_the_annotations_of_the_dataclass():
@@ -138,6 +138,9 @@ def test_losses_of_something_else_are_refused(registered, function, message, com
     registered(losses_builder.LOSSES, scaled=Scaled)
     config = text_format.Parse(loss_text(compares), message())
     with pytest.raises(UserError, match=rf'plugin: .* is {expected}\. Received: scaled, .*'):
+        function(config)
+    config.plugin.name = 'scled'
+    with pytest.raises(UserError, match=r'plugin\.name: expected one of scaled, which'):
         function(config)
 
 
