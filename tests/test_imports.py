@@ -24,7 +24,7 @@ LAYERS = [
     {'dataset_tools', 'training'},
     {'export', 'reporting', 'scoring'},
     {'prediction'},
-    {'benchmarking', 'serving'},
+    {'benchmarking', 'register', 'serving'},
     {'cli'},
     {'__main__', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]

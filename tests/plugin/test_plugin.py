@@ -1,0 +1,175 @@
+"""An installed package and a module of --plugin bring parts that a config and commands name."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+from PIL import Image
+
+from object_detection import register
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests.meta_architectures.ssd import configs
+from tests.plugin.toy_parts.losses import Asymmetric
+from tests.plugin.toy_parts.steps import Posterize
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
+LOSS = """
+  num_classes: 2
+  loss {
+    classification_loss {
+      plugin { name: 'asymmetric' options { key: 'background' value: '0.25' } }
+    }
+    localization_loss { plugin { name: 'log_cosh' options { key: 'sharpness' value: '2' } } }
+  }
+"""
+REST = """
+train_config {
+  batch_size: 2 num_steps: 2
+  optimizer { momentum_optimizer { learning_rate { constant_learning_rate {} } } }
+  data_augmentation_options {
+    plugin { name: 'posterize' options { key: 'bits' value: '3' } }
+  }
+  sink { name: 'csv' options { key: 'file_name' value: 'values.csv' } }
+}
+train_input_reader {
+  label_map_path: 'data/train_label_map.pbtxt'
+  tf_record_input_reader { input_path: 'data/train-00000-of-00001' }
+}
+eval_config { metrics_set: 'count_metrics' }
+eval_input_reader {
+  label_map_path: 'data/train_label_map.pbtxt'
+  tf_record_input_reader { input_path: 'data/train-00000-of-00001' }
+}
+"""
+# Commands of one process, since each would load TensorFlow.
+DRIVER = """
+import json, sys
+import click
+from object_detection.cli.main import main
+for command in json.load(sys.stdin):
+    try:
+        main(command, standalone_mode=False)
+    except click.ClickException as error:
+        print('refused:', error.message)
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+PLACES = ('--config', 'toy.config', '--checkpoint_dir', 'model')
+PLUGIN = ('--plugin', 'toy_parts.registered')
+COMMANDS = (
+    ('convert', 'lines', '--annotations', 'boxes.txt', '--output', 'data/train', '--shards', '1'),
+    ('config', 'check', 'toy.config'),
+    ('config', 'check', 'toy.config', *PLUGIN),
+    # The list of modules is that of the process from now on, and of those that it starts.
+    ('train', *PLACES[:2], '--model_dir', 'model', '--log_every_n', '1', '--noevaluate'),
+    ('eval', *PLACES, '--model_dir', 'model', '--run_once'),
+    ('export', *PLACES, '--output', 'out', '--format', 'frozen_graph', '--verify', 'red.png'),
+)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A folder in which the package was installed, and commands named parts of it."""
+    folder = tmp_path_factory.mktemp('plugin')
+    source = shutil.copytree(HERE, folder / 'source')  # the installation leaves files in it
+    command = [sys.executable, '-m', 'pip', 'install', '-q', '--no-deps', '--no-build-isolation']
+    subprocess.run([*command, '--no-index', '--target', folder / 'site', source], check=True)
+    for name, color in (('red', (200, 30, 30)), ('blue', (30, 30, 200))):
+        image = np.full((64, 64, 3), 90, np.uint8)
+        image[10:40, 10:50] = color
+        Image.fromarray(image).save(folder / f'{name}.png')
+    (folder / 'boxes.txt').write_text('red.png warm 10 10 50 40\nblue.png cold 10 10 50 40\n')
+    model = configs.tiny()
+    model.ssd.ClearField('loss')
+    text_format.Merge(LOSS, model.ssd)
+    text = text_format.MessageToString(TrainEvalPipelineConfig(model=model)) + REST
+    (folder / 'toy.config').write_text(text)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def output(folder):
+    """What the commands printed."""
+    paths = os.pathsep.join((str(folder / 'site'), str(ROOT)))
+    done = subprocess.run(
+        [sys.executable, '-c', DRIVER],
+        input=json.dumps(COMMANDS),
+        cwd=folder,
+        env=os.environ | {'PYTHONPATH': paths, 'TF_CPP_MIN_LOG_LEVEL': '3'},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_a_config_alone_loads_no_module(output):
+    (line,) = re.findall('refused: (.*)', output.replace('\n', ' '))
+    assert 'LocalizationLoss.plugin.name: expected one of asymmetric, which --plugin MODULE' in line
+    assert "Received: 'log_cosh'" in line
+    assert 'Modules of --plugin: none' in line
+    assert 'toy.config: ready to train, eval, export.' in output
+
+
+def test_the_annotation_format(output, folder):
+    label_map = (folder / 'data' / 'train_label_map.pbtxt').read_text()
+    assert re.findall('name: [\'"](\\w+)', label_map) == ['cold', 'warm']
+    assert '2 examples in 1 shards' in output
+
+
+def test_losses_step_and_sink_of_a_training(output, folder):
+    lines = (folder / 'model' / 'train' / 'values.csv').read_text().splitlines()
+    history = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
+    losses = [json.loads(line)['losses']['Loss/total_loss'] for line in history]
+    assert [line.split(',')[0] for line in lines] == ['1', '2']
+    assert [float(line.split(',')[2]) for line in lines] == losses
+
+
+def test_the_metric_set(output, folder):
+    metrics = json.loads((folder / 'model' / 'eval' / 'metrics.json').read_text())
+    assert metrics['Counts/Accuracy'] in (0, 0.5, 1)
+    assert metrics['Loss/classification_loss'] > 0
+
+
+def test_the_export_format(output, folder):
+    described = json.loads((folder / 'out' / 'model.pb.json').read_text())
+    assert described['format'] == 'frozen_graph'
+    assert [each['name'] for each in described['classes']] == ['cold', 'warm']
+    assert '1 images: 10 detections in process, 0 without counterpart' in output
+
+
+def test_the_losses_by_hand():
+    loss = Asymmetric(background=0.25)(tf.zeros([1, 1, 2]), tf.constant([[[1.0, 0.0]]]), 2.0)
+    np.testing.assert_allclose(loss, [[[2 * np.log(2), 0.5 * np.log(2)]]], rtol=1e-6)
+    image = Posterize(bits=2)({'image': tf.constant([63.0, 64.0, 255.0])}, None)['image']
+    assert image.numpy().tolist() == [0, 64, 192]
+
+
+def test_every_kind_has_a_function_that_loads_no_tensorflow():
+    found = []
+    for path in (ROOT / 'object_detection').rglob('*.py'):
+        found += re.findall(r"= Registry\(\s*'([\w ]+)'", path.read_text())
+    kinds = {kind.replace(' ', '_') for kind in found}
+    functions = {n for n, value in vars(register).items() if getattr(value, '__code__', None)}
+    assert functions == kinds
+    assert len(kinds) == len(found) >= 7
+    code = 'import sys; from object_detection import register; print("tensorflow" in sys.modules)'
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout == 'False\n'
+
+
+def test_the_guide_shows_the_files_of_the_package():
+    guide = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
+    files = [HERE / 'pyproject.toml', *sorted((HERE / 'toy_parts').glob('[a-z]*.py'))]
+    assert len(files) == 8
+    assert not [path.name for path in files if path.read_text() not in guide]

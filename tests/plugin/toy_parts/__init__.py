@@ -1,0 +1,1 @@
+"""Parts of an installed package, one of each kind."""
