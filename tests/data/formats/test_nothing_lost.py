@@ -244,9 +244,16 @@ def test_images_that_the_annotations_do_not_name_are_counted(write):
 
 def test_direct_readers_leave_out_duplicates_and_say_so(write, caplog):
     folder = write(
-        **{'train/a.png': None, 'train/a.txt': _LINE},
+        **{'train/a.png': None, 'train/a.txt': f'{_LINE}0 .1 .2 .9 .2 .9 .8\n0 .5\n'},
         **{'data.yaml': 'train: train\nval: train\nnames: [cat]\n'},
     )
     loaded = records.load(YoloSource(f'{folder}/data.yaml'), f'{folder}/data.yaml', '')
     assert len(loaded) == 1
     assert '1 images or files are left out: a.png: another image has its id, a.png' in caplog.text
+    caplog.clear()
+    for _ in range(2):
+        loaded.example(0)
+    named, total = caplog.messages
+    assert 'annotation 3 of image a.png is left out: expected four numbers of a box' in named
+    assert 'all images: 1 annotations are left out: 1 x bad_box; 1 annotations or' in total
+    assert 'not converted: 1 x polygon, of which the box is (--masks).' in total
