@@ -1,5 +1,6 @@
 """Runs a detector on the data of the eval_input_readers of a config, without metrics."""
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -55,18 +56,21 @@ def predict_records(
 
     Raises:
       CheckpointError: if there is no checkpoint, or it is of another model.
-      UserError: if another process writes into the folder.
+      UserError: if another process writes into one of the folders; nothing is changed then.
       TooManyBadRecordsError: if too many records cannot be used.
     """
-    detector = exporter.load_detector(pipeline, checkpoint, precision)
+    output, names = pathlib.Path(output_directory), eval_config_rules.reader_names(pipeline)
+    folders = [output / name for name in names] if len(names) > 1 else [output]
     counts: Counts = {}
     done = 0
-    with precisions.scope(precisions.resolve(pipeline.train_config, precision)):
-        for index, name in enumerate(eval_config_rules.reader_names(pipeline)):
-            folder = pathlib.Path(output_directory)
-            if len(pipeline.eval_input_reader) > 1:
-                folder /= name
+    with contextlib.ExitStack() as stack:
+        # All of them from the beginning, so that the results of two commands are not mixed.
+        for folder in dict.fromkeys([output, *folders]):
             folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(folder_lock.sole_writer(folder))
+        detector = exporter.load_detector(pipeline, checkpoint, precision)
+        stack.enter_context(precisions.scope(precisions.resolve(pipeline.train_config, precision)))
+        for index, folder in enumerate(folders):
             before = done
             counts[str(folder)] = _predict_reader(
                 detector,
@@ -104,7 +108,6 @@ def _predict_reader(
     )
     method = pipeline.eval_config.MaskPasteMethod.Name(pipeline.eval_config.mask_paste_method)
     with (
-        folder_lock.sole_writer(folder),
         corrupt_files.named(reader, where),
         json_lists.ResultsFile(folder / json_lists.DETECTIONS) as found,
         json_lists.ResultsFile(folder / json_lists.IMAGES) as images,

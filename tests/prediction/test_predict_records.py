@@ -12,12 +12,14 @@ from PIL import Image
 
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
+from object_detection.errors import UserError
 from object_detection.export import exporter
 from object_detection.metrics.detections import encode_masks, unbatch
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.prediction import predict_records
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.scoring import evaluation
+from object_detection.system import folder_lock
 from object_detection.training.monitoring import step_pictures
 from tests import tiny_models as tiny
 from tests.data import examples
@@ -74,8 +76,15 @@ def read(folder: pathlib.Path, name: str) -> list:
 
 def test_records_give_coco_results_with_source_ids(pipeline, tmp_path):
     done = []
+
+    def start_another(*counts) -> None:
+        """Starts a second run, also after the folder of the first reader is complete."""
+        done.append(counts)
+        with pytest.raises(UserError, match='out: another command is writing into this folder'):
+            predict_records.predict_records(pipeline, 'model', tmp_path / 'out')
+
     counts = predict_records.predict_records(
-        pipeline, 'model', tmp_path / 'out', progress=lambda *counts: done.append(counts)
+        pipeline, 'model', tmp_path / 'out', progress=start_another
     )
     one, other = tmp_path / 'out' / 'one', tmp_path / 'out' / 'reader_1'
     assert counts == {str(one): (6, 6), str(other): (6, 6)}
@@ -121,6 +130,19 @@ def test_a_limit_counts_images_of_each_reader(pipeline, tmp_path):
     counts = predict_records.predict_records(pipeline, 'model', tmp_path, limit=5)
     assert list(counts.values()) == [(5, 5)] * 2
     assert len(read(tmp_path / 'one', 'images.json')) == 5
+
+
+def test_a_run_into_the_folder_of_one_reader_keeps_others_out_of_all(
+    pipeline, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(exporter, 'load_detector', lambda *_: pytest.fail('it is loaded'))
+    (tmp_path / 'reader_1').mkdir()
+    with (
+        folder_lock.sole_writer(tmp_path / 'reader_1'),
+        pytest.raises(UserError, match='reader_1: another command is writing'),
+    ):
+        predict_records.predict_records(pipeline, 'model', tmp_path)
+    assert list((tmp_path / 'one').iterdir()) == []
 
 
 @pytest.fixture
