@@ -64,7 +64,7 @@ def sink(name: str, row: Any = None) -> Any:
 
 
 def family(name: str, row: Any = None) -> Any:
-    """Adds a `ModelFamily`, which a config's `model` names."""
+    """Adds a `ModelFamily`, which `experimental_model` names."""
     from object_detection.config.families import FAMILIES
 
     return FAMILIES.register(name, row)

@@ -16,6 +16,7 @@ from PIL import Image
 
 from object_detection import register
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests import toy_family
 from tests.meta_architectures.ssd import configs
 from tests.plugin.toy_parts.losses import Asymmetric
 from tests.plugin.toy_parts.steps import Posterize
@@ -30,6 +31,15 @@ LOSS = """
     }
     localization_loss { plugin { name: 'log_cosh' options { key: 'sharpness' value: '2' } } }
   }
+"""
+FAMILY = """
+model {
+  experimental_model {
+    name: 'mean_colour' num_classes: 2
+    image_resizer { fixed_shape_resizer { height: 64 width: 64 } }
+    options { key: 'brightness' value: '0.5' }
+  }
+}
 """
 REST = """
 train_config {
@@ -73,6 +83,7 @@ COMMANDS = (
     # The list of modules is that of the process from now on, and of those that it starts.
     ('train', *PLACES[:2], '--model_dir', 'model', '--log_every_n', '1', '--noevaluate'),
     ('eval', *PLACES, '--model_dir', 'model', '--run_once'),
+    ('train', '--config', 'family.config', '--model_dir', 'family', '--noevaluate'),
     ('export', *PLACES, '--output', 'out', '--format', 'frozen_graph', '--verify', 'red.png'),
 )
 
@@ -94,6 +105,7 @@ def folder(tmp_path_factory):
     text_format.Merge(LOSS, model.ssd)
     text = text_format.MessageToString(TrainEvalPipelineConfig(model=model)) + REST
     (folder / 'toy.config').write_text(text)
+    (folder / 'family.config').write_text(FAMILY + REST)
     return folder
 
 
@@ -133,6 +145,12 @@ def test_losses_step_and_sink_of_a_training(output, folder):
     losses = [json.loads(line)['losses']['Loss/total_loss'] for line in history]
     assert [line.split(',')[0] for line in lines] == ['1', '2']
     assert [float(line.split(',')[2]) for line in lines] == losses
+
+
+def test_the_family(output, folder):
+    line = (folder / 'family' / 'train' / 'history.jsonl').read_text().splitlines()[-1]
+    assert {*toy_family.LOSSES} < json.loads(line)['losses'].keys()
+    assert list((folder / 'family').glob('ckpt-*.index'))
 
 
 def test_the_metric_set(output, folder):
