@@ -3,14 +3,13 @@
 Reads the options of a FeaturePyramidNetworks proto, for all families of detectors.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 from google.protobuf.message import Message
 
-from object_detection.config import walk
+from object_detection.config import ranges, walk
 from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import L2, LayerHyperparams
@@ -52,25 +51,6 @@ NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams | GroupNormParams]] = 
     'group_norm': lambda config: GroupNormParams(config.groups, config.epsilon),
 }
 
-# Field -> a function that returns whether its value is valid, and the expected value.
-_Range = tuple[Callable[[float], bool], str]
-_POSITIVE: _Range = (lambda value: 0 < value < math.inf, 'a positive number')
-_NOT_NEGATIVE: _Range = (lambda value: 0 <= value < math.inf, 'a number that is not negative')
-_FINITE: _Range = (math.isfinite, 'a finite number')
-_RANGES: Mapping[str, _Range] = {
-    'BatchNorm.decay': (lambda value: 0 <= value <= 1, 'a number from 0 to 1'),
-    'BatchNorm.epsilon': _POSITIVE,
-    'GroupNorm.groups': _POSITIVE,
-    'GroupNorm.epsilon': _POSITIVE,
-    'L1Regularizer.weight': _NOT_NEGATIVE,
-    'L2Regularizer.weight': _NOT_NEGATIVE,
-    'RandomNormalInitializer.mean': _FINITE,
-    'RandomNormalInitializer.stddev': _NOT_NEGATIVE,
-    'TruncatedNormalInitializer.mean': _FINITE,
-    'TruncatedNormalInitializer.stddev': _NOT_NEGATIVE,
-    'VarianceScalingInitializer.factor': _POSITIVE,
-}
-
 
 def problems(config: Message, path: str) -> Iterator[str]:
     """Yields one sentence for each invalid field of the hyperparameters of layers.
@@ -79,12 +59,9 @@ def problems(config: Message, path: str) -> Iterator[str]:
       config: a message that contains `Hyperparams` or `Initializer` messages at any depth.
       path: path of the message.
     """
+    yield from ranges.find(config, path=path).errors
     for found in walk.set_fields(config, path=path):
-        if found.key in _RANGES:
-            is_in_range, expected = _RANGES[found.key]
-            if not is_in_range(found.value):
-                yield f'{found.path}: expected {expected}. Received: {found.value:g}.'
-        elif found.key == 'Initializer.keras_initializer_by_name':
+        if found.key == 'Initializer.keras_initializer_by_name':
             try:
                 keras.initializers.get(found.value)
             except ValueError:

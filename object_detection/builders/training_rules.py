@@ -6,11 +6,10 @@ The keypoints that take each other's place in mirrored images, by the label map.
 """
 
 import difflib
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from object_detection.config import walk
+from object_detection.config import ranges, walk
 from object_detection.data import label_map
 from object_detection.errors import format_list, raise_if_any
 from object_detection.protos.graph_rewriter_pb2 import Quantization
@@ -43,8 +42,6 @@ def stop_problems(config: TrainConfig, reader: InputReader) -> Iterator[str]:
         place = f'{path}.stop_after_step'
         if not step.stop_after_step:
             continue
-        if step.stop_after_step < 0:
-            yield f'{place}: expected 0 or more. Received: {step.stop_after_step}.'
         if 'one_of' in path:
             yield f'{place}: expected it beside one_of, not inside. Received: it inside.'
         if reader.data_service:
@@ -69,12 +66,7 @@ def multiplier_problems(entries: Iterable[LearningRateMultiplier]) -> Iterator[s
         yield from _pattern(f'{path}.variables', entry.variables)
         if not entry.HasField('multiplier'):
             yield f'{path}.multiplier is not set; expected a factor of the learning rate.'
-        elif not 0 < entry.multiplier < math.inf:
-            instead = '; use train_config.freeze_variables to train none of them'
-            yield (
-                f'{path}.multiplier: expected a factor above 0'
-                f'{instead if entry.multiplier == 0 else ""}. Received: {entry.multiplier:g}.'
-            )
+        yield from ranges.find(entry, path=path).errors
 
 
 def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
@@ -82,8 +74,7 @@ def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
     path = 'train_config.weight_decay'
     if not decay.HasField('weight'):
         yield f'{path}.weight is not set; expected e.g. 0.0001.'
-    elif not 0 <= decay.weight < math.inf:
-        yield f'{path}.weight: expected at least 0. Received: {decay.weight:g}.'
+    yield from ranges.find(decay, path=path).errors
     yield from _pattern(f'{path}.exclude_pattern', decay.exclude_pattern)
 
 
@@ -104,11 +95,7 @@ def quantization_problems(config: Quantization, precision: str) -> Iterator[str]
       config: the message.
       precision: a key of `precision.POLICIES`.
     """
-    if config.delay < 0:
-        yield f'{QUANTIZATION}.delay: expected 0 or more steps. Received: {config.delay}.'
-    for name in ('weight_bits', 'activation_bits'):
-        if not 2 <= getattr(config, name) <= 16:
-            yield (f'{QUANTIZATION}.{name}: expected 2 to 16. Received: {getattr(config, name)}.')
+    yield from ranges.find(config, path=QUANTIZATION).errors
     if precision.startswith('mixed_'):
         yield (
             f'{QUANTIZATION}: expected precision float32 or tf32 with it, as 16 bits do not hold '
@@ -174,8 +161,7 @@ def class_weight_problems(
         path = f'{_CLASS_WEIGHT}[{index}]'
         if not entry.HasField('weight'):
             yield f'{path}.weight is not set; expected 0 or more.'
-        elif not 0 <= entry.weight < math.inf:
-            yield f'{path}.weight: expected 0 or more. Received: {entry.weight:g}.'
+        yield from ranges.find(entry, path=path).errors
         problem = _label_problem(entry, path, ids, num_classes)
         if problem:
             yield problem

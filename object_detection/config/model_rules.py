@@ -3,17 +3,12 @@
 Each function yields one sentence for each problem.
 """
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
 from object_detection.protos.matcher_pb2 import Matcher
 from object_detection.protos.post_processing_pb2 import BatchNonMaxSuppression
-
-AT_LEAST_ONE = (1, math.inf)
-NOT_NEGATIVE = (0, math.inf)
-SHARE = (0, 1)
 
 # Generators of anchors in pixels -> their lists, without which there are no anchors.
 ANCHOR_LISTS = {
@@ -21,26 +16,10 @@ ANCHOR_LISTS = {
     'multiscale_anchor_generator': ('aspect_ratios',),
     'flexible_grid_anchor_generator': ('anchor_grid',),
 }
-_SUPPRESSION_RANGES = {
-    'iou_threshold': SHARE,
-    'max_detections_per_class': AT_LEAST_ONE,
-    'max_total_detections': AT_LEAST_ONE,
-}
-
-
-def ranges(config: Message, bounds: Mapping[str, tuple[float, float]], path: str) -> Iterator[str]:
-    """Checks fields of the message at `path`: name of a field -> its least and greatest value."""
-    for name, (low, high) in bounds.items():
-        value = getattr(config, name)
-        if not low <= value <= high:
-            expected = f'at least {low}' if high == math.inf else f'{low} to {high}'
-            received = f'{value:g}' if config.HasField(name) else f'{value:g} (not set)'
-            yield f'{path}.{name}: expected {expected}. Received: {received}.'
 
 
 def suppression(nms: BatchNonMaxSuppression, path: str) -> Iterator[str]:
     """Checks the non-maximum suppression at `path`."""
-    yield from ranges(nms, _SUPPRESSION_RANGES, path)
     if nms.max_detections_per_class > nms.max_total_detections:
         yield (
             f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '

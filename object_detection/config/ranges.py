@@ -14,9 +14,11 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldOptions
 from google.protobuf.message import Message
 
-from object_detection.config import once, walk
+from object_detection.config import once, reading, walk
 from object_detection.errors import raise_if_any
 from object_detection.protos import options_pb2
+
+_FINITE = 'a finite number'
 
 
 class Options(NamedTuple):
@@ -72,6 +74,7 @@ def find(config: Message, parts: Collection[str] | None = None, *, path: str = '
       parts: names of the top-level fields to search; None searches all.
       path: path of the message in a `TrainEvalPipelineConfig`.
     """
+    config = reading.plain(config)
     errors, warnings = list(_missing(config, path)), defaultdict(list)
     for found in walk.set_fields(config, path=path, skip=lambda field: options(field).is_unread):
         if parts is not None and found.path.partition('.')[0].partition('[')[0] not in parts:
@@ -103,19 +106,19 @@ def check(config: Message, *, path: str = '') -> None:
 
 def expected(bounds: options_pb2.Range) -> str:
     """Returns a range in words, such as 'at least 1' or '0 to 1'."""
-    low = f'{bounds.above if bounds.HasField("above") else bounds.min:g}'
-    high = f'{bounds.below if bounds.HasField("below") else bounds.max:g}'
-    match bounds.HasField('min'), bounds.HasField('above'), bounds.HasField('max'):
-        case True, _, True:
+    names = ('min', 'above', 'max', 'below')
+    texts = {name: f'{getattr(bounds, name):g}' for name in names if bounds.HasField(name)}
+    match texts:
+        case {'min': low, 'max': high}:
             return f'{low} to {high}'
-        case _, True, True:
+        case {'min': low, 'below': high}:
+            return f'{low} to below {high}'
+        case {'above': low, 'max': high}:
             return f'above {low}, up to {high}'
-        case _, _, True:
-            return f'at most {high}'
-    words = [f'at least {low}'] if bounds.HasField('min') else []
-    words += [f'above {low}'] if bounds.HasField('above') else []
-    words += [f'below {high}'] if bounds.HasField('below') else []
-    return ' and '.join(words) or 'a finite number'
+        case {'above': low, 'below': high}:
+            return f'above {low} and below {high}'
+    words = {'min': 'at least', 'max': 'at most'}
+    return ''.join(f'{words.get(name, name)} {text}' for name, text in texts.items()) or _FINITE
 
 
 def _missing(message: Message, path: str) -> Iterator[str]:

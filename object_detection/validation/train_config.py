@@ -26,20 +26,11 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.train_config
     for name in ('freeze_variables', 'update_trainable_variables'):
         yield from training_rules.pattern_problems(f'train_config.{name}', getattr(config, name))
-    if not 0 <= config.bias_grad_multiplier < math.inf:
-        yield (
-            'train_config.bias_grad_multiplier: expected a positive factor, or 0 for none. '
-            f'Received: {config.bias_grad_multiplier:g}.'
-        )
     yield from training_rules.multiplier_problems(config.optimizer.learning_rate_multiplier)
     yield from _epochs(config.optimizer)
     if config.HasField('weight_decay'):
         yield from training_rules.weight_decay_problems(config.weight_decay)
-    if config.HasField('auto_scale_lr') and config.auto_scale_lr.reference_batch_size < 1:
-        yield 'train_config.auto_scale_lr.reference_batch_size: expected at least 1. Received: 0.'
-    if config.gradient_accumulation_steps < 1:
-        yield 'train_config.gradient_accumulation_steps: expected at least 1. Received: 0.'
-    elif config.batch_size % config.gradient_accumulation_steps:
+    if config.batch_size % max(config.gradient_accumulation_steps, 1):
         yield (
             'train_config.gradient_accumulation_steps: expected a number that divides '
             f'train_config.batch_size, {config.batch_size} images. '
@@ -101,12 +92,6 @@ def _loss_scale(config: TrainConfig) -> Iterator[str]:
         )
     if scale.WhichOneof('kind') is None:
         yield f'{path}.kind is not set; expected dynamic or static.'
-    if not 1 <= scale.dynamic.initial < math.inf:
-        yield f'{path}.dynamic.initial: expected at least 1. Received: {scale.dynamic.initial:g}.'
-    if scale.dynamic.growth_steps < 1:
-        yield f'{path}.dynamic.growth_steps: expected at least 1. Received: 0.'
-    if scale.HasField('static') and not 0 < scale.static < math.inf:
-        yield f'{path}.static: expected a factor above 0. Received: {scale.static:g}.'
 
 
 def _epochs(config: Optimizer) -> Iterator[str]:
@@ -121,7 +106,6 @@ def _epochs(config: Optimizer) -> Iterator[str]:
     for steps, epochs, place, message in pairs:
         if not message.HasField(epochs):
             continue
-        value = getattr(message, epochs)
         if config.learning_rate_unit != Optimizer.EPOCHS:
             yield (
                 f'{place}.{epochs}: expected train_config.optimizer.learning_rate_unit: EPOCHS '
@@ -129,8 +113,6 @@ def _epochs(config: Optimizer) -> Iterator[str]:
             )
         if message.HasField(steps):
             yield f'{place}.{steps}, {epochs}: expected one of them. Received: both.'
-        if not 0 <= value < math.inf:
-            yield f'{place}.{epochs}: expected at least 0. Received: {value:g}.'
 
 
 def schedule_cautions(config: TrainConfig) -> Iterator[str]:

@@ -6,7 +6,6 @@ names of files, which is fast; the builders, which load TensorFlow; the first re
 Rules that call the builders and load TensorFlow, applied after the cheaper rules passed.
 """
 
-import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -212,28 +211,15 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         yield 'train_config is not set.'
         return
     config = pipeline.train_config
-    if config.batch_size < 1:
-        yield f'train_config.batch_size: expected at least 1. Received: {config.batch_size}.'
     if config.num_steps < 1 and not config.HasField('num_epochs'):
         yield (
             'train_config.num_steps: expected the number of steps to train, there or as '
             '--num_train_steps (or epochs: train_config.num_epochs, --num_epochs). Received: 0.'
         )
-    if config.HasField('num_epochs'):
-        if config.num_steps:
-            yield (
-                'train_config.num_steps, train_config.num_epochs: expected one of them. '
-                f'Received: {config.num_steps} and {config.num_epochs:g}.'
-            )
-        if not 0 < config.num_epochs < math.inf:
-            yield (
-                'train_config.num_epochs: expected a positive number. '
-                f'Received: {config.num_epochs:g}.'
-            )
-    if not 0 <= config.gradient_clipping_by_norm < math.inf:
+    if config.HasField('num_epochs') and config.num_steps:
         yield (
-            'train_config.gradient_clipping_by_norm: expected a positive norm, or 0 for none. '
-            f'Received: {config.gradient_clipping_by_norm:g}.'
+            'train_config.num_steps, train_config.num_epochs: expected one of them. '
+            f'Received: {config.num_steps} and {config.num_epochs:g}.'
         )
     yield from _optimizer(config)
 
@@ -301,8 +287,6 @@ def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.eval_config
-    if config.batch_size < 1:
-        yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
     mask_sets = eval_config_rules.mask_sets(config)
     needs = families.needs(pipeline.model)
     if mask_sets and not needs.predicts_masks:

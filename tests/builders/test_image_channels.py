@@ -159,7 +159,6 @@ def test_exports_take_three_channels(pipeline):
     ('train', 'evaluation', 'resizer', 'problem'),
     [
         ('num_channels: 2', 'num_channels: 2', '', r'num_channels: expected one of \(1, 3, 4\)'),
-        ('num_additional_channels: -1', '', '', 'num_additional_channels: expected at least 0'),
         ('num_channels: 1', '', '', 'eval_input_reader.*as many channels'),
         ('num_channels: 4', 'num_channels: 4', GREY, 'expected images of 3 channels for an image'),
         (

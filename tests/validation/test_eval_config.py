@@ -58,12 +58,9 @@ def test_stopping_uses_the_metric_of_the_best():
         ('early_stopping { patience: 1 reader: "c" }', 'early_stopping.reader: '),
         ('async_evaluation { device: "tpu" }', "device: expected 'cpu'.* Received: 'tpu'"),
         ('async_evaluation { cpu_affinity: "x" }', 'cpu_affinity .*: expected CPU cores such as'),
-        ('async_evaluation { max_waiting: 0 }', 'max_waiting: expected 1 or more'),
         ('early_stopping {}', 'early_stopping: expected patience or a target'),
-        ('early_stopping { patience: 1 min_delta: -1 }', 'min_delta: expected 0 or more'),
         ('early_stopping { target { value: 1 } }', r'target\[0\].metric is not set'),
         ('early_stopping { target { metric: "a" } }', r'target\[0\].value: .* Received: nothing'),
-        ('early_stopping { target { metric: "a" value: nan } }', r'target\[0\].value: .* nan'),
     ],
 )
 def test_one_mistake_gives_one_line(text, message):

@@ -46,9 +46,6 @@ def check(pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str) -> 
             f'{path}.num_channels: expected one of {_DECODED}; num_additional_channels are further '
             f'ones. Received: {reader.num_channels}.'
         )
-    if reader.num_additional_channels < 0:
-        received = reader.num_additional_channels
-        yield f'{path}.num_additional_channels: expected at least 0. Received: {received}.'
     channels = of_reader(reader)
     trained = of_reader(pipeline.train_input_reader)
     if channels != trained:

@@ -15,12 +15,6 @@ from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.train_pb2 import TrainConfig
 
-_AT_LEAST_ONE = (
-    'max_number_of_boxes',
-    'num_readers',
-    'read_block_length',
-    'sample_1_of_n_examples',
-)
 _NOT_IN_SEQUENCES = (
     'load_instance_masks',
     'load_multiclass_scores',
@@ -55,15 +49,7 @@ def check(reader: InputReader, path: str) -> Iterator[str]:
             f'{path}.frame_index: expected input_type: TF_SEQUENCE_EXAMPLE with it. '
             f'Received: {reader.frame_index}.'
         )
-    for name in _AT_LEAST_ONE:
-        if getattr(reader, name) < 1:
-            yield f'{path}.{name}: expected at least 1. Received: {getattr(reader, name)}.'
     yield from _options(reader, path)
-    if not 0 <= reader.max_bad_records_share <= 1:
-        yield (
-            f'{path}.max_bad_records_share: expected a number from 0 to 1. '
-            f'Received: {reader.max_bad_records_share:g}.'
-        )
     folder = reader.record_cache.directory
     if '://' in folder or any(letter in folder for letter in _PATTERN_LETTERS):
         yield (
@@ -89,8 +75,6 @@ def _sequences(reader: InputReader, path: str) -> Iterator[str]:
     for name in ('filter_empty_images', 'data_service'):
         if getattr(reader, name):
             yield f'{path}.{name}: expected input_type: TF_EXAMPLE with it, no sequences.'
-    if reader.frame_index < -1:
-        yield f'{path}.frame_index: expected -1 or a frame. Received: {reader.frame_index}.'
 
 
 def _options(reader: InputReader, path: str) -> Iterator[str]:
@@ -105,11 +89,6 @@ def _options(reader: InputReader, path: str) -> Iterator[str]:
         yield (
             f'{path}.keypoint_type_weight: expected one for each of the num_keypoints: '
             f'{reader.num_keypoints}. Received: {len(reader.keypoint_type_weight)}.'
-        )
-    if any(weight < 0 for weight in reader.keypoint_type_weight):
-        yield (
-            f'{path}.keypoint_type_weight: expected at least 0. '
-            f'Received: {list(reader.keypoint_type_weight)}.'
         )
 
 
@@ -140,12 +119,7 @@ def check_buckets(reader: InputReader, path: str, model: DetectionModel) -> Iter
     first: dict[tuple[int, int], int] = {}
     for index, bucket in enumerate(reader.aspect_ratio_buckets):
         where, size = f'{path}.aspect_ratio_buckets[{index}]', (bucket.height, bucket.width)
-        if min(size) < 1:
-            yield (
-                f'{where}: expected a positive height and width. '
-                f'Received: height={size[0]}, width={size[1]}.'
-            )
-        elif first.setdefault(size, index) != index:
+        if first.setdefault(size, index) != index:
             yield (
                 f'{where}: expected another size than that of {path}.aspect_ratio_buckets'
                 f'[{first[size]}]. Received: {_text(size)} twice.'

@@ -8,7 +8,6 @@ The `type` names of CenterNet's feature extractors, known without loading Tensor
 from collections.abc import Iterator
 
 from object_detection.config import model_rules, overrides
-from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE
 from object_detection.meta_architectures.center_net.deepmac import rules
 from object_detection.protos.center_net_pb2 import CenterNet, CenterNetFeatureExtractor
 from object_detection.protos.post_processing_pb2 import PostProcessing
@@ -41,55 +40,11 @@ def type_problem(type_name: str) -> str | None:
 
 ROOT = 'model.center_net'
 
-_CENTER_RANGES = {
-    'object_center_loss_weight': NOT_NEGATIVE,
-    'max_box_predictions': AT_LEAST_ONE,
-    'peak_max_pool_kernel_size': AT_LEAST_ONE,
-}
-_BOX_RANGES = dict.fromkeys(
-    ('task_loss_weight', 'offset_loss_weight', 'scale_loss_weight'), NOT_NEGATIVE
-)
 # Values of `candidate_ranking_mode`: those that need no boxes, those that do, and that of
 # `argmax_postprocessing`.
 _PLAIN_RANKINGS = ('min_distance', 'score_distance_ratio')
 RANKINGS = (*_PLAIN_RANKINGS, 'score_scaled_distance_ratio', 'gaussian_weighted')
 _ARGMAX_RANKING = 'gaussian_weighted_const'
-_KEYPOINT_RANGES = {
-    **dict.fromkeys(
-        (
-            'task_loss_weight',
-            'keypoint_regression_loss_weight',
-            'keypoint_heatmap_loss_weight',
-            'keypoint_offset_loss_weight',
-            'keypoint_depth_loss_weight',
-            'offset_peak_radius',
-        ),
-        NOT_NEGATIVE,
-    ),
-    'num_candidates_per_keypoint': AT_LEAST_ONE,
-    'box_scale': NOT_NEGATIVE,
-    'candidate_search_scale': NOT_NEGATIVE,
-    'score_distance_multiplier': NOT_NEGATIVE,
-    'peak_max_pool_kernel_size': AT_LEAST_ONE,
-}
-_MASK_RANGES = {
-    'task_loss_weight': NOT_NEGATIVE,
-    'mask_height': AT_LEAST_ONE,
-    'mask_width': AT_LEAST_ONE,
-    'groundtruth_mask_crop_size': NOT_NEGATIVE,
-}
-_DENSEPOSE_RANGES = {
-    **dict.fromkeys(
-        ('task_loss_weight', 'part_loss_weight', 'coordinate_loss_weight'), NOT_NEGATIVE
-    ),
-    'num_parts': AT_LEAST_ONE,
-}
-_TRACK_RANGES = {
-    'task_loss_weight': NOT_NEGATIVE,
-    'num_track_ids': AT_LEAST_ONE,
-    'reid_embed_size': AT_LEAST_ONE,
-    'num_fc_layers': AT_LEAST_ONE,
-}
 
 
 def padding_multiple(config: CenterNet) -> int:
@@ -99,7 +54,6 @@ def padding_multiple(config: CenterNet) -> int:
 
 def check(config: CenterNet) -> Iterator[str]:
     """Yields one sentence for each problem that is found without TensorFlow."""
-    yield from model_rules.ranges(config, {'num_classes': AT_LEAST_ONE}, ROOT)
     if config.image_resizer.WhichOneof('image_resizer_oneof') is None:
         yield f'{ROOT}.image_resizer is not set; expected e.g. keep_aspect_ratio_resizer.'
     problem = type_problem(config.feature_extractor.type)
@@ -162,9 +116,6 @@ def _channels(extractor: CenterNetFeatureExtractor) -> Iterator[str]:
                 f'{path}.{name}: expected one number, or one for each of three or more channels. '
                 f'Received: {len(values)} numbers.'
             )
-    if any(value <= 0.0 for value in extractor.channel_stds):
-        received = ', '.join(f'{value:g}' for value in extractor.channel_stds)
-        yield f'{path}.channel_stds: expected numbers above 0. Received: {received}.'
 
 
 def _centers(config: CenterNet) -> Iterator[str]:
@@ -172,12 +123,6 @@ def _centers(config: CenterNet) -> Iterator[str]:
     if not config.HasField('object_center_params'):
         yield f'{path} is not set; every task needs the heat map of centres.'
         return
-    yield from model_rules.ranges(centers, _CENTER_RANGES, path)
-    if not 0.0 < centers.min_box_overlap_iou < 1.0:
-        yield (
-            f'{path}.min_box_overlap_iou: expected a number between 0 and 1. '
-            f'Received: {centers.min_box_overlap_iou:g}.'
-        )
     if centers.classification_loss.WhichOneof('classification_loss') is None:
         yield (
             f'{path}.classification_loss is not set; expected e.g. '
@@ -191,9 +136,9 @@ def _centers(config: CenterNet) -> Iterator[str]:
             f'{path}.keypoint_weights_for_center: expected with one keypoint_estimation_task and '
             'without object_detection_task, since boxes have centres of their own.'
         )
-    if any(weight < 0.0 for weight in weights) or (weights and not any(weights)):
+    if weights and not any(weights):
         yield (
-            f'{path}.keypoint_weights_for_center: expected weights of 0 or more, and one above 0. '
+            f'{path}.keypoint_weights_for_center: expected a weight above 0. '
             f'Received: {", ".join(f"{weight:g}" for weight in weights)}.'
         )
     yield from _head(centers.center_head_params, f'{path}.center_head_params')
@@ -203,7 +148,6 @@ def _boxes(config: CenterNet) -> Iterator[str]:
     if not config.HasField('object_detection_task'):
         return
     path, task = f'{ROOT}.object_detection_task', config.object_detection_task
-    yield from model_rules.ranges(task, _BOX_RANGES, path)
     if task.localization_loss.WhichOneof('localization_loss') is None:
         yield f'{path}.localization_loss is not set; expected e.g. l1_localization_loss {{}}.'
     for name in ('scale_head_params', 'offset_head_params'):
@@ -219,12 +163,6 @@ def _keypoints(config: CenterNet) -> Iterator[str]:
         path = f'{ROOT}.keypoint_estimation_task[{index}]'
         if not task.task_name or names.index(task.task_name) != index:
             yield f'{path}.task_name: expected a name of its own. Received: {task.task_name!r}.'
-        yield from model_rules.ranges(task, _KEYPOINT_RANGES, path)
-        for name in ('std_dev_multiplier', 'gaussian_denom_ratio'):
-            if not getattr(task, name) > 0.0:
-                yield (
-                    f'{path}.{name}: expected a number above 0. Received: {getattr(task, name):g}.'
-                )
         yield from _ranking(task, path, has_boxes=config.HasField('object_detection_task'))
         for name in ('classification_loss', 'localization_loss'):
             if getattr(task.loss, name).WhichOneof(name) is None:
@@ -256,7 +194,6 @@ def _masks(config: CenterNet) -> Iterator[str]:
     if not config.HasField('mask_estimation_task'):
         return
     path, task = f'{ROOT}.mask_estimation_task', config.mask_estimation_task
-    yield from model_rules.ranges(task, _MASK_RANGES, path)
     if task.classification_loss.WhichOneof('classification_loss') is None:
         yield f'{path}.classification_loss is not set; expected e.g. weighted_sigmoid {{}}.'
     yield from _head(task.mask_head_params, f'{path}.mask_head_params')
@@ -266,7 +203,6 @@ def _densepose(config: CenterNet) -> Iterator[str]:
     if not config.HasField('densepose_estimation_task'):
         return
     path, task = f'{ROOT}.densepose_estimation_task', config.densepose_estimation_task
-    yield from model_rules.ranges(task, _DENSEPOSE_RANGES, path)
     if not task.HasField('class_id') or not 0 <= task.class_id < max(config.num_classes, 1):
         yield (
             f'{path}.class_id: expected the class that has a surface, 0 to num_classes - 1. '
@@ -278,16 +214,13 @@ def _densepose(config: CenterNet) -> Iterator[str]:
 
 
 def _tracks(config: CenterNet) -> Iterator[str]:
-    path, track = f'{ROOT}.track_estimation_task', config.track_estimation_task
-    if config.HasField('track_estimation_task'):
-        yield from model_rules.ranges(track, _TRACK_RANGES, path)
-        if track.classification_loss.WhichOneof('classification_loss') is None:
-            yield f'{path}.classification_loss is not set; expected e.g. weighted_softmax {{}}.'
-    path, offset = f'{ROOT}.temporal_offset_task', config.temporal_offset_task
-    if config.HasField('temporal_offset_task'):
-        yield from model_rules.ranges(offset, {'task_loss_weight': NOT_NEGATIVE}, path)
-        if offset.localization_loss.WhichOneof('localization_loss') is None:
-            yield f'{path}.localization_loss is not set; expected e.g. weighted_smooth_l1 {{}}.'
+    tasks = {
+        'track_estimation_task': ('classification_loss', 'weighted_softmax'),
+        'temporal_offset_task': ('localization_loss', 'weighted_smooth_l1'),
+    }
+    for name, (loss, example) in tasks.items():
+        if config.HasField(name) and getattr(getattr(config, name), loss).WhichOneof(loss) is None:
+            yield f'{ROOT}.{name}.{loss} is not set; expected e.g. {example} {{}}.'
 
 
 def _head(params: CenterNet.PredictionHeadParams, path: str) -> Iterator[str]:
@@ -297,5 +230,3 @@ def _head(params: CenterNet.PredictionHeadParams, path: str) -> Iterator[str]:
             f'{path}: expected as many kernel_sizes as num_filters. '
             f'Received: {sizes} and {filters}.'
         )
-    if any(number < 1 for number in (*params.num_filters, *params.kernel_sizes)):
-        yield f'{path}: expected positive numbers.'

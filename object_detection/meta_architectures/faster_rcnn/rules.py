@@ -16,10 +16,9 @@ import re
 from collections.abc import Iterator
 
 from object_detection.config import model_rules, overrides
-from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE, SHARE
 from object_detection.protos import faster_rcnn_pb2
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
-from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
+from object_detection.protos.box_predictor_pb2 import RfcnBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import Context, FasterRcnn, FasterRcnnFeatureExtractor
 from object_detection.protos.flexible_grid_anchor_generator_pb2 import FlexibleGridAnchorGenerator
 from object_detection.protos.grid_anchor_generator_pb2 import GridAnchorGenerator
@@ -115,13 +114,6 @@ _FITS = {
 
 
 FIELD = 'context_config'
-_CONTEXT_RANGES = {
-    'max_num_context_features': AT_LEAST_ONE,
-    'context_feature_length': AT_LEAST_ONE,
-    'attention_bottleneck_dimension': AT_LEAST_ONE,
-    'num_attention_heads': AT_LEAST_ONE,
-    'num_attention_layers': AT_LEAST_ONE,
-}
 # What only the attention to other images has.
 MEMORY_FIELDS = (
     'max_num_context_features',
@@ -148,10 +140,6 @@ def check_context(config: FasterRcnn, root: str, *, is_rfcn: bool) -> Iterator[s
         )
     if is_rfcn:
         yield f'{path}: expected a mask_rcnn_box_predictor. Received: rfcn_box_predictor.'
-    yield from model_rules.ranges(context, _CONTEXT_RANGES, path)
-    temperature = context.attention_temperature
-    if not 0 < temperature < math.inf:
-        yield f'{path}.attention_temperature: expected above 0. Received: {temperature:g}.'
     if not (context.use_long_term_attention or context.use_self_attention):
         yield (
             f'{path}: expected use_long_term_attention or use_self_attention, since boxes attend '
@@ -179,9 +167,7 @@ _POOLING = ('maxpool_kernel_size', 'maxpool_stride')
 
 
 def check_crops(config: FasterRcnn, root: str) -> Iterator[str]:
-    """Yields the problems of the RoiAlign messages that are set."""
-    for field in _set_fields(config):
-        yield from _numbers(config, field, root)
+    """Yields a sentence for each pooling of crops that RoIAlign makes."""
     if config.HasField('roi_align'):
         for name in _POOLING:
             if config.HasField(name) and getattr(config, name) != 1:
@@ -222,19 +208,6 @@ def mask_crop_size(config: FasterRcnn) -> int | None:
 
 def _set_fields(config: FasterRcnn) -> list[str]:
     return [field for field in OUTPUT_SIZES if config.HasField(field)]
-
-
-def _numbers(config: FasterRcnn, field: str, root: str) -> Iterator[str]:
-    message, path = getattr(config, field), f'{root}.{field}'
-    if message.HasField('output_size') and message.output_size < 1:
-        yield f'{path}.output_size: expected at least 1. Received: {message.output_size}.'
-    if message.sampling_ratio < 1:
-        yield (
-            f'{path}.sampling_ratio: expected at least 1; adaptive sampling, a number of samples '
-            f'that depends on the region, is not built. Received: {message.sampling_ratio}.'
-        )
-    if not 0 < message.canonical_size < math.inf:
-        yield f'{path}.canonical_size: expected above 0. Received: {message.canonical_size:g}.'
 
 
 _FPN_DEPTHS = (18, 34, 50, 101, 152, 200)
@@ -288,45 +261,8 @@ _DEFAULT_LEVELS = (2, 6)
 # Stride of the coarsest map of a backbone, to a multiple of which a pyramid pads by default.
 _PYRAMID_MULTIPLE = 32
 
-_RANGES = {
-    'num_classes': AT_LEAST_ONE,
-    'first_stage_atrous_rate': AT_LEAST_ONE,
-    'first_stage_box_predictor_kernel_size': AT_LEAST_ONE,
-    'first_stage_box_predictor_depth': AT_LEAST_ONE,
-    'first_stage_minibatch_size': AT_LEAST_ONE,
-    'first_stage_positive_balance_fraction': SHARE,
-    'first_stage_nms_iou_threshold': SHARE,
-    'first_stage_max_proposals': AT_LEAST_ONE,
-    'first_stage_localization_loss_weight': NOT_NEGATIVE,
-    'first_stage_objectness_loss_weight': NOT_NEGATIVE,
-    'first_stage_crowd_ioa_threshold': SHARE,
-    'first_stage_min_box_size': NOT_NEGATIVE,
-}
-_CROP_RANGES = {
-    'initial_crop_size': AT_LEAST_ONE,
-    'maxpool_kernel_size': AT_LEAST_ONE,
-    'maxpool_stride': AT_LEAST_ONE,
-}
-_SECOND_STAGE_RANGES = {
-    'second_stage_batch_size': AT_LEAST_ONE,
-    'second_stage_balance_fraction': SHARE,
-    'second_stage_localization_loss_weight': NOT_NEGATIVE,
-    'second_stage_classification_loss_weight': NOT_NEGATIVE,
-    'second_stage_mask_prediction_loss_weight': NOT_NEGATIVE,
-    'mask_target_binarize_threshold': SHARE,
-    'second_stage_keypoint_loss_weight': NOT_NEGATIVE,
-}
-_RFCN_RANGES = {
-    'num_spatial_bins_height': AT_LEAST_ONE,
-    'num_spatial_bins_width': AT_LEAST_ONE,
-    'depth': AT_LEAST_ONE,
-}
-_MINER_RANGES = {
-    'num_hard_examples': NOT_NEGATIVE,
-    'iou_threshold': SHARE,
-    'max_negatives_per_positive': NOT_NEGATIVE,
-    'min_negatives_per_image': NOT_NEGATIVE,
-}
+# Needed where crops are pooled.
+_CROP_FIELDS = ('initial_crop_size', 'maxpool_kernel_size', 'maxpool_stride')
 # Outputs of the second stage, the first ones not of R-FCN's.
 _BOX_FEATURES = ('output_final_box_features', 'output_final_box_rpn_features')
 _BOX_OUTPUTS = (*_BOX_FEATURES, 'return_raw_detections_during_predict')
@@ -372,7 +308,6 @@ def predicts_keypoints(config: FasterRcnn) -> bool:
 def check(config: FasterRcnn) -> Iterator[str]:
     """Yields one sentence for each problem that is found without TensorFlow."""
     yield from stage_problems(config)
-    yield from model_rules.ranges(config, _RANGES, ROOT)
     yield from _resizer(config)
     yield from _feature_extractor(config)
     yield from check_anchors(config.first_stage_anchor_generator, ROOT)
@@ -385,7 +320,6 @@ def check(config: FasterRcnn) -> Iterator[str]:
 
 def stage_problems(config: FasterRcnn) -> Iterator[str]:
     """Yields one sentence for each option that the stages of the detector do not have."""
-    yield from model_rules.ranges(config, {'number_of_stages': (1, 3)}, ROOT)
     if config.number_of_stages == 1:
         yield from _first_stage_alone(config)
     if config.number_of_stages == 3:
@@ -489,12 +423,7 @@ def _first_stage_alone(config: FasterRcnn) -> Iterator[str]:
 
 
 def _second_stage(config: FasterRcnn) -> Iterator[str]:
-    yield from model_rules.ranges(config, _SECOND_STAGE_RANGES, ROOT)
     yield from _sample_size(config)
-    if config.HasField('hard_example_miner'):
-        yield from model_rules.ranges(
-            config.hard_example_miner, _MINER_RANGES, f'{ROOT}.hard_example_miner'
-        )
     if not is_rfcn(config):
         yield from _crops(config)
     yield from _post_processing(config)
@@ -513,7 +442,10 @@ def _crops(config: FasterRcnn) -> Iterator[str]:
     yield from check_crops(config, ROOT)
     if config.HasField('roi_align'):
         return
-    yield from model_rules.ranges(config, _CROP_RANGES, ROOT)
+    for name in _CROP_FIELDS:
+        if getattr(config, name) < 1:
+            received = '0' if config.HasField(name) else '0 (not set)'
+            yield f'{ROOT}.{name}: expected at least 1. Received: {received}.'
     if config.maxpool_kernel_size > config.initial_crop_size > 0:
         yield (
             f'{ROOT}.maxpool_kernel_size ({config.maxpool_kernel_size}) must not exceed '
@@ -549,8 +481,7 @@ def _box_predictor(config: FasterRcnn) -> Iterator[str]:
     kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
     if kind is None:
         yield f'{path} is not set; expected mask_rcnn_box_predictor or rfcn_box_predictor.'
-    rules = {'mask_rcnn_box_predictor': _mask_rcnn_head, 'rfcn_box_predictor': _rfcn_head}
-    if kind not in rules:
+    if kind not in ('mask_rcnn_box_predictor', 'rfcn_box_predictor'):
         return
     path, predictor = f'{path}.{kind}', getattr(config.second_stage_box_predictor, kind)
     if predictor.box_code_size != _BOX_CODE_SIZE:
@@ -558,19 +489,8 @@ def _box_predictor(config: FasterRcnn) -> Iterator[str]:
             f'{path}.box_code_size: Faster R-CNN codes a box with {_BOX_CODE_SIZE} numbers. '
             f'Received: {predictor.box_code_size}.'
         )
-    yield from rules[kind](config, predictor, path)
-
-
-def _mask_rcnn_head(
-    config: FasterRcnn, predictor: MaskRCNNBoxPredictor, path: str
-) -> Iterator[str]:
-    keep = predictor.dropout_keep_probability
-    if not 0 < keep <= 1:
-        yield f'{path}.dropout_keep_probability: expected above 0, up to 1. Received: {keep:g}.'
-    if config.number_of_stages == 3:
-        yield from model_rules.ranges(
-            predictor, {'mask_height': AT_LEAST_ONE, 'mask_width': AT_LEAST_ONE}, path
-        )
+    if kind == 'rfcn_box_predictor':
+        yield from _rfcn_head(config, predictor, path)
 
 
 def _upsampling(config: FasterRcnn) -> Iterator[str]:
@@ -618,7 +538,6 @@ def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> It
             f'{path} needs a feature extractor of one feature map, but '
             f'{ROOT}.feature_extractor.type {config.feature_extractor.type} has a pyramid.'
         )
-    yield from model_rules.ranges(predictor, _RFCN_RANGES, path)
     for side in ('height', 'width'):
         crop, bins = f'crop_{side}', f'num_spatial_bins_{side}'
         size, number = getattr(predictor, crop), getattr(predictor, bins)

@@ -8,7 +8,6 @@ The `type` names of SSD's feature extractors, known without loading TensorFlow.
 from collections.abc import Iterator, Mapping
 
 from object_detection.config import model_rules, overrides
-from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE
 from object_detection.protos.ssd_pb2 import Ssd
 
 _RESNETS = (18, 34, 50, 101, 152)
@@ -64,12 +63,6 @@ def type_problem(type_name: str) -> str | None:
 
 ROOT = 'model.ssd'
 
-_RANGES = {
-    'num_classes': AT_LEAST_ONE,
-    'negative_class_weight': NOT_NEGATIVE,
-    'implicit_example_weight': NOT_NEGATIVE,
-}
-_LOSS_RANGES = {'localization_weight': NOT_NEGATIVE, 'classification_weight': NOT_NEGATIVE}
 _PREDICTORS = ('convolutional_box_predictor', 'weight_shared_convolutional_box_predictor')
 # Message -> its `oneof` and an option of it.
 _ONEOFS = {
@@ -96,13 +89,11 @@ def padding_multiple(config: Ssd) -> int:
 
 def check(config: Ssd) -> Iterator[str]:
     """Yields one sentence for each problem that is found without TensorFlow."""
-    yield from model_rules.ranges(config, _RANGES, ROOT)
     for name, (oneof, example) in _ONEOFS.items():
         if getattr(config, name).WhichOneof(oneof) is None:
             yield f'{ROOT}.{name} is not set; expected e.g. {example}.'
     yield from _feature_extractor(config)
     yield from problems_of_parts(config)
-    yield from model_rules.ranges(config.loss, _LOSS_RANGES, f'{ROOT}.loss')
     for name in ('localization_loss', 'classification_loss'):
         if getattr(config.loss, name).WhichOneof(name) is None:
             yield f'{ROOT}.loss.{name} is not set; expected one of its options.'

@@ -122,7 +122,6 @@ def test_positions_of_keypoints_need_room(first_batch):
         ("use_keypoint_label_map: true label_map_path: 'a'", 'num_keypoints with it'),
         ('load_keypoint_depth_features: true', 'num_keypoints with it'),
         ('num_keypoints: 2 keypoint_type_weight: 1', 'one for each of the num_keypoints: 2'),
-        ('num_keypoints: 1 keypoint_type_weight: -1', 'at least 0'),
     ],
 )
 def test_options_that_need_each_other(reader, problem):
@@ -136,7 +135,6 @@ def test_options_that_need_each_other(reader, problem):
 @pytest.mark.parametrize(
     ('reader', 'problem'),
     [
-        ('frame_index: -2', 'expected -1 or a frame'),
         ('filter_empty_images: true', 'filter_empty_images: expected input_type: TF_EXAMPLE'),
         ("data_service: 'grpc://a:1'", 'data_service: expected input_type: TF_EXAMPLE'),
         ('num_keypoints: 2', 'num_keypoints: sequences have nothing of the kind'),

@@ -11,7 +11,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import model_builder
-from object_detection.config import families
+from object_detection.config import families, ranges
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import CheckpointError, ConfigError
@@ -221,7 +221,7 @@ def test_layers_of_other_classes_and_tracks_keep_their_initial_values(tmp_path):
             'post_processing { batch_non_max_suppression { iou_threshold: 2 } }',
             'post_processing.batch_non_max_suppression.iou_threshold: expected 0 to 1',
         ),
-        ('feature_extractor { channel_stds: [1, 0, 1] }', 'channel_stds: expected numbers above 0'),
+        ('feature_extractor { channel_stds: [1, 0, 1] }', 'channel_stds[1]: expected above 0'),
         ('feature_extractor { channel_means: [1, 2] }', 'channel_means: expected one number, or'),
         (
             "keypoint_estimation_task { task_name: 'a' box_scale: -1 }",
@@ -251,13 +251,14 @@ def test_layers_of_other_classes_and_tracks_keep_their_initial_values(tmp_path):
         ),
         (
             'object_center_params { keypoint_weights_for_center: [0, 0] }',
-            'keypoint_weights_for_center: expected weights of 0 or more',
+            'keypoint_weights_for_center: expected a weight above 0',
         ),
     ],
 )
 def test_wrong_fields_are_named(changes, expected):
     model = parse(changes)
-    problems = list(families.find(model).rules(model.center_net))
+    problems = ranges.find(model, path='model').errors
+    problems += families.find(model).rules(model.center_net)
     assert any(expected in problem for problem in problems), problems
 
 

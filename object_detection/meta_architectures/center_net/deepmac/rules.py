@@ -4,8 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from object_detection.config import model_rules, overrides
-from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE, SHARE
+from object_detection.config import overrides
 from object_detection.protos.center_net_pb2 import (
     NORMALIZE_BALANCED,
     AugmentedSelfSupervisionLoss,
@@ -35,26 +34,6 @@ LOSSES = {
     'augmented_self_supervision_loss_weight': 'augmented_self_supervision',
     'pointly_supervised_keypoint_loss_weight': 'pointly_supervised',
 }
-_RANGES = {
-    **dict.fromkeys(LOSSES, NOT_NEGATIVE),
-    **dict.fromkeys(
-        (
-            'dim',
-            'pixel_embedding_dim',
-            'mask_size',
-            'num_init_channels',
-            'postprocess_crop_size',
-            'color_consistency_dilation',
-        ),
-        AT_LEAST_ONE,
-    ),
-    'max_roi_jitter_ratio': SHARE,
-    'color_consistency_threshold': SHARE,
-    'color_consistency_warmup_steps': NOT_NEGATIVE,
-    'augmented_self_supervision_warmup_steps': NOT_NEGATIVE,
-    'augmented_self_supervision_max_translation': SHARE,
-    'augmented_self_supervision_flip_probability': SHARE,
-}
 
 
 def check(config: CenterNet) -> Iterator[str]:
@@ -62,7 +41,6 @@ def check(config: CenterNet) -> Iterator[str]:
     if not config.HasField(FIELD):
         return
     path, task = f'model.center_net.{FIELD}', config.deepmac_mask_estimation
-    yield from model_rules.ranges(task, _RANGES, path)
     if not config.HasField('object_detection_task'):
         yield f'{path}: expected with object_detection_task, whose boxes masks belong to.'
     if config.HasField('mask_estimation_task'):
@@ -110,9 +88,9 @@ def _loss(task: CenterNet.DeepMACMaskEstimation, path: str) -> Iterator[str]:
     ):
         yield f'{path}.augmented_self_supervision_loss: expected a loss. Received: LOSS_UNSET.'
     smallest = task.augmented_self_supervision_scale_min
-    if not 0 < smallest <= task.augmented_self_supervision_scale_max:
+    if not smallest <= task.augmented_self_supervision_scale_max:
         yield (
-            f'{path}.augmented_self_supervision_scale_min: expected above 0 and at most '
+            f'{path}.augmented_self_supervision_scale_min: expected at most '
             f'augmented_self_supervision_scale_max. Received: {smallest:g} and '
             f'{task.augmented_self_supervision_scale_max:g}.'
         )
