@@ -10,6 +10,7 @@ from object_detection.builders import dataset_builder, evaluator_builder, model_
 from object_detection.config import families, show
 from object_detection.core.fields import InputFields
 from object_detection.errors import ConfigError, UserError
+from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.training import setup
 from object_detection.validation import resumption
 from object_detection.validation.validate import validate
@@ -61,6 +62,16 @@ def test_modules_of_a_family_are_imported_through_the_tables_alone():
         ('faster_rcnn', 'config/families.py'),
         ('ssd', 'config/families.py'),
     }
+
+
+def test_each_row_is_a_family():
+    titles = {name: family.title for name, family in families.FAMILIES.items()}
+    assert titles == {'faster_rcnn': 'Faster R-CNN', 'ssd': 'SSD', 'center_net': 'CenterNet'}
+
+
+def test_a_config_without_a_model_says_so():
+    with pytest.raises(ConfigError, match=r'^model is not set; expected model \{ '):
+        model_builder.build(DetectionModel())
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.config import families
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
@@ -63,8 +64,7 @@ class ExportSource:
     @property
     def resizer_config(self) -> image_resizer_pb2.ImageResizer:
         """The resizer in the config of the model's family."""
-        model = self.pipeline.model
-        return getattr(model, model.WhichOneof('model')).image_resizer
+        return families.options(self.pipeline.model).image_resizer
 
     @property
     def input_tensor(self) -> TensorDescription:
