@@ -19,7 +19,7 @@ import importlib
 import importlib.metadata
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, Generic, TypeVar
 
 from object_detection.errors import UserError, format_list
@@ -41,14 +41,21 @@ class Registry(Mapping[str, Row], Generic[Row]):
     Args:
       kind: what the rows are, such as 'loss'; a part of messages and of the group's name.
       rows: the rows of this package, or their places, 'package.module:ATTRIBUTE'.
+      row_type: the class of the rows from outside; None if they are of several.
 
     Attributes:
       kind: as given.
       built_in: the names of this package.
     """
 
-    def __init__(self, kind: str, rows: Mapping[str, Row | str] | None = None):
+    def __init__(
+        self,
+        kind: str,
+        rows: Mapping[str, Row | str] | None = None,
+        row_type: type[Row] | None = None,
+    ):
         self.kind = kind
+        self._row_type = row_type
         self._rows: dict[str, Row | str] = dict(rows or {})
         self.built_in = frozenset(self._rows)
 
@@ -74,12 +81,33 @@ class Registry(Mapping[str, Row], Generic[Row]):
 
     def __getitem__(self, name: str) -> Row:
         row = self._find(name)
-        if name not in self._rows:
-            row = self._rows[name] = self._load_entry_point(row)
-        elif isinstance(row, str):
-            module, _, attribute = row.partition(':')
-            row = self._rows[name] = getattr(importlib.import_module(module), attribute)
+        if name not in self._rows or isinstance(row, str):
+            row = self._load(name, row)
+        kind = self._row_type or object
+        if name not in self.built_in and (not isinstance(row, kind) or isinstance(row, str)):
+            expected = kind.__name__ if self._row_type else 'row of the table'
+            raise UserError(
+                f'{self.kind} {name!r}: expected a {expected}. '
+                f'Received: {row!r}, which is registered by this name.'
+            )
+        self._rows[name] = row
         return row
+
+    def items(self) -> ItemsView[str, Row]:
+        """Returns the names and rows; without those of installed packages that are broken."""
+        return {name: row for name in self if (row := self._usable(name)) is not None}.items()
+
+    def values(self) -> ValuesView[Row]:
+        """Returns the rows of `items`."""
+        return dict(self.items()).values()
+
+    def _usable(self, name: str) -> Row | None:
+        try:
+            return self[name]
+        except UserError as error:
+            # A package must not break commands that do not use it.
+            logging.warning('%s', error)
+            return None
 
     def __iter__(self) -> Iterator[str]:
         load_plugins()
@@ -119,7 +147,6 @@ class Registry(Mapping[str, Row], Generic[Row]):
         for entry in importlib.metadata.entry_points(group=_GROUP + self.kind.replace(' ', '_')):
             owner = 'this package' if entry.name in self.built_in else found.get(entry.name)
             if owner is not None and getattr(owner, 'value', None) != entry.value:
-                # An installed package must not break commands that do not use it.
                 logging.warning(
                     '%s %r of %s is not used: the name belongs to %s.',
                     self.kind,
@@ -131,14 +158,20 @@ class Registry(Mapping[str, Row], Generic[Row]):
                 found[entry.name] = entry
         return found
 
-    def _load_entry_point(self, entry: importlib.metadata.EntryPoint) -> Row:
+    def _load(self, name: str, place: str | importlib.metadata.EntryPoint) -> Any:
+        """Imports a row of this package, 'module:ATTRIBUTE', or of another one."""
         try:
-            return entry.load()
-        except (ImportError, AttributeError) as error:
-            package = entry.dist.name if entry.dist else 'an installed package'
+            if not isinstance(place, str):
+                return place.load()
+            module, _, attribute = place.partition(':')
+            return getattr(importlib.import_module(module), attribute)
+        except Exception as error:
+            if name in self.built_in:
+                raise
+            owner = getattr(getattr(place, 'dist', None), 'name', 'a plug-in')
             raise UserError(
-                f'{self.kind} {entry.name!r} of {package}: {entry.value} cannot be imported: '
-                f'{error}.'
+                f'{self.kind} {name!r} of {owner}: {getattr(place, "value", place)} cannot be '
+                f'imported: {_describe_error(error)}.'
             ) from error
 
 
@@ -184,8 +217,13 @@ def load_plugins() -> None:
 def _describe_failure(module: str, error: Exception) -> str:
     is_absent = isinstance(error, ModuleNotFoundError) and module.startswith(error.name or module)
     hint = ' Install its package, or add its folder to PYTHONPATH.' if is_absent else ''
-    kind = '' if isinstance(error, ImportError | UserError) else f'{type(error).__name__}: '
     return (
         f'--plugin {module}: expected the name of a Python module that can be imported. '
-        f'Received: {kind}{str(error).rstrip(".")}.{hint}'
+        f'Received: {_describe_error(error)}.{hint}'
     )
+
+
+def _describe_error(error: Exception) -> str:
+    """Returns the message of an error of a module that is imported, and its kind."""
+    is_clear = isinstance(error, ImportError | AttributeError | UserError)
+    return f'{"" if is_clear else f"{type(error).__name__}: "}{error}'.rstrip('.')

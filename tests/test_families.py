@@ -173,7 +173,7 @@ def test_what_configs_and_builders_refuse_of_its_message(pipeline, change, messa
 
 def test_a_row_that_is_no_family_is_refused(pipeline, monkeypatch):
     monkeypatch.setitem(families.FAMILIES._rows, 'toy', toy_family.ToyDetector)
-    with pytest.raises(UserError, match='experimental_model: expected a ModelFamily'):
+    with pytest.raises(UserError, match="family 'toy': expected a ModelFamily"):
         model_builder.build(pipeline.model)
 
 

@@ -10,7 +10,14 @@ import sys
 import pytest
 
 from object_detection import registry
+from object_detection.builders.evaluator_builder import METRIC_SETS
+from object_detection.builders.losses_builder import LOSSES
+from object_detection.builders.preprocessor_builder import AUGMENTATIONS
+from object_detection.builders.sink_builder import SINKS
+from object_detection.config.families import FAMILIES, ModelFamily
+from object_detection.data.formats.formats import ANNOTATION_FORMATS
 from object_detection.errors import UserError
+from object_detection.export.formats.formats import EXPORT_FORMATS
 from object_detection.registry import Registry, UnknownNameError
 
 ROWS = {'one': 1, 'list': 'collections:OrderedDict'}
@@ -92,6 +99,33 @@ def test_installed_packages_add_rows_by_entry_points(table, package):
         table['broken']
     with pytest.raises(UserError, match=r'Plug-ins that were read: acme\.'):
         table['unknown']
+
+
+def test_a_broken_package_breaks_no_walk_over_all_rows(package, caplog):
+    table = Registry('toy part', {'list': ROWS['list']}, int)
+    places = {'acme': 'acme_parts:PART', 'text': 'acme_parts:TEXT', 'worse': 'worse_parts:PART'}
+    package('acme', places, acme_parts='PART = 7\nTEXT = "7"', worse_parts='1 / 0')
+    with pytest.raises(UserError, match=r"toy part 'text': expected a int\. Received: '7', which"):
+        table['text']
+    with pytest.raises(UserError, match=r"'worse' of acme: .* imported: ZeroDivisionError: divis"):
+        table['worse']
+    with caplog.at_level(logging.WARNING):
+        assert dict(table.items()).keys() == {'list', 'acme'}
+    assert list(table.values())[1:] == [7]
+    assert table.names() == ['list', 'acme', 'text', 'worse']
+    table.register('absent', 'no_such:PART')
+    with pytest.raises(UserError, match="'absent' of a plug-in: no_such:PART cannot be imported"):
+        table['absent']
+    assert [text.partition(':')[0] for text in caplog.messages[:2]] == [
+        "toy part 'text'",
+        "toy part 'worse' of acme",
+    ]
+
+
+def test_the_rows_of_this_package_exist():
+    for table in (LOSSES, AUGMENTATIONS, SINKS, METRIC_SETS, ANNOTATION_FORMATS, EXPORT_FORMATS):
+        assert all(table[name] is not None for name in table.built_in), table.kind
+    assert all(isinstance(FAMILIES[name], ModelFamily) for name in FAMILIES.built_in)
 
 
 def test_an_installed_package_replaces_no_name(table, package, caplog):

@@ -201,6 +201,7 @@ METRIC_SETS = Registry(
         ),
         **{name: _pascal_set(options) for name, options in pascal_options.METRIC_SETS.items()},
     },
+    MetricSet,
 )
 
 

@@ -151,6 +151,7 @@ FAMILIES: Registry[ModelFamily] = Registry(
         'ssd': 'object_detection.meta_architectures.ssd.family:FAMILY',
         'center_net': 'object_detection.meta_architectures.center_net.family:FAMILY',
     },
+    ModelFamily,
 )
 # The option of the `oneof` that names a family.
 _NAMED = 'experimental_model'
@@ -186,13 +187,7 @@ def find(model: DetectionModel) -> ModelFamily:
     kind = model.WhichOneof('model')
     if kind != _NAMED:
         return FAMILIES[kind] if kind else _NONE
-    row = FAMILIES[plugins.checked_name(name(model), FAMILIES, path(model))]
-    if not isinstance(row, ModelFamily):
-        raise UserError(
-            f'{path(model)}: expected a ModelFamily. Received: {row!r}, which is registered as '
-            f'{name(model)!r}.'
-        )
-    return row
+    return FAMILIES[plugins.checked_name(name(model), FAMILIES, path(model))]
 
 
 def named_options(message: ExperimentalModel, kind: type[Options]) -> Options:

@@ -121,7 +121,7 @@ _FORMATS = {
     ),
 }
 # Name in `tfod convert NAME` -> format; `detect` asks them in this order.
-ANNOTATION_FORMATS = Registry('annotation format', _FORMATS)
+ANNOTATION_FORMATS = Registry('annotation format', _FORMATS, Format)
 
 
 def detect(folder: str, files: Files) -> dict[str, list[Found]]:

@@ -139,6 +139,7 @@ EXPORT_FORMATS: Registry[Format] = Registry(
             file_name='model.tflite', module=_tflite, options=('quantization', 'calibration')
         ),
     },
+    Format,
 )
 
 

@@ -396,8 +396,3 @@ def test_sinks_that_are_no_plugins_are_refused(name):
     (problem,) = tracing.problems(sink_builder.build, Plugin(name=name), 'train_config.sink[0]')
     assert problem.startswith('train_config.sink[0].name: expected a')
     assert f"Received: '{name}'" in problem
-
-
-def test_the_sinks_of_this_package_exist():
-    for name, methods in sink_builder.SINKS.items():
-        assert callable(methods.write), name
