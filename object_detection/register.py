@@ -68,3 +68,17 @@ def family(name: str, row: Any = None) -> Any:
     from object_detection.config.families import FAMILIES
 
     return FAMILIES.register(name, row)
+
+
+def backbone(name: str, row: Any = None) -> Any:
+    """Adds a `Backbone`, which `feature_extractor.backbone` names."""
+    from object_detection.models.backbones.table import BACKBONES
+
+    return BACKBONES.register(name, row)
+
+
+def neck(name: str, row: Any = None) -> Any:
+    """Adds a `Neck`, which the feature extractors of a family name."""
+    from object_detection.models.necks.table import NECKS
+
+    return NECKS.register(name, row)

@@ -4,7 +4,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
+    TwoStageFeatureExtractor,
+)
 from object_detection.models.feature_extractor import FeatureExtractor
 
 

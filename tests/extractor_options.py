@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from object_detection.meta_architectures.faster_rcnn.extractors import (
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     PyramidOptions,
     TwoStageOptions,
 )
@@ -24,5 +24,5 @@ def two_stage_options(**fields) -> TwoStageOptions:
     return TwoStageOptions(
         **others,
         pyramid=PyramidOptions(**pyramid) if pyramid else None,
-        backbone=ResnetOptions(**resnet) if resnet else None,
+        resnet=ResnetOptions(**resnet) if resnet else None,
     )

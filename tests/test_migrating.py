@@ -3,8 +3,8 @@
 import pathlib
 import re
 
-from object_detection.meta_architectures.faster_rcnn.extractors import FASTER_RCNN
-from object_detection.meta_architectures.ssd import rules
+from object_detection.meta_architectures.faster_rcnn import extractors as faster_rcnn
+from object_detection.meta_architectures.ssd import extractors as ssd
 from tests.schema import unread_fields
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / 'docs' / 'migrating.md'
@@ -21,7 +21,7 @@ def rows(heading: str) -> list[list[list[str]]]:
 def test_types_of_feature_extractors():
     listed = [types[0] for types, *_ in rows('Feature extractors') if types != ['type']]
     assert len(set(listed)) == len(listed)
-    assert set(listed) == {*FASTER_RCNN, *rules.TYPES}
+    assert set(listed) == {*faster_rcnn.EXTRACTORS, *ssd.EXTRACTORS}
 
 
 def test_rejected_fields():

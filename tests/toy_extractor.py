@@ -1,23 +1,15 @@
 """A feature extractor of a single stage with two stacks of depthwise convolutions, and a detector.
 
-It shows what a family brings along: a value of options for its kind of backbone, a table with one
-row for each type, and a tower shared over levels with a norm for each level.
+It shows what a family brings along: its extractor, and a tower shared over levels with a norm for
+each level.
 """
-
-import dataclasses
-from typing import ClassVar
 
 import keras
 import tensorflow as tf
 
-from object_detection.models.feature_extractor import (
-    BackboneOptions,
-    ExtractorOptions,
-    ExtractorType,
-    FeatureExtractor,
-    scale_to_unit,
-)
+from object_detection.models.feature_extractor import ExtractorOptions, FeatureExtractor
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
+from object_detection.models.image_values import scale_to_unit
 from object_detection.models.normalization import BatchNormParams, normalized
 from tests.toy_family import ToyDetector
 
@@ -26,46 +18,30 @@ STRIDES = (4, 12)
 DEFAULTS = LayerHyperparams(batch_norm=BatchNormParams(scale=True))
 
 
-@dataclasses.dataclass(frozen=True)
-class HourglassOptions(BackboneOptions):
-    """What a config says about the toy's backbone."""
+def hourglass(num_stacks: int, options: ExtractorOptions, depth: int = 8) -> FeatureExtractor:
+    hyperparams = options.hyperparams if options.override_backbone else DEFAULTS
+    frozen = not options.batch_norm_trainable
 
-    TITLE: ClassVar[str] = 'a toy hourglass'
+    def block(x, conv: keras.layers.Layer):
+        norm = hyperparams.norm(frozen=frozen, name=f'{conv.name}_bn')
+        activation = hyperparams.activation_layer(name=f'{conv.name}_activation')
+        return activation(normalized(conv, norm, x))
 
-    depth: int | None = None
-
-
-def _hourglass(num_stacks: int) -> ExtractorType:
-    def build(options: ExtractorOptions) -> FeatureExtractor:
-        depth = (options.backbone or HourglassOptions()).depth or 8
-        hyperparams = options.backbone_hyperparams(DEFAULTS)
-        frozen = not options.batch_norm_trainable
-
-        def block(x, conv: keras.layers.Layer):
-            norm = hyperparams.norm(frozen=frozen, name=f'{conv.name}_bn')
-            activation = hyperparams.activation_layer(name=f'{conv.name}_activation')
-            return activation(normalized(conv, norm, x))
-
-        images = keras.Input((None, None, 3))
-        x = block(images, hyperparams.conv(depth, 3, strides=4, name='stem'))
-        outputs = []
-        for i in range(num_stacks):
-            x = block(x, hyperparams.depthwise_conv(3, name=f'depthwise_{i}'))
-            x = block(x, hyperparams.conv(depth, 1, name=f'pointwise_{i}'))
-            coarse = block(x, hyperparams.separable_conv(depth, 3, strides=3, name=f'coarse_{i}'))
-            outputs += [x, coarse]
-        return FeatureExtractor(
-            backbone=keras.Model(images, outputs, name='backbone'),
-            strides=STRIDES,
-            num_stacks=num_stacks,
-            pad_to_multiple=options.pad_to_multiple or 12,
-            normalize=scale_to_unit,
-        )
-
-    return ExtractorType(build, backbone_options=HourglassOptions)
-
-
-TOYS = {'toy_hourglass_1': _hourglass(1), 'toy_hourglass_2': _hourglass(2)}
+    images = keras.Input((None, None, 3))
+    x = block(images, hyperparams.conv(depth, 3, strides=4, name='stem'))
+    outputs = []
+    for i in range(num_stacks):
+        x = block(x, hyperparams.depthwise_conv(3, name=f'depthwise_{i}'))
+        x = block(x, hyperparams.conv(depth, 1, name=f'pointwise_{i}'))
+        coarse = block(x, hyperparams.separable_conv(depth, 3, strides=3, name=f'coarse_{i}'))
+        outputs += [x, coarse]
+    return FeatureExtractor(
+        backbone=keras.Model(images, outputs, name='backbone'),
+        strides=STRIDES,
+        num_stacks=num_stacks,
+        pad_to_multiple=options.pad_to_multiple or 12,
+        normalize=scale_to_unit,
+    )
 
 
 class Tower(keras.layers.Layer):

@@ -1,60 +1,21 @@
-"""Networks from images to feature maps, for all families of detectors.
-
-Types for the tables of feature extractors of all families.
-"""
+"""Networks from images to feature maps, for all families of detectors."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, round_up
-from object_detection.errors import UserError
+from object_detection.errors import UserError, format_list
+from object_detection.models.backbones.table import Backbone, BackboneOptions, find
+from object_detection.models.extractors import Extractor, backbone_problem
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.image_channels import RGB, of_channels
-
-# Means of the ImageNet training images, RGB, as in the VGG paper (arXiv:1409.1556).
-VGG_MEANS = (123.68, 116.779, 103.939)
-
-
-def subtract_means(images: tf.Tensor) -> tf.Tensor:
-    """Subtracts the ImageNet means from float images [B, H, W, C], 0..255; see `of_channels`."""
-    return images - tf.constant(of_channels(VGG_MEANS, images.shape[-1]), images.dtype)
-
-
-def reverse_colors(images: tf.Tensor) -> tf.Tensor:
-    """Exchanges red and blue of images [..., C]; channels after the third stay where they are."""
-    if images.shape[-1] <= RGB:
-        return images[..., ::-1]
-    return tf.concat([images[..., RGB - 1 :: -1], images[..., RGB:]], axis=-1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Preprocess:
-    """(image * scale - mean) / std of float images [B, H, W, C], 0..255.
-
-    Attributes:
-      mean, std: one number for red, green and blue; see `of_channels` for other channels.
-      scale: factor that is applied before both.
-    """
-
-    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    scale: float = 1.0
-
-    def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        means, stds = (of_channels(each, images.shape[-1]) for each in (self.mean, self.std))
-        factor = tf.constant([self.scale / std for std in stds], images.dtype)
-        offset = [mean / std for mean, std in zip(means, stds, strict=True)]
-        return images * factor - tf.constant(offset, images.dtype)
-
-
-def scale_to_unit(images: tf.Tensor) -> tf.Tensor:
-    """Scales float images [B, H, W, 3] in 0..255 to -1..1."""
-    return images * (2.0 / 255.0) - 1.0
+from object_detection.models.image_values import subtract_means
+from object_detection.models.resnet_options import ResnetOptions, with_freezing
 
 
 class FeatureExtractor(keras.layers.Layer):
@@ -177,22 +138,6 @@ def _pad(images: tf.Tensor, bottom: Any, right: Any) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True)
-class BackboneOptions:
-    """Options of a config for one kind of backbones; each kind has a subclass.
-
-    A field of a subclass is None if the config does not set it.
-    """
-
-    # The text after "only feature extractors on ".
-    TITLE: ClassVar[str]
-
-    def given(self) -> dict[str, Any]:
-        """Returns the fields that the config sets."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-@dataclasses.dataclass(frozen=True)
 class ExtractorOptions:
     """Options of a config for any feature extractor; families of detectors add own fields.
 
@@ -201,55 +146,44 @@ class ExtractorOptions:
       hyperparams: hyperparameters of the layers on the backbone; None if the config has none.
       override_backbone: whether `hyperparams` also apply to the backbone.
       pad_to_multiple: multiple to which images are padded; None is the extractor's default.
-      backbone: options for this kind of backbone; None if the config has none.
+      resnet: options of a ResNet; None if the config has none.
+      backbone: name in `BACKBONES`, of types that do not name it; None if the config has none.
     """
 
     batch_norm_trainable: bool
     hyperparams: LayerHyperparams | None = None
     override_backbone: bool = False
     pad_to_multiple: int | None = None
-    backbone: BackboneOptions | None = None
+    resnet: ResnetOptions | None = None
+    backbone: str | None = None
 
-    def backbone_hyperparams(self, default: LayerHyperparams) -> LayerHyperparams:
-        """Returns the hyperparameters of the backbone, which are `default` unless overridden."""
-        return self.hyperparams if self.override_backbone else default
+    def for_backbone(self, row: Backbone, **fields: Any) -> BackboneOptions:
+        """Returns the options of a backbone; `fields` are those that only some families have."""
+        hyperparams = self.hyperparams if self.override_backbone else row.hyperparams
+        return BackboneOptions(
+            hyperparams=with_freezing(hyperparams, self.resnet),
+            batch_norm_trainable=self.batch_norm_trainable,
+            resnet=self.resnet,
+            **fields,
+        )
+
+    def normalization(self, row: Backbone) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the function that converts images to the input of a backbone."""
+        return (self.resnet and self.resnet.preprocess) or row.normalize
+
+    def padding(self, row: Backbone, default: int = 1) -> int:
+        """Returns the multiple to which images are padded, which is one of the backbone's."""
+        return math.lcm(self.pad_to_multiple or default, row.padding_multiple)
 
 
-@dataclasses.dataclass(frozen=True)
-class ExtractorType:
-    """One feature extractor: a row of a table.
-
-    Attributes:
-      build: builds the extractor from valid options.
-      check: raises ValueError for options that do not fit, without building the extractor.
-      backbone_options: class of the options of its backbone; None if it takes none.
-    """
-
-    build: Callable[[Any], FeatureExtractor]
-    check: Callable[[Any], None] = lambda options: None
-    backbone_options: type[BackboneOptions] | None = None
-
-
-def build(
-    types: Mapping[str, ExtractorType], type_name: str, options: ExtractorOptions
-) -> FeatureExtractor:
-    """Builds the feature extractor that `type_name` names in a table.
+def find_backbone(type_name: str, extractor: Extractor, options: ExtractorOptions) -> Backbone:
+    """Returns the backbone of a type, after checking what every family has to check.
 
     Raises:
-      ValueError: in the cases of `check`.
+      UserError: if there is no such backbone, or options do not fit it or each other.
     """
-    check(types, type_name, options)
-    return types[type_name].build(options)
-
-
-def check(types: Mapping[str, ExtractorType], type_name: str, options: ExtractorOptions) -> None:
-    """Checks the arguments of `build` without building the extractor.
-
-    Raises:
-      ValueError: if there is no extractor of that name, or `options` do not fit it.
-    """
-    if type_name not in types:
-        raise UserError(f'type: expected one of {", ".join(types)}. Received: {type_name!r}.')
+    if problem := backbone_problem(type_name, extractor, options.backbone or ''):
+        raise UserError(f'backbone: {problem}')
     if options.override_backbone and options.hyperparams is None:
         raise UserError(
             '`override_base_feature_extractor_hyperparams: true` needs `conv_hyperparams`. '
@@ -259,15 +193,57 @@ def check(types: Mapping[str, ExtractorType], type_name: str, options: Extractor
         raise UserError(
             f'pad_to_multiple: expected at least 1. Received: {options.pad_to_multiple}.'
         )
-    row = types[type_name]
-    row.check(options)
-    _check_kind(options.backbone, row.backbone_options)
+    name = extractor.backbone or options.backbone
+    row = find(name)
+    check_used(options.resnet.given() if options.resnet else {}, row.uses, f'the backbone {name}')
+    return row
 
 
-def _check_kind(given: BackboneOptions | None, expected: type[BackboneOptions] | None) -> None:
-    if given is None or (expected is not None and isinstance(given, expected)):
-        return
-    for field, value in given.given().items():
+def check_used(
+    given: Mapping[str, Any],
+    uses: Collection[str],
+    owner: str,
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """Checks that a part of an extractor reads the fields that a config sets.
+
+    Args:
+      given: name of a field that the config sets -> its value.
+      uses: the fields that the part reads.
+      owner: what the part is, such as 'the backbone resnet_v1_50'.
+      defaults: values of fields that are not set, where they are not None.
+
+    Raises:
+      UserError: for the first field that it does not read.
+    """
+    reads = format_list(sorted(uses)) or 'no such field'
+    for field, value in given.items():
+        if field not in uses:
+            usual = format_option((defaults or {}).get(field))
+            raise UserError(
+                f'{field}: expected {usual}, as {owner} does not read it; it reads {reads}. '
+                f'Received: {format_option(value)}.'
+            )
+
+
+def check_levels(field: str, levels: Sequence[int], row: Backbone) -> None:
+    """Checks that a backbone has maps of some levels; `field` is why it needs them.
+
+    Raises:
+      UserError: if it does not.
+    """
+    if not set(levels) <= set(row.levels):
         raise UserError(
-            f'{field}: only feature extractors on {given.TITLE} have it. Received: {value}.'
+            f'{field}: expected a backbone with maps of the levels '
+            f'{format_list([str(level) for level in levels])}, of strides 2**level. Received: one '
+            f'with {row.levels[0]} to {row.levels[-1]}.'
         )
+
+
+def format_option(value: Any) -> str:
+    """Returns an option as configs write it; messages are only named by their being there."""
+    if value is None:
+        return 'none'
+    if isinstance(value, bool):
+        return str(value).lower()
+    return 'the message' if dataclasses.is_dataclass(value) else f'{value}'

@@ -2,20 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar
-
-import tensorflow as tf
+from typing import Any
 
 from object_detection.errors import UserError
 from object_detection.models.backbones import resnet_v1
-from object_detection.models.feature_extractor import (
-    BackboneOptions,
-    ExtractorOptions,
-    Preprocess,
-    subtract_means,
-)
+from object_detection.models.backbones.table import BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import Preprocess
 
 # Factor of the sum of squares of a backbone under TensorFlow 1: TF-Slim's weight decay is 1e-4, and
 # its penalty is half of the sum of squares.
@@ -23,8 +16,8 @@ SLIM_PENALTY = 0.5 * 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
-class ResnetOptions(BackboneOptions):
-    """Options of a config for a ResNet.
+class ResnetOptions:
+    """Options of a config for a ResNet v1; None where the config does not set the field.
 
     Attributes:
       stride_in_1x1, padding_mode, frozen_stages: see `resnet_v1.Options`; None is the default
@@ -33,67 +26,64 @@ class ResnetOptions(BackboneOptions):
       preprocess: normalization of images; None subtracts the means of ImageNet.
     """
 
-    TITLE: ClassVar[str] = 'a ResNet'
-
     stride_in_1x1: bool | None = None
     padding_mode: resnet_v1.Padding | None = None
     frozen_stages: int | None = None
     freeze_affine: bool | None = None
     preprocess: Preprocess | None = None
 
+    def given(self) -> dict[str, Any]:
+        """Returns the fields that the config sets."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
-def resnet_options(options: ExtractorOptions) -> ResnetOptions:
-    """Returns the options for the ResNet; all fields are None if the config sets none."""
-    return options.backbone or ResnetOptions()
+
+FIELDS = tuple(field.name for field in dataclasses.fields(ResnetOptions))
 
 
-def network_options(options: ExtractorOptions, default: LayerHyperparams) -> dict[str, Any]:
-    """Returns the common arguments of the components of a ResNet.
-
-    Args:
-      options: the options of the config.
-      default: hyperparameters of the layers unless the config overrides them.
-    """
-    resnet = resnet_options(options)
+def network_options(options: BackboneOptions) -> resnet_v1.Options:
+    """Returns the options of the network."""
+    resnet = options.resnet or ResnetOptions()
     chosen = {
         'stride_in_1x1': resnet.stride_in_1x1,
         'padding': resnet.padding_mode,
         'frozen_stages': resnet.frozen_stages,
     }
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    return {
-        'hyperparams': with_freezing(options.backbone_hyperparams(default), options),
-        'batch_norm_trainable': options.batch_norm_trainable,
-        'options': resnet_v1.Options(**chosen),
-    }
+    return resnet_v1.Options(
+        depth_multiplier=options.depth_multiplier,
+        min_depth=options.min_depth,
+        **{name: value for name, value in chosen.items() if value is not None},
+    )
 
 
-def normalization(options: ExtractorOptions) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the function that converts images to the input of the network."""
-    return resnet_options(options).preprocess or subtract_means
-
-
-def with_freezing(hyperparams: LayerHyperparams, options: ExtractorOptions) -> LayerHyperparams:
+def with_freezing(hyperparams: LayerHyperparams, resnet: ResnetOptions | None) -> LayerHyperparams:
     """Adds `freeze_affine` to the batch norms of hyperparameters."""
-    if not resnet_options(options).freeze_affine or hyperparams.batch_norm is None:
+    if resnet is None or not resnet.freeze_affine or hyperparams.batch_norm is None:
         return hyperparams
     norm = dataclasses.replace(hyperparams.batch_norm, freeze_affine=True)
     return dataclasses.replace(hyperparams, batch_norm=norm)
 
 
-def check_resnet(options: ExtractorOptions, top_level: int) -> None:
-    """Checks the options of ResNets; the last stage of the trunk has stride 2**top_level.
+def check_resnet(
+    resnet: ResnetOptions | None, override: LayerHyperparams | None, top_level: int
+) -> None:
+    """Checks the options of ResNets.
+
+    Args:
+      resnet: None if the config has none.
+      override: hyperparameters of the config that hold for the backbone, if any.
+      top_level: the last stage of the trunk has stride 2**top_level.
 
     Raises:
       ValueError: if a number is out of its range, or an option does not fit another.
     """
-    resnet = resnet_options(options)
+    if resnet is None:
+        return
     if not 0 <= (resnet.frozen_stages or 0) <= top_level:
         raise UserError(
             f'frozen_stages: expected 0 to {top_level}, the stages of the backbone. '
             f'Received: {resnet.frozen_stages}.'
         )
-    if resnet.freeze_affine and options.override_backbone and not options.hyperparams.batch_norm:
+    if resnet.freeze_affine and override is not None and not override.batch_norm:
         raise UserError(
             'freeze_affine: expected batch norms in conv_hyperparams, which hold for the backbone. '
             'Received: none.'

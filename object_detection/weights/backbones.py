@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from object_detection.core.detector import Detector
 from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
-from object_detection.models.feature_extractor import subtract_means
+from object_detection.models.image_values import subtract_means
 
 _logger = logging.getLogger(__name__)
 

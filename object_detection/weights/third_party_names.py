@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from object_detection.models.backbones.resnet_v1 import Options, Padding
-from object_detection.models.feature_extractor import VGG_MEANS
+from object_detection.models.image_values import VGG_MEANS
 from object_detection.weights import networks
 
 FIRST = 'conv1_conv/kernel'

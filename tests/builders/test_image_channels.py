@@ -15,7 +15,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.export import exporter
 from object_detection.meta_architectures import detector as detector_builder
 from object_detection.models import image_channels
-from object_detection.models.feature_extractor import VGG_MEANS, Preprocess, subtract_means
+from object_detection.models.image_values import VGG_MEANS, Preprocess, subtract_means
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.visualization import tensorboard
 from object_detection.weights import restore

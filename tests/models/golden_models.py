@@ -13,7 +13,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.core.variable_names import VariableNames
-from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
+    TwoStageFeatureExtractor,
+)
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models.heads.box_head import BoxHead
 from object_detection.models.heads.mask_head import MaskHead

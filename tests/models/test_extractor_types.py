@@ -1,5 +1,8 @@
 """Feature extractors of any family, by a toy."""
 
+import pathlib
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -7,30 +10,39 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import hyperparams_builder
+from object_detection.errors import UserError
 from object_detection.export.saved_model import ServedDetector
-from object_detection.models import feature_extractor
-from object_detection.models.feature_extractor import ExtractorOptions, FeatureExtractor
+from object_detection.meta_architectures.center_net import extractors as center_net
+from object_detection.meta_architectures.faster_rcnn import extractors as faster_rcnn
+from object_detection.meta_architectures.ssd import extractors as ssd
+from object_detection.models.backbones.table import BACKBONES
+from object_detection.models.extractors import Extractor
+from object_detection.models.feature_extractor import (
+    ExtractorOptions,
+    FeatureExtractor,
+    find_backbone,
+)
+from object_detection.models.necks.table import NECKS
 from object_detection.models.resnet_options import ResnetOptions
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from tests import tolerances
 from tests.contracts_feature_extractor import check_stacks
-from tests.toy_extractor import TOYS, HourglassOptions, StackedDetector
+from tests.toy_extractor import StackedDetector, hourglass
 
+TOY = Extractor('hourglass_10', None)
 HYPERPARAMS = 'activation: RELU_6 batch_norm { scale: true } regularizer { l2_regularizer {} }'
 
 
-def build(type_name: str, **options) -> FeatureExtractor:
+def build(num_stacks: int, **arguments) -> FeatureExtractor:
     hyperparams = hyperparams_builder.build(text_format.Parse(HYPERPARAMS, Hyperparams()))
-    options = {'hyperparams': hyperparams, 'override_backbone': True} | options
-    return feature_extractor.build(
-        TOYS, type_name, ExtractorOptions(batch_norm_trainable=True, **options)
-    )
+    options = ExtractorOptions(True, hyperparams, override_backbone=True)
+    return hourglass(num_stacks, options, **arguments)
 
 
 @pytest.mark.parametrize('num_stacks', [1, 2])
 def test_contract(num_stacks):
-    extractor = build(f'toy_hourglass_{num_stacks}', backbone=HourglassOptions(depth=5))
+    extractor = build(num_stacks, depth=5)
     check_stacks(extractor)
     assert extractor.num_stacks == num_stacks
     assert list(extractor.parts()) == ['backbone']
@@ -41,21 +53,63 @@ def test_contract(num_stacks):
 
 
 @pytest.mark.parametrize(
-    ('type_name', 'options', 'message'),
+    ('extractor', 'options', 'message'),
     [
-        ('toy', {}, "type: expected one of toy_hourglass_1, toy_hourglass_2. Received: 'toy'"),
-        ('toy_hourglass_1', {'hyperparams': None}, 'needs `conv_hyperparams`'),
-        ('toy_hourglass_1', {'pad_to_multiple': 0}, 'pad_to_multiple: expected at least 1'),
+        (TOY, {'override_backbone': True}, 'needs `conv_hyperparams`'),
+        (TOY, {'pad_to_multiple': 0}, 'pad_to_multiple: expected at least 1'),
         (
-            'toy_hourglass_1',
-            {'backbone': ResnetOptions(frozen_stages=1)},
-            'frozen_stages: only feature extractors on a ResNet have it. Received: 1.',
+            TOY,
+            {'resnet': ResnetOptions(frozen_stages=1)},
+            'frozen_stages: expected none, as the backbone hourglass_10 does not read it; '
+            'it reads no such field. Received: 1.',
+        ),
+        (
+            TOY,
+            {'backbone': 'resnet_v1_50'},
+            'backbone: expected none, as the type toy has the backbone hourglass_10. '
+            "Received: 'resnet_v1_50'.",
+        ),
+        (
+            Extractor(None, 'fpn'),
+            {},
+            'backbone: not set; the type toy expects e.g. keras:ConvNeXtTiny or resnet_v1_50.',
+        ),
+        (
+            Extractor(None, 'fpn'),
+            {'backbone': 'resnet_v1_51'},
+            "backbone: Received: 'resnet_v1_51'; did you mean 'resnet_v1_50",
         ),
     ],
 )
-def test_errors(type_name, options, message):
-    with pytest.raises(ValueError, match=message):
-        build(type_name, **options)
+def test_errors_of_every_family(extractor, options, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        find_backbone('toy', extractor, ExtractorOptions(batch_norm_trainable=True, **options))
+
+
+def test_every_row_of_the_tables_can_be_loaded():
+    for name in BACKBONES.names():
+        assert BACKBONES[name].levels, name
+    for name in NECKS.names():
+        assert callable(NECKS[name].build), name
+
+
+def test_types_name_rows_of_the_tables():
+    for family in (ssd, faster_rcnn, center_net):
+        for type_name, row in family.EXTRACTORS.items():
+            assert row.backbone is None or row.backbone in BACKBONES.names(), type_name
+            assert row.neck is None or row.neck in NECKS.names(), type_name
+
+
+def test_the_example_of_the_page_on_backbones():
+    page = pathlib.Path(__file__).parents[2] / 'docs' / 'howto' / 'backbone.md'
+    names = {}
+    for code in re.findall(r'```python\n(.+?)```', page.read_text(), re.DOTALL):
+        exec(code, names)
+    plain = names['PLAIN']
+    options = ExtractorOptions(batch_norm_trainable=True).for_backbone(plain)
+    maps = plain.trunk(range(3, 5), options)(tf.zeros([1, 32, 48, 3]))
+    assert [tuple(each.shape) for each in maps] == [(1, 4, 6, 64), (1, 2, 3, 128)]
+    assert plain.crop_stage(options)(tf.zeros([5, 4, 4, 128])).shape == (5, 2, 2, 256)
 
 
 def test_networks_return_a_map_for_each_stride_of_each_stack():
@@ -69,7 +123,7 @@ def detector() -> StackedDetector:
     """With weights as after a training."""
     keras.utils.set_random_seed(0)
     detector = StackedDetector(
-        build('toy_hourglass_2'), num_classes=3, resizer=FixedShapeResizer(height=24, width=24)
+        build(2), num_classes=3, resizer=FixedShapeResizer(height=24, width=24)
     )
     detector.build_variables()
     rng = np.random.default_rng(0)

@@ -7,7 +7,9 @@ import tensorflow as tf
 from object_detection.builders import box_predictor_builder
 from object_detection.core import crop_and_resize
 from object_detection.meta_architectures.faster_rcnn import build
-from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
+    TwoStageFeatureExtractor,
+)
 from object_detection.models.heads.rpn_head import RpnHead
 from tests.models.golden_models import (
     GoldenModel,

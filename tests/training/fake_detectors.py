@@ -3,10 +3,10 @@
 import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.meta_architectures.faster_rcnn.extractors import build_faster_rcnn
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import build_faster_rcnn
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.models.feature_extractor import subtract_means
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import subtract_means
 from tests.extractor_options import two_stage_options
 
 

@@ -7,7 +7,7 @@ import pytest
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
-from object_detection.models.feature_extractor import Preprocess, subtract_means
+from object_detection.models.image_values import Preprocess, subtract_means
 from object_detection.weights import backbones
 from object_detection.weights.third_party_names import NAME_BASED, TENSORPACK
 from tests.weights import third_party_files

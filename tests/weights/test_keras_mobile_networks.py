@@ -11,7 +11,7 @@ from keras.src.legacy.saving import legacy_h5_format
 
 from object_detection.core.variable_names import PLAIN_NAMES
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.meta_architectures.ssd.extractors import SingleShotOptions, build_ssd
+from object_detection.meta_architectures.ssd.feature_extractor import SingleShotOptions, build_ssd
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams

@@ -11,8 +11,8 @@ import tensorflow as tf
 from object_detection.errors import CheckpointError
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractor import Preprocess
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import Preprocess
 from object_detection.models.normalization import BatchNormParams
 from object_detection.weights import restore, third_party_names
 from object_detection.weights.arrays import NpzArrays

@@ -19,7 +19,7 @@ from object_detection.meta_architectures.center_net import rules
 from object_detection.meta_architectures.center_net.center_net import CenterNet, PostProcessing
 from object_detection.meta_architectures.center_net.deepmac import build as deepmac_builder
 from object_detection.meta_architectures.center_net.deepmac.rules import FIELD
-from object_detection.meta_architectures.center_net.extractors import (
+from object_detection.meta_architectures.center_net.feature_extractor import (
     CenterNetOptions,
     build_center_net,
 )
@@ -234,7 +234,10 @@ def build_extractor(
                 f'{config.DESCRIPTOR.full_name}.{name}: expected one number, three, or one for '
                 f'each of the {channels} channels. Received: {len(getattr(config, name))}.'
             )
-    return build_center_net(config.type, _extractor_options(config, is_training))
+    try:
+        return build_center_net(config.type, _extractor_options(config, is_training))
+    except ValueError as error:
+        raise UserError(f'{config.DESCRIPTOR.full_name} {config.type!r}: {error}') from error
 
 
 def _extractor_options(
@@ -248,6 +251,7 @@ def _extractor_options(
         use_separable_conv=config.use_separable_conv,
         depth_multiplier=config.depth_multiplier,
         bilinear=config.upsampling_interpolation == 'bilinear',
+        backbone=config.backbone or None,
     )
 
 

@@ -1,33 +1,16 @@
 """What has to hold within a CenterNet message, found without TensorFlow.
 
 `build.build` raises what `problems_of_parts` yields; the validation lists all problems.
-
-The `type` names of CenterNet's feature extractors, known without loading TensorFlow.
 """
 
 from collections.abc import Iterator
 
 from object_detection.config import model_rules, overrides
 from object_detection.meta_architectures.center_net.deepmac import rules
+from object_detection.meta_architectures.center_net.extractors import EXTRACTORS
+from object_detection.models import extractors
 from object_detection.protos.center_net_pb2 import CenterNet, CenterNetFeatureExtractor
 from object_detection.protos.post_processing_pb2 import PostProcessing
-
-TYPES = (
-    *(f'resnet_v1_{depth}_fpn' for depth in (18, 34, 50, 101)),
-    *(f'resnet_v2_{depth}' for depth in (50, 101)),
-    *(f'mobilenet_v2{neck}' for neck in ('', '_fpn', '_fpn_sep_conv')),
-    *(f'hourglass_{depth}' for depth in (10, 20, 32, 52, 104)),
-)
-
-# Depth of a hourglass -> the stride of its smallest map.
-_HOURGLASS_MULTIPLES = {'10': 8, '20': 16, '32': 32, '52': 128, '104': 128}
-_LAST_STRIDE = 32
-
-
-def padding_of_type(type_name: str) -> int:
-    """Returns the multiple to which an extractor pads the sides of images."""
-    kind, _, depth = type_name.partition('_')
-    return _HOURGLASS_MULTIPLES.get(depth, 1) if kind == 'hourglass' else _LAST_STRIDE
 
 
 def type_problem(type_name: str) -> str | None:
@@ -35,7 +18,23 @@ def type_problem(type_name: str) -> str | None:
 
     It continues the name of the field, such as 'expected ...'.
     """
-    return None if type_name in TYPES else overrides.unknown_choice(type_name, TYPES)
+    if type_name in EXTRACTORS:
+        return None
+    return overrides.unknown_choice(type_name, list(EXTRACTORS))
+
+
+def unread_fields(type_name: str) -> Iterator[str]:
+    """Yields the fields of a feature extractor that those of a type do not read."""
+    if type_name not in EXTRACTORS:
+        return
+    extractor = EXTRACTORS[type_name]
+    if not (extractor.backbone or 'mobilenet').startswith('mobilenet'):
+        yield 'depth_multiplier'
+    has_pyramid = extractor.neck == 'merged_pyramid'
+    if not has_pyramid or extractor.settings.get('is_separable') is False:
+        yield 'use_separable_conv'
+    if not has_pyramid:
+        yield 'upsampling_interpolation'
 
 
 ROOT = 'model.center_net'
@@ -49,7 +48,10 @@ _ARGMAX_RANKING = 'gaussian_weighted_const'
 
 def padding_multiple(config: CenterNet) -> int:
     """Returns the multiple to which the extractor pads the sides of images."""
-    return padding_of_type(config.feature_extractor.type)
+    extractor = config.feature_extractor
+    if extractor.type not in EXTRACTORS:
+        return 1
+    return extractors.padding_multiple(EXTRACTORS[extractor.type], extractor.backbone, None)
 
 
 def check(config: CenterNet) -> Iterator[str]:
@@ -59,6 +61,8 @@ def check(config: CenterNet) -> Iterator[str]:
     problem = type_problem(config.feature_extractor.type)
     if problem:
         yield f'{ROOT}.feature_extractor.type: {problem}'
+    else:
+        yield from extractors.problems(EXTRACTORS, config.feature_extractor, ROOT)
     yield from _centers(config)
     yield from _boxes(config)
     yield from _keypoints(config)

@@ -15,12 +15,6 @@ from object_detection.protos.center_net_pb2 import CenterNet
 from object_detection.protos.losses_pb2 import ClassificationLoss, LocalizationLoss
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
-# Fields of the feature extractor -> what the types that read them have in their names.
-_READ_BY = {
-    'depth_multiplier': 'mobilenet',
-    'use_separable_conv': 'mobilenet_v2_fpn',
-    'upsampling_interpolation': '_fpn',
-}
 _NO_EXTRACTOR = (
     'no extractor reads it; use_separable_conv makes the convolutions of a pyramid separable, and '
     f'{ROOT}.use_depthwise those of the heads'
@@ -55,7 +49,7 @@ def find(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
 
 def _unread(config: CenterNet) -> Iterator[tuple[str, str]]:
     kind = config.feature_extractor.type
-    unread = [f'feature_extractor.{name}' for name, part in _READ_BY.items() if part not in kind]
+    unread = [f'feature_extractor.{name}' for name in rules.unread_fields(kind)]
     yield from among(config, unread, f'feature extractors of the type {kind} do not read it')
     yield from among(config, ['feature_extractor.use_depthwise'], _NO_EXTRACTOR)
     for index, task in enumerate(config.keypoint_estimation_task):

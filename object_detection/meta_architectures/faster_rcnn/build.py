@@ -25,14 +25,14 @@ from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.meta_architectures.faster_rcnn import build_second_stage, rules
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
-from object_detection.meta_architectures.faster_rcnn.extractors import (
+from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     PyramidOptions,
     TwoStageFeatureExtractor,
     TwoStageOptions,
     build_faster_rcnn,
     check_faster_rcnn,
 )
-from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
 from object_detection.meta_architectures.faster_rcnn.proposals import ProposalLimits
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
     OutsideAnchors,
@@ -42,10 +42,10 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
 )
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractor import Preprocess
 from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import Preprocess
 from object_detection.models.resnet_options import ResnetOptions
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2, matcher_pb2
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
@@ -124,7 +124,8 @@ def _options(
         pad_to_multiple=if_set('pad_to_multiple'),
         pyramid=_pyramid(config.fpn) if config.HasField('fpn') else None,
         box_head_depth=if_set('box_head_depth'),
-        backbone=resnet if resnet.given() else None,
+        resnet=resnet if resnet.given() else None,
+        backbone=config.backbone or None,
     )
 
 

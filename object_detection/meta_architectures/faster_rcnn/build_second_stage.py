@@ -20,7 +20,9 @@ from object_detection.meta_architectures.faster_rcnn import rules
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
 from object_detection.meta_architectures.faster_rcnn.context_stage import ContextStage
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
-from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
+    TwoStageFeatureExtractor,
+)
 from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.heads.context_attention import ContextAttention, ContextMemory

@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterator
 
 from object_detection.config import model_rules, overrides
+from object_detection.meta_architectures.faster_rcnn.extractors import EXTRACTORS
+from object_detection.models import extractors
 from object_detection.protos import faster_rcnn_pb2
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
 from object_detection.protos.box_predictor_pb2 import RfcnBoxPredictor
@@ -210,20 +212,6 @@ def _set_fields(config: FasterRcnn) -> list[str]:
     return [field for field in OUTPUT_SIZES if config.HasField(field)]
 
 
-_FPN_DEPTHS = (18, 34, 50, 101, 152, 200)
-_DEPTHS = (50, 101, 152)
-
-TYPES = (
-    *(f'faster_rcnn_resnet{depth}_fpn_keras' for depth in _FPN_DEPTHS),
-    *(f'faster_rcnn_resnet{depth}_keras' for depth in _DEPTHS),
-    'faster_rcnn_inception_resnet_v2_keras',
-    # Networks of the reference implementation under TensorFlow 1.
-    *(f'faster_rcnn_resnet{depth}' for depth in _DEPTHS),
-    'faster_rcnn_inception_v2',
-    'faster_rcnn_inception_resnet_v2',
-)
-# Types whose box classifier keeps the size of crops; the other types halve it.
-_KEEP_CROPS = tuple(f'faster_rcnn_resnet{depth}' for depth in _DEPTHS)
 # Types of the reference implementation that have no counterpart here.
 _NOT_BUILT = ('faster_rcnn_nas', 'faster_rcnn_pnas', 'faster_rcnn_mobilenet_v1')
 _NETWORK = re.compile(r'inception_resnet_v2|inception_v2|resnet\d+')
@@ -234,16 +222,17 @@ def type_problem(type_name: str) -> str | None:
 
     A type is suggested only if it is the same network, since another network needs other weights.
     """
-    if type_name in TYPES:
+    if type_name in EXTRACTORS:
         return None
     note = overrides.NOT_BUILT if type_name in _NOT_BUILT else ''
-    same = [name for name in TYPES if _network(name) == _network(type_name)]
-    return overrides.unknown_choice(type_name, TYPES, similar=same, cutoff=0, note=note)
+    same = [name for name in EXTRACTORS if _network(name) == _network(type_name)]
+    return overrides.unknown_choice(type_name, list(EXTRACTORS), similar=same, cutoff=0, note=note)
 
 
 def halves_crops(type_name: str) -> bool:
     """Returns whether the box classifier of an extractor without a pyramid halves crops."""
-    return type_name not in _KEEP_CROPS
+    extractor = EXTRACTORS.get(type_name)
+    return extractor is None or not extractor.settings.get('keeps_crops', False)
 
 
 def _network(type_name: str) -> str | None:
@@ -258,8 +247,6 @@ _RFCN = f'{ROOT}.second_stage_box_predictor.rfcn_box_predictor'
 _BOX_CODE_SIZE = 4
 # Of a feature pyramid where the config has no `fpn` message.
 _DEFAULT_LEVELS = (2, 6)
-# Stride of the coarsest map of a backbone, to a multiple of which a pyramid pads by default.
-_PYRAMID_MULTIPLE = 32
 
 # Needed where crops are pooled.
 _CROP_FIELDS = ('initial_crop_size', 'maxpool_kernel_size', 'maxpool_stride')
@@ -275,14 +262,16 @@ _CLASS_CALIBRATIONS = {
 
 def has_pyramid(extractor: FasterRcnnFeatureExtractor) -> bool:
     """Returns whether the feature extractor has a feature pyramid."""
-    return '_fpn' in extractor.type
+    return extractor.type in EXTRACTORS and EXTRACTORS[extractor.type].neck is not None
 
 
 def padding_multiple(config: FasterRcnn) -> int:
     """Returns the multiple to which the extractor pads sides of images; 1 means no padding."""
     extractor = config.feature_extractor
-    multiple = extractor.pad_to_multiple if extractor.HasField('pad_to_multiple') else 0
-    return multiple or (_PYRAMID_MULTIPLE if has_pyramid(extractor) else 1)
+    given = extractor.pad_to_multiple if extractor.HasField('pad_to_multiple') else None
+    if extractor.type not in EXTRACTORS:
+        return given or 1
+    return extractors.padding_multiple(EXTRACTORS[extractor.type], extractor.backbone, given)
 
 
 def predicts_masks_from_crops(config: FasterRcnn) -> bool:
@@ -311,7 +300,7 @@ def check(config: FasterRcnn) -> Iterator[str]:
     yield from _resizer(config)
     yield from _feature_extractor(config)
     yield from check_anchors(config.first_stage_anchor_generator, ROOT)
-    if config.feature_extractor.type in TYPES:
+    if config.feature_extractor.type in EXTRACTORS:
         yield from _feature_maps(config)
     if config.number_of_stages in (2, 3):
         yield from _second_stage(config)
@@ -329,7 +318,7 @@ def stage_problems(config: FasterRcnn) -> Iterator[str]:
         for name in _BOX_FEATURES:
             if getattr(config, name):
                 yield f'{ROOT}.{name} is true, but {_RFCN} makes no features of single boxes.'
-    if config.feature_extractor.type in TYPES:
+    if config.feature_extractor.type in EXTRACTORS:
         yield from _options_of_pyramids(config)
 
 
@@ -400,6 +389,8 @@ def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
     problem = type_problem(config.feature_extractor.type)
     if problem:
         yield f'{path}: {problem}'
+        return
+    yield from extractors.problems(EXTRACTORS, config.feature_extractor, ROOT)
 
 
 def _levels(extractor: FasterRcnnFeatureExtractor) -> tuple[int, int] | None:

@@ -1,29 +1,14 @@
 """What has to hold within an Ssd message, found without TensorFlow.
 
 `build.build` raises what `problems_of_parts` yields; the validation lists all problems.
-
-The `type` names of SSD's feature extractors, known without loading TensorFlow.
 """
 
 from collections.abc import Iterator, Mapping
 
 from object_detection.config import model_rules, overrides
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
+from object_detection.models import extractors
 from object_detection.protos.ssd_pb2 import Ssd
-
-_RESNETS = (18, 34, 50, 101, 152)
-_TF1_RESNETS = (50, 101, 152)
-_MOBILENETS = ('v1', 'v2', 'v1_fpn', 'v2_fpn')
-
-TYPES = (
-    *(f'ssd_mobilenet_{name}_keras' for name in _MOBILENETS),
-    *(f'ssd_resnet{depth}_v1_fpn_keras' for depth in _RESNETS),
-    *(f'ssd_efficientnet-b{size}_bifpn_keras' for size in range(8)),
-    # Networks of the reference implementation under TensorFlow 1.
-    *(f'ssd_mobilenet_{name}' for name in _MOBILENETS),
-    'ssd_mobilenet_v1_ppn',
-    *(f'ssd_resnet{depth}_v1_fpn' for depth in _TF1_RESNETS),
-    *(f'ssd_resnet{depth}_v1_ppn' for depth in _TF1_RESNETS),
-)
 
 _SIX_MAPS = 'ssd_mobilenet_v2_keras'
 _SSDLITE = f'{_SIX_MAPS} with use_depthwise: true'
@@ -53,12 +38,12 @@ def type_problem(type_name: str) -> str | None:
 
     It continues the name of the field, such as 'expected ...'.
     """
-    if type_name in TYPES:
+    if type_name in EXTRACTORS:
         return None
     note = ''
     if type_name in NEAREST:
         note = f'{overrides.NOT_BUILT}; the nearest one is {NEAREST[type_name]}'
-    return overrides.unknown_choice(type_name, TYPES, note=note)
+    return overrides.unknown_choice(type_name, list(EXTRACTORS), note=note)
 
 
 ROOT = 'model.ssd'
@@ -84,7 +69,11 @@ _CODE_SIZES = {'faster_rcnn_box_coder': 4, 'mean_stddev_box_coder': 4, 'square_b
 
 def padding_multiple(config: Ssd) -> int:
     """Returns the multiple to which the extractor pads sides of images; 1 means no padding."""
-    return max(config.feature_extractor.pad_to_multiple, 1)
+    extractor = config.feature_extractor
+    given = max(extractor.pad_to_multiple, 1)
+    if extractor.type not in EXTRACTORS:
+        return given
+    return extractors.padding_multiple(EXTRACTORS[extractor.type], extractor.backbone, given)
 
 
 def check(config: Ssd) -> Iterator[str]:
@@ -146,6 +135,8 @@ def _feature_extractor(config: Ssd) -> Iterator[str]:
     problem = type_problem(config.feature_extractor.type)
     if problem:
         yield f'{path}: {problem}'
+        return
+    yield from extractors.problems(EXTRACTORS, config.feature_extractor, ROOT)
 
 
 def _anchors(config: Ssd) -> Iterator[str]:
@@ -165,11 +156,12 @@ def _anchors(config: Ssd) -> Iterator[str]:
 def _num_maps(config: Ssd) -> int | None:
     """Returns the number of feature maps; None if the type or its levels are not valid."""
     extractor = config.feature_extractor
-    if extractor.type not in TYPES:
+    if extractor.type not in EXTRACTORS:
         return None
-    if not {'_fpn', '_bifpn'} & {f'_{part}' for part in extractor.type.split('_')}:
+    neck = EXTRACTORS[extractor.type].neck
+    if neck not in ('fpn', 'bifpn'):
         return extractor.num_layers
-    pyramid = extractor.bifpn if '_bifpn' in extractor.type else extractor.fpn
+    pyramid = getattr(extractor, neck)
     count = pyramid.max_level - pyramid.min_level + 1
     return count if count > 0 else None
 

@@ -16,7 +16,7 @@ from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
 _FILTERS = (64, 128, 256, 512)
-_HYPERPARAMS = LayerHyperparams(
+HYPERPARAMS = LayerHyperparams(
     batch_norm=BatchNormParams(momentum=0.99, epsilon=1.001e-5, scale=True)
 )
 
@@ -94,21 +94,21 @@ class _Layers:
 
     def conv_norm(self, x, filters: int, size: int, *, name: str, strides: int = 1):
         """Convolution and norm."""
-        norm = _HYPERPARAMS.norm(frozen=self._frozen, name=f'{name}_bn')
+        norm = HYPERPARAMS.norm(frozen=self._frozen, name=f'{name}_bn')
         return self._convolution(x, filters, size, name, strides, False, norm)
 
     def norm_relu(self, x, *, name: str):
         """Norm and ReLU before a block."""
-        x = _HYPERPARAMS.norm(frozen=self._frozen, name=f'{name}_bn')(x)
+        x = HYPERPARAMS.norm(frozen=self._frozen, name=f'{name}_bn')(x)
         return self.relu(x, name=f'{name}_relu')
 
     def relu(self, x, *, name: str):
-        return _HYPERPARAMS.activation_layer(name=name)(x)
+        return HYPERPARAMS.activation_layer(name=name)(x)
 
     def _convolution(self, x, filters, size, name, strides, use_bias, norm=None):
         if size > 1:
             x = rounding.ZeroPadding2D(size // 2, name=f'{name}_pad')(x)
-        conv = _HYPERPARAMS.conv(
+        conv = HYPERPARAMS.conv(
             filters,
             size,
             name=f'{name}_conv',

@@ -12,9 +12,9 @@ from object_detection.dataset_tools.downloads.known_files import (
     WEIGHTS_BASE_URLS,
     ZOO,
 )
-from object_detection.meta_architectures.center_net.extractors import CENTER_NET
-from object_detection.meta_architectures.faster_rcnn.extractors import FASTER_RCNN
-from object_detection.meta_architectures.ssd.extractors import SSD
+from object_detection.meta_architectures.center_net import extractors as center_net
+from object_detection.meta_architectures.faster_rcnn import extractors as faster_rcnn
+from object_detection.meta_architectures.ssd import extractors as ssd
 from tests.conftest import SHARED
 
 FUNCTIONS = {
@@ -57,9 +57,9 @@ def test_addresses_are_those_that_keras_uses(name, monkeypatch):
 
 def test_every_extractor_that_has_weights_exists():
     named = {extractor for weights in WEIGHTS.values() for extractor in weights.extractors}
-    tables = FASTER_RCNN | SSD
+    tables = {*faster_rcnn.EXTRACTORS, *ssd.EXTRACTORS}
     extractors = {name for name in tables if name.endswith('_keras')}
-    extractors |= CENTER_NET.keys()
+    extractors |= {name for name, row in center_net.EXTRACTORS.items() if row.backbone}
     # Keras has no weights of them.
     kinds = ('resnet18', 'resnet34', 'resnet200', 'resnet_v1_18', 'resnet_v1_34', 'hourglass')
     without = {name for name in extractors if any(kind in name for kind in kinds)}

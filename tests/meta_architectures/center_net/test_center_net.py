@@ -17,7 +17,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.export.saved_model import InProcessDetector
 from object_detection.meta_architectures.center_net import build
-from object_detection.meta_architectures.center_net.rules import padding_of_type
+from object_detection.meta_architectures.center_net.extractors import EXTRACTORS
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.models import image_channels
 from object_detection.models.backbones import hourglass
@@ -280,7 +280,7 @@ def test_wrong_fields_are_named(changes, expected):
 def test_maps_have_a_quarter_of_the_resolution(name):
     scale = ' depth_multiplier: 0.5' if 'mobilenet' in name else ''
     extractor = feature_extractor(f"type: '{name}'{scale}")
-    multiple = padding_of_type(name)
+    multiple = EXTRACTORS[name].padding_multiple
     assert extractor.pad_to_multiple == multiple
     images = extractor.normalize(tf.random.stateless_uniform([1, 50, 70, 3], [5, 6], maxval=255))
     ((maps,),) = extractor.feature_stacks(images)
@@ -297,7 +297,7 @@ def test_maps_have_a_quarter_of_the_resolution(name):
 def test_the_check_knows_what_hourglasses_pad():
     for depth, variant in hourglass.VARIANTS.items():
         expected = hourglass.pad_multiple(variant)
-        assert padding_of_type(f'hourglass_{depth}') == expected
+        assert EXTRACTORS[f'hourglass_{depth}'].padding_multiple == expected
 
 
 def feature_extractor(text: str):

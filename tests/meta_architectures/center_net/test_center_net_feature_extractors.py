@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.meta_architectures.center_net import extractors
+from object_detection.meta_architectures.center_net import feature_extractor as extractors
+from object_detection.models import image_values
 
 
 @pytest.mark.parametrize(
@@ -33,5 +34,5 @@ def test_channels_after_the_third_are_no_colors(options, rgb, expected):
 def test_caffe_reverses_colors_alone():
     means = np.array([103.939, 116.779, 123.68, (103.939 + 116.779 + 123.68) / 3])
     pixel = tf.constant([10.0, 20.0, 30.0, 40.0], shape=[1, 1, 1, 4])
-    found = extractors.caffe(pixel)[0, 0, 0]
+    found = image_values.caffe(pixel)[0, 0, 0]
     np.testing.assert_allclose(found, np.array([30, 20, 10, 40]) - means, rtol=1e-6)

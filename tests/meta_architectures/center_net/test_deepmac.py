@@ -22,7 +22,7 @@ from object_detection.meta_architectures.center_net.deepmac.rules import (
     TYPES,
     network_depth,
 )
-from object_detection.meta_architectures.center_net.extractors import CenterNetOptions
+from object_detection.meta_architectures.center_net.feature_extractor import CenterNetOptions
 from object_detection.meta_architectures.center_net.tasks.task import Cells, Objects
 from object_detection.models.backbones.mask_networks import MaskNetwork
 from object_detection.protos import center_net_pb2, pipeline_pb2

@@ -7,7 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import losses_builder
 from object_detection.errors import UserError
-from object_detection.meta_architectures.center_net import extractors
+from object_detection.meta_architectures.center_net import feature_extractor as extractors
 from object_detection.meta_architectures.center_net.deepmac import (
     build,
     deepmac,
@@ -17,6 +17,7 @@ from object_detection.meta_architectures.center_net.deepmac import (
 )
 from object_detection.meta_architectures.center_net.deepmac.deepmac import Warmup
 from object_detection.meta_architectures.center_net.deepmac.losses import srgb_to_lab
+from object_detection.models import image_values
 from object_detection.models.backbones import mask_networks
 from object_detection.protos import center_net_pb2
 from tests import goldens
@@ -320,7 +321,7 @@ def test_colors_of_the_reference():
     # Its feature extractor does not undo what its backbone needs: it compares other colours.
     case = goldens.load('deepmac_ops', 'lab_image')
     shown = extractors.denormalization(extractors.CenterNetOptions(True))(
-        extractors.caffe(tf.constant(case.inputs['image']))
+        image_values.caffe(tf.constant(case.inputs['image']))
     )
     close(srgb_to_lab(shown / 255.0), case.outputs['v'], atol=1e-4)
 

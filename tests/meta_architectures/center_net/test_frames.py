@@ -12,7 +12,7 @@ from object_detection.meta_architectures.center_net import build
 from object_detection.meta_architectures.center_net.center_net import CenterNet, PostProcessing
 from object_detection.meta_architectures.center_net.deepmac import build as deepmac_builder
 from object_detection.meta_architectures.center_net.deepmac.deepmac import MASK_LOGITS
-from object_detection.meta_architectures.center_net.extractors import CenterNetOptions
+from object_detection.meta_architectures.center_net.feature_extractor import CenterNetOptions
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks.task import centers
 from object_detection.models.feature_extractor import FeatureExtractor

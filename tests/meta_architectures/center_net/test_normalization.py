@@ -11,7 +11,7 @@ from object_detection.core import replicas
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.center_net import build
 from object_detection.meta_architectures.center_net.deepmac import build as deepmac_builder
-from object_detection.meta_architectures.center_net.extractors import CenterNetOptions
+from object_detection.meta_architectures.center_net.feature_extractor import CenterNetOptions
 from object_detection.protos import center_net_pb2
 from tests.meta_architectures.center_net.test_frames import DEEPMAC, LABELS, TASKS, detector_of
 

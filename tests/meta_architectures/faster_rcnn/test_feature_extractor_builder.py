@@ -4,7 +4,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.meta_architectures.faster_rcnn import build as feature_extractor_builder
-from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
+    TwoStageFeatureExtractor,
+)
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.necks.resizing import Doubling
@@ -221,7 +223,7 @@ INCEPTION = 'type: "faster_rcnn_inception_resnet_v2_keras" '
             'Received: levels',
         ),
         *(
-            (INCEPTION + text, f'{text.split()[0].rstrip(":")}: only .* on a ResNet')
+            (INCEPTION + text, f'{text.split()[0].rstrip(":")}: expected none, .* does not read it')
             for text in (
                 'stride_in_1x1: true',
                 'padding_mode: SYMMETRIC',

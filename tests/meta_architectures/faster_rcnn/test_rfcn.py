@@ -10,7 +10,9 @@ import tensorflow as tf
 from object_detection.builders import model_builder
 from object_detection.config import overrides, reader
 from object_detection.meta_architectures.faster_rcnn import build
-from object_detection.meta_architectures.faster_rcnn.extractors import TwoStageFeatureExtractor
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
+    TwoStageFeatureExtractor,
+)
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams

@@ -3,17 +3,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.meta_architectures.faster_rcnn import rules
-from object_detection.meta_architectures.faster_rcnn.extractors import (
-    FASTER_RCNN,
+from object_detection.meta_architectures.faster_rcnn.extractors import EXTRACTORS
+from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     TwoStageFeatureExtractor,
     build_faster_rcnn,
     check_faster_rcnn,
 )
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractor import Preprocess
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import Preprocess
 from object_detection.models.necks import fpn
 from object_detection.models.normalization import BatchNormParams
 from tests import slow_cases
@@ -212,10 +211,6 @@ def test_check_of_a_large_extractor():
         check_faster_rcnn('faster_rcnn_inception_resnet_v3', options)
 
 
-def test_all_types_are_known_without_tensorflow():
-    assert set(rules.TYPES) == set(FASTER_RCNN)
-
-
 @pytest.mark.usefixtures('short_inception_resnet_v2')
 @slow_cases.parametrize(
     1,
@@ -257,6 +252,6 @@ def test_crops_of_unknown_size():
 
 
 def test_rows():
-    assert {name for name in FASTER_RCNN if '_fpn_' in name} == {
+    assert {name for name in EXTRACTORS if '_fpn_' in name} == {
         f'faster_rcnn_resnet{depth}_fpn_keras' for depth in (18, 34, 50, 101, 152, 200)
     }

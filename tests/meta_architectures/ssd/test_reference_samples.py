@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.meta_architectures.ssd import rules
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
 from object_detection.protos import pipeline_pb2
 
 SAMPLES = (
@@ -36,7 +36,7 @@ def build(name: str, is_training: bool = True) -> DetectionModel:
 
 
 def is_built(name: str) -> bool:
-    return read(SAMPLES / f'{name}.config').model.ssd.feature_extractor.type in (rules.TYPES)
+    return read(SAMPLES / f'{name}.config').model.ssd.feature_extractor.type in EXTRACTORS
 
 
 def test_number_of_samples():

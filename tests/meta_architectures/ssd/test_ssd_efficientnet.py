@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.meta_architectures.ssd.extractors import (
-    SSD,
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
+from object_detection.meta_architectures.ssd.feature_extractor import (
     BiFpnOptions,
     FpnOptions,
     SingleShotOptions,
@@ -118,7 +118,7 @@ def test_pyramids_of_configs_without_one(shallow):
 
 
 def test_sizes():
-    assert [name for name in SSD if 'efficientnet' in name] == [
+    assert [name for name in EXTRACTORS if 'efficientnet' in name] == [
         f'ssd_efficientnet-b{size}_bifpn_keras' for size in range(8)
     ]
 
@@ -127,8 +127,11 @@ def test_sizes():
     ('fields', 'message'),
     [
         ({'hyperparams': None}, 'needs `conv_hyperparams`'),
-        ({'fpn': FpnOptions()}, 'fpn: expected `bifpn`'),
-        ({'num_layers': 6}, 'num_layers: expected `bifpn.max_level`'),
+        (
+            {'fpn': FpnOptions()},
+            'fpn: expected none, .* bifpn. Received: the message',
+        ),
+        ({'num_layers': 6}, 'num_layers: expected none, .* reads bifpn'),
         ({'depth_multiplier': 0.5}, 'depth_multiplier: expected 1'),
         ({'use_explicit_padding': True}, 'use_explicit_padding: expected false'),
         ({'use_depthwise': True}, 'use_depthwise: expected false'),

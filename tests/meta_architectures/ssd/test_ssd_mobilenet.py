@@ -3,20 +3,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.meta_architectures.ssd.extractors import (
+from object_detection.meta_architectures.ssd.feature_extractor import (
     BiFpnOptions,
     FpnOptions,
     SingleShotOptions,
     build_ssd,
     check_ssd,
 )
-from object_detection.models.feature_extractor import (
-    FeatureExtractor,
-    Preprocess,
-    scale_to_unit,
-    subtract_means,
-)
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.image_values import Preprocess, scale_to_unit, subtract_means
 from object_detection.models.normalization import BatchNormParams
 from object_detection.models.resnet_options import ResnetOptions
 from tests import slow_cases
@@ -189,8 +185,16 @@ def test_pooling_pyramid_of_resnet():
         ('ssd_mobilenet_v2_keras', {'depth_multiplier': -1.0}, 'depth_multiplier: .* positive'),
         ('ssd_mobilenet_v2_keras', {'min_depth': 0}, 'min_depth: expected at least 1'),
         ('ssd_mobilenet_v2_keras', {'pad_to_multiple': 0}, 'pad_to_multiple'),
-        ('ssd_mobilenet_v1_fpn_keras', {'bifpn': BiFpnOptions()}, 'bifpn: expected `fpn`'),
-        ('ssd_mobilenet_v1_fpn_keras', {'num_layers': 6}, 'num_layers: expected `fpn.max_level`'),
+        (
+            'ssd_mobilenet_v1_fpn_keras',
+            {'bifpn': BiFpnOptions()},
+            'bifpn: expected none, as the neck fpn',
+        ),
+        (
+            'ssd_mobilenet_v1_fpn_keras',
+            {'num_layers': 6},
+            'num_layers: expected none',
+        ),
         ('ssd_mobilenet_v1_fpn_keras', {'fpn': FpnOptions(1, 7)}, 'min_level 1, max_level 7'),
         ('ssd_mobilenet_v1_fpn_keras', {'fpn': FpnOptions(4, 3)}, 'min_level 4, max_level 3'),
         ('ssd_mobilenet_v1_fpn_keras', {'fpn': FpnOptions(6, 7)}, 'min_level 6, max_level 7'),
@@ -198,7 +202,6 @@ def test_pooling_pyramid_of_resnet():
         ('ssd_mobilenet_v1_ppn', {'fpn': FpnOptions()}, 'fpn: expected none'),
         ('ssd_mobilenet_v1_ppn', {'use_depthwise': True}, 'use_depthwise: expected false'),
         ('ssd_mobilenet_v1_ppn', {'num_layers': 0}, 'num_layers: expected at least 1'),
-        ('ssd_resnet50_v1_ppn', {}, 'depth_multiplier: expected 1, as in the reference'),
         (
             'ssd_resnet50_v1_ppn',
             {'depth_multiplier': 1.0, 'use_explicit_padding': True},
@@ -206,8 +209,8 @@ def test_pooling_pyramid_of_resnet():
         ),
         (
             'ssd_mobilenet_v1_keras',
-            {'backbone': ResnetOptions(preprocess=Preprocess())},
-            'only feature extractors on a ResNet',
+            {'resnet': ResnetOptions(preprocess=Preprocess())},
+            'preprocess: expected none, as the backbone mobilenet_v1 does not read it',
         ),
     ],
 )

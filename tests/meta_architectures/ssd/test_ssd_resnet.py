@@ -3,15 +3,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.meta_architectures.ssd.extractors import (
+from object_detection.meta_architectures.ssd.feature_extractor import (
     BiFpnOptions,
     FpnOptions,
     SingleShotOptions,
     build_ssd,
     check_ssd,
 )
-from object_detection.models.feature_extractor import FeatureExtractor, Preprocess, subtract_means
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.image_values import Preprocess, subtract_means
 from object_detection.models.normalization import BatchNormParams
 from object_detection.models.resnet_options import ResnetOptions
 from tests import slow_cases
@@ -61,7 +62,7 @@ def test_default_levels():
 def test_images():
     images = tf.constant([[[[1.0, 2.0, 3.0]]]])
     np.testing.assert_allclose(build().normalize(images), subtract_means(images))
-    doubled = build(backbone=ResnetOptions(preprocess=Preprocess(scale=2.0)))
+    doubled = build(resnet=ResnetOptions(preprocess=Preprocess(scale=2.0)))
     np.testing.assert_allclose(doubled.normalize(images), 2 * images)
 
 
@@ -89,7 +90,7 @@ def test_depthwise_pyramid():
 
 
 def test_frozen_affine_parameters():
-    extractor = build(batch_norm_trainable=False, backbone=ResnetOptions(freeze_affine=True))
+    extractor = build(batch_norm_trainable=False, resnet=ResnetOptions(freeze_affine=True))
     assert not [v.path for v in extractor.trainable_variables if '_bn/' in v.path]
 
 
@@ -104,11 +105,14 @@ def test_pyramids_of_tensorflow_1_propagate_sums():
         ({'hyperparams': None}, 'needs `conv_hyperparams`'),
         ({'depth_multiplier': 0.0}, 'depth_multiplier: .* positive'),
         ({'min_depth': 0}, 'min_depth: expected at least 1'),
-        ({'bifpn': BiFpnOptions()}, 'bifpn: expected `fpn`'),
-        ({'num_layers': 6}, 'num_layers: expected `fpn.max_level`'),
+        (
+            {'bifpn': BiFpnOptions()},
+            'bifpn: .* it reads fpn, use_depthwise. Received: the',
+        ),
+        ({'num_layers': 6}, 'num_layers: expected none, .* reads fpn'),
         ({'fpn': FpnOptions(1, 7)}, 'min_level 1, max_level 7'),
         ({'use_explicit_padding': True}, 'use_explicit_padding: expected false'),
-        ({'backbone': ResnetOptions(frozen_stages=6)}, 'frozen_stages: expected 0 to 5'),
+        ({'resnet': ResnetOptions(frozen_stages=6)}, 'frozen_stages: expected 0 to 5'),
     ],
 )
 def test_errors(fields, message):

@@ -11,7 +11,7 @@ from object_detection.meta_architectures.center_net.deepmac.deepmac import (
 )
 from object_detection.meta_architectures.center_net.deepmac.losses import srgb_to_lab
 from object_detection.meta_architectures.center_net.deepmac.rules import LOSSES
-from object_detection.meta_architectures.center_net.extractors import (
+from object_detection.meta_architectures.center_net.feature_extractor import (
     CenterNetOptions,
     denormalization,
 )

@@ -1,0 +1,236 @@
+"""Builds the feature extractors of single-shot detectors from the rows of `EXTRACTORS`."""
+
+import dataclasses
+
+from object_detection.errors import UserError
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
+from object_detection.models import resnet_options
+from object_detection.models.backbones.table import Backbone, BackboneOptions
+from object_detection.models.extractors import Extractor
+from object_detection.models.feature_extractor import (
+    ExtractorOptions,
+    FeatureExtractor,
+    check_levels,
+    check_used,
+    find_backbone,
+)
+from object_detection.models.necks import bifpn, fpn, multi_resolution
+from object_detection.models.necks.bifpn import Options as BiFpnOptions
+from object_detection.models.necks.table import NECKS, NeckOptions
+from object_detection.models.resnet_options import with_freezing
+
+# Number of maps of the networks without a feature pyramid, unless the config says otherwise.
+NUM_LAYERS = 6
+_OF_BACKBONE = ('depth_multiplier', 'min_depth', 'use_explicit_padding')
+_OF_NECK = ('fpn', 'bifpn', 'num_layers', 'use_depthwise')
+
+
+@dataclasses.dataclass(frozen=True)
+class FpnOptions:
+    """Options of a config for a feature pyramid network (https://arxiv.org/abs/1612.03144).
+
+    Attributes:
+      min_level, max_level: levels of the finest and the coarsest map; level l has stride 2**l.
+      depth: number of channels of all levels, before the factor of the config.
+      network: other options of the network; those that `SingleShotOptions` set too are ignored.
+    """
+
+    min_level: int = 3
+    max_level: int = 7
+    depth: int = 256
+    network: fpn.Options = dataclasses.field(default_factory=fpn.Options)
+
+
+@dataclasses.dataclass(frozen=True)
+class SingleShotOptions(ExtractorOptions):
+    """Options of a config for a feature extractor of a single-shot detector.
+
+    Attributes:
+      depth_multiplier: factor of the numbers of channels.
+      min_depth: minimum number of channels of a convolution after that factor.
+      use_explicit_padding: whether convolutions of stride 2 are padded alike on both sides.
+      use_depthwise: whether the 3x3 convolutions after the backbone are separable.
+      num_layers: number of maps of networks without a feature pyramid; None if the config does not
+        set it.
+      fpn, bifpn: None if the config does not have the message.
+    """
+
+    depth_multiplier: float = 1.0
+    min_depth: int = 16
+    use_explicit_padding: bool = False
+    use_depthwise: bool = False
+    num_layers: int | None = None
+    fpn: FpnOptions | None = None
+    bifpn: BiFpnOptions | None = None
+
+    def depth(self, filters: int) -> int:
+        """Returns the number of channels of a convolution that has `filters` at factor 1."""
+        return max(int(filters * self.depth_multiplier), self.min_depth)
+
+    def given(self, *names: str) -> dict:
+        """Returns those of some options that differ from their defaults."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value != DEFAULTS[name]}
+
+
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(SingleShotOptions)}
+
+
+def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
+    """Builds the feature extractor that `type_name` names.
+
+    Raises:
+      ValueError: in the cases of `check_ssd`.
+    """
+    extractor, row = _checked(type_name, options)
+    levels = _levels(extractor, options)
+    backbone = row.trunk(
+        _levels_of_backbone(extractor, options, row), _backbone_options(extractor, options, row)
+    )
+    channels = [output.shape[-1] for output in backbone.outputs]
+    return FeatureExtractor(
+        backbone=backbone,
+        pyramid=NECKS[extractor.neck].build(channels, _neck_options(extractor, options, levels)),
+        strides=[2**level for level in levels],
+        pad_to_multiple=options.padding(row),
+        normalize=options.normalization(row),
+    )
+
+
+def check_ssd(type_name: str, options: SingleShotOptions) -> None:
+    """Checks the arguments of `build_ssd` without building the extractor.
+
+    Raises:
+      ValueError: if there is no extractor of that name, or `options` do not fit it.
+    """
+    _checked(type_name, options)
+
+
+def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Backbone]:
+    """Returns the rows of a type and of its backbone, after checking the options."""
+    if type_name not in EXTRACTORS:
+        raise UserError(f'type: expected one of {", ".join(EXTRACTORS)}. Received: {type_name!r}.')
+    extractor = EXTRACTORS[type_name]
+    row = find_backbone(type_name, extractor, options)
+    if options.hyperparams is None:
+        raise UserError('The feature extractor needs `conv_hyperparams`. Received: none.')
+    if not options.depth_multiplier > 0:
+        raise UserError(
+            f'depth_multiplier: expected a positive number. Received: {options.depth_multiplier:g}.'
+        )
+    if options.min_depth < 1:
+        raise UserError(f'min_depth: expected at least 1. Received: {options.min_depth}.')
+    name = extractor.backbone or options.backbone
+    check_used(options.given(*_OF_BACKBONE), row.uses, f'the backbone {name}', DEFAULTS)
+    uses = NECKS[extractor.neck].uses
+    check_used(options.given(*_OF_NECK), uses, f'the neck {extractor.neck} of the type', DEFAULTS)
+    _check_maps(extractor, options, row)
+    taken = _levels_of_backbone(extractor, options, row)
+    check_levels('backbone', taken, row)
+    override = options.hyperparams if options.override_backbone else None
+    resnet_options.check_resnet(options.resnet, override, taken[-1])
+    return extractor, row
+
+
+def _check_maps(extractor: Extractor, options: SingleShotOptions, row: Backbone) -> None:
+    """Checks the numbers that say which maps there are."""
+    uses, pyramid = NECKS[extractor.neck].uses, _pyramid(extractor, options)
+    if 'num_layers' in uses:
+        most = multi_resolution.MAX_MAPS if extractor.neck == 'multi_resolution' else None
+        count = len(_levels(extractor, options))
+        if count < 1 or (most and count > most):
+            limits = f'1 to {most}' if most else 'at least 1'
+            raise UserError(f'num_layers: expected {limits}. Received: {options.num_layers}.')
+        return
+    low, high = pyramid.min_level, pyramid.max_level
+    first, last = row.levels[0], row.levels[-1]
+    if 'bifpn' in uses:
+        if not first <= low <= last:
+            raise UserError(f'bifpn.min_level: expected {first} to {last}. Received: {low}.')
+        for field in ('num_iterations', 'num_filters'):
+            if getattr(pyramid, field) < 1:
+                usual = getattr(_usual_bifpn(extractor), field)
+                raise UserError(
+                    f'bifpn.{field}: expected at least 1, in EfficientDet with this backbone '
+                    f'{usual}; the field has no default. Received: {getattr(pyramid, field)}.'
+                )
+        bifpn.check(pyramid)
+        return
+    if not first <= low <= min(high, last):
+        raise UserError(
+            f'fpn: expected {first} <= min_level <= {last} and min_level <= max_level. '
+            f'Received: min_level {low}, max_level {high}.'
+        )
+    if pyramid.depth < 1:
+        raise UserError(
+            f'fpn.additional_layer_depth: expected at least 1. Received: {pyramid.depth}.'
+        )
+
+
+def _usual_bifpn(extractor: Extractor) -> BiFpnOptions:
+    return BiFpnOptions(**extractor.settings)
+
+
+def _pyramid(extractor: Extractor, options: SingleShotOptions) -> FpnOptions | BiFpnOptions | None:
+    """Returns the options of the pyramid; None for a neck that counts its maps."""
+    uses = NECKS[extractor.neck].uses
+    if 'bifpn' in uses:
+        return options.bifpn or _usual_bifpn(extractor)
+    return options.fpn or FpnOptions() if 'fpn' in uses else None
+
+
+def _levels(extractor: Extractor, options: SingleShotOptions) -> range:
+    """Returns the levels of the maps."""
+    pyramid = _pyramid(extractor, options)
+    if pyramid is not None:
+        return range(pyramid.min_level, pyramid.max_level + 1)
+    count = NUM_LAYERS if options.num_layers is None else options.num_layers
+    return range(extractor.levels[0], extractor.levels[0] + count)
+
+
+def _levels_of_backbone(extractor: Extractor, options: SingleShotOptions, row: Backbone) -> range:
+    """Returns the levels of the maps of the backbone that the neck takes."""
+    if extractor.levels is not None:
+        return extractor.levels
+    levels = _levels(extractor, options)
+    return range(levels[0], min(levels[-1], row.levels[-1]) + 1)
+
+
+def _backbone_options(
+    extractor: Extractor, options: SingleShotOptions, row: Backbone
+) -> BackboneOptions:
+    found = options.for_backbone(
+        row,
+        depth_multiplier=options.depth_multiplier,
+        min_depth=options.min_depth,
+        explicit_padding=options.use_explicit_padding,
+        is_thin=options.use_depthwise and 'fpn' in NECKS[extractor.neck].uses,
+    )
+    if set(resnet_options.FIELDS) <= row.uses:
+        # As in the reference, its convolutions before norms have no bias, whatever the config says.
+        hyperparams = dataclasses.replace(found.hyperparams, force_use_bias=False)
+        found = dataclasses.replace(found, hyperparams=hyperparams)
+    return found
+
+
+def _neck_options(extractor: Extractor, options: SingleShotOptions, levels: range) -> NeckOptions:
+    pyramid, settings, depth = _pyramid(extractor, options), dict(extractor.settings), None
+    if isinstance(pyramid, BiFpnOptions):
+        names = ('num_iterations', 'num_filters', 'combine_method')
+        settings = {name: getattr(pyramid, name) for name in names}
+    elif pyramid is not None:
+        settings = vars(pyramid.network) | {'crop_upsampled': True} | settings
+        depth = options.depth(pyramid.depth)
+    else:
+        depth = settings.pop('depth', None)
+    return NeckOptions(
+        hyperparams=with_freezing(options.hyperparams, options.resnet),
+        batch_norm_trainable=options.batch_norm_trainable,
+        levels=levels,
+        depth=depth,
+        depth_multiplier=options.depth_multiplier,
+        min_depth=options.min_depth,
+        use_depthwise=options.use_depthwise,
+        explicit_padding=options.use_explicit_padding,
+        settings=settings,
+    )

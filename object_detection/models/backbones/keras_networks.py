@@ -1,0 +1,166 @@
+"""The networks of keras.applications as backbones: rows named 'keras:<function>'."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from object_detection.config import overrides
+from object_detection.errors import UserError, format_list
+from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.table import (
+    KERAS,
+    KERAS_MULTIPLE,
+    Backbone,
+    BackboneOptions,
+)
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
+
+# Side of the images whose maps show the strides of layers: an odd multiple of the largest stride,
+# so that a map that is not padded as its stride needs has another size.
+_SIDE = 7 * KERAS_MULTIPLE
+_LEVELS = range(1, 6)
+_REGULARIZERS = tuple(f'{kind}_regularizer' for kind in ('kernel', 'depthwise', 'pointwise'))
+
+
+def row(network: str) -> Backbone:
+    """Returns the row of a function of keras.applications, such as 'ConvNeXtTiny'.
+
+    The map of a level is the last one of its stride that all later layers depend on alone. Weights
+    are random. As in an EfficientNet of this package, a config that overrides the hyperparameters
+    determines the penalty alone.
+
+    Raises:
+      UserError: if there is no such function.
+    """
+    functions = _functions()
+    if network not in functions:
+        problem = overrides.unknown_choice(
+            f'{KERAS}{network}', [f'{KERAS}{name}' for name in functions]
+        )
+        raise UserError(f'backbone: {problem}')
+    module, function = functions[network]
+
+    def trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        images, maps = _maps(network, function, options)
+        _check_levels(network, levels, maps)
+        return keras.Model(images, [maps[level] for level in levels], name='backbone')
+
+    def crop_stage(options: BackboneOptions) -> keras.Model:
+        _, maps = _maps(network, function, options)
+        _check_levels(network, (4, 5), maps)
+        return keras.Model(maps[4], maps[5], name='box_classifier')
+
+    return Backbone(
+        trunk,
+        _LEVELS,
+        module.preprocess_input,
+        LayerHyperparams(),
+        padding_multiple=KERAS_MULTIPLE,
+        crop_stage=crop_stage,
+    )
+
+
+def _functions() -> dict[str, tuple[Any, Callable[..., keras.Model]]]:
+    """Returns the module and the function of each network."""
+    functions = inspect.getmembers(keras.applications, inspect.isfunction)
+    return {name: (inspect.getmodule(function), function) for name, function in functions}
+
+
+def _check_levels(network: str, levels: Sequence[int], maps: dict[int, Any]) -> None:
+    missing = [str(2**level) for level in levels if level not in maps]
+    if missing:
+        strides = format_list([str(2**level) for level in maps]) or 'none of these strides'
+        raise UserError(
+            f'backbone: {KERAS}{network}: expected a network with maps of the strides '
+            f'{format_list([str(2**level) for level in levels])}, each of ceil(size / stride). '
+            f'Received one with {strides}.'
+        )
+
+
+def _maps(
+    network: str, function: Callable[..., keras.Model], options: BackboneOptions
+) -> tuple[keras.KerasTensor, dict[int, keras.KerasTensor]]:
+    """Returns the images, and the maps by their levels, of a new network for images of any size."""
+    if rounding.current() is not None:
+        raise UserError(
+            f'backbone: {KERAS}{network} cannot be quantized in training: expected a backbone of '
+            'this package.'
+        )
+    if image_channels.current() != image_channels.RGB:
+        raise UserError(
+            f'backbone: {KERAS}{network}: expected images of {image_channels.RGB} channels. '
+            f'Received: {image_channels.current()}.'
+        )
+    with tf.Graph().as_default():  # Variables of a graph have no values.
+        given = function(
+            include_top=False, weights=None, input_shape=(_SIDE, _SIDE, image_channels.RGB)
+        )
+    images = keras.Input((None, None, image_channels.RGB), name='images')
+    renewal = _Renewal(options)
+    keras.models.clone_model(
+        given, images, clone_function=renewal.layer, call_function=renewal.call
+    )
+    return images, renewal.maps()
+
+
+class _Renewal:
+    """Makes the layers of a backbone of those of a network, and notes their calls."""
+
+    def __init__(self, options: BackboneOptions):
+        self._options = options
+        # Of each call: the shape for images of `_SIDE`, the ids of inputs, and the output.
+        self._shapes: list[Sequence[int | None]] = []
+        self._inputs: list[list[int]] = []
+        self._outputs: list[keras.KerasTensor] = []
+
+    def layer(self, given: Any) -> Any:
+        """Returns a new layer of the same kind and name, with the norms of this package."""
+        self._shapes.append(given.output.shape)
+        if not isinstance(given, keras.layers.Layer):
+            return given
+        config, kind = given.get_config(), type(given)
+        hyperparams = self._options.hyperparams
+        automatic = _snake_case(kind)
+        if re.fullmatch(rf'{automatic}(_\d+)?', given.name):
+            # Keras counts the layers of a process; variables have the same name in each.
+            config['name'] = f'{automatic}_{len(self._shapes)}'
+        if isinstance(given, keras.layers.BatchNormalization):
+            kind = BatchNorm if self._options.batch_norm_trainable else FrozenBatchNorm
+            norm = hyperparams.batch_norm
+            config['synchronized'] = norm is not None and norm.synchronized
+        config |= {name: hyperparams.regularizer for name in _REGULARIZERS if name in config}
+        return kind.from_config(config)
+
+    def call(self, layer: Any, *arguments: Any, **options: Any) -> keras.KerasTensor:
+        """Calls a new layer."""
+        output = layer(*arguments, **options)
+        self._inputs.append([id(each) for each in keras.tree.flatten((arguments, options))])
+        self._outputs.append(output)
+        return output
+
+    def maps(self) -> dict[int, keras.KerasTensor]:
+        """Returns for each level the last map of its stride that all later calls depend on."""
+        made = {id(output): place for place, output in enumerate(self._outputs)}
+        last_use = list(range(len(made)))
+        for place, inputs in enumerate(self._inputs):
+            for tensor in inputs:
+                if tensor in made:
+                    last_use[made[tensor]] = place
+        found, used = {}, 0
+        for place, shape in enumerate(self._shapes):
+            is_passed_by_all, used = used <= place, max(used, last_use[place])
+            for level in _LEVELS:
+                side = _SIDE // 2**level
+                if is_passed_by_all and tuple(shape[1:3]) == (side, side):
+                    found[level] = self._outputs[place]
+        return found
+
+
+def _snake_case(kind: type) -> str:
+    """Returns the name that Keras gives a layer of a class, without its number."""
+    return re.sub(r'([a-z0-9])([A-Z])', r'\1_\2', kind.__name__).lower()

@@ -1,0 +1,77 @@
+"""The necks by name: what feature extractors put on the maps of a backbone.
+
+Loads no TensorFlow: the rows of this package are in `rows`, which is imported when one of them is
+asked for.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from object_detection.registry import Registry
+
+if TYPE_CHECKING:
+    import keras
+
+    from object_detection.models.hyperparams import LayerHyperparams
+
+
+@dataclasses.dataclass(frozen=True)
+class NeckOptions:
+    """What a feature extractor asks of its neck; see `Neck.uses`.
+
+    Attributes:
+      hyperparams: hyperparameters of all layers.
+      batch_norm_trainable: False freezes the batch norms.
+      levels: of the maps that it returns; level l has stride 2**l.
+      depth: number of channels of its maps; None leaves them to the neck.
+      depth_multiplier: factor of the numbers of channels that are the neck's own.
+      min_depth: minimum number of channels of a convolution after that factor.
+      use_depthwise: whether the 3x3 convolutions are separable.
+      explicit_padding: whether convolutions of stride 2 are padded alike on both sides.
+      bilinear: whether maps are enlarged linearly, not by nearest neighbour.
+      settings: further arguments of the network, by name.
+    """
+
+    hyperparams: 'LayerHyperparams'
+    batch_norm_trainable: bool
+    levels: range
+    depth: int | None = None
+    depth_multiplier: float = 1.0
+    min_depth: int = 1
+    use_depthwise: bool = False
+    explicit_padding: bool = False
+    bilinear: bool = False
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Neck(NamedTuple):
+    """A network from maps to maps.
+
+    Attributes:
+      build: numbers of channels of the maps of the backbone, finest first, and options -> a model
+        named 'fpn' from the list of these maps, of levels that begin with the first one of the
+        options, to the list of maps of all levels of the options.
+      uses: fields of feature extractors that it reads, such as 'use_depthwise'. Others that a
+        config sets are errors.
+    """
+
+    build: Callable[[Sequence[int], NeckOptions], 'keras.Model']
+    uses: frozenset[str] = frozenset()
+
+
+_ROWS = 'object_detection.models.necks.rows'
+
+NECKS: Registry[Neck] = Registry(
+    'neck',
+    {
+        'fpn': f'{_ROWS}:FPN',
+        'bifpn': f'{_ROWS}:BIFPN',
+        # The coarser maps of SSD.
+        'multi_resolution': f'{_ROWS}:MULTI_RESOLUTION',
+        'pooling_pyramid': f'{_ROWS}:POOLING_PYRAMID',
+        # Of CenterNet, whose only map is the finest one.
+        'merged_pyramid': f'{_ROWS}:MERGED_PYRAMID',
+        'upsampling': f'{_ROWS}:UPSAMPLING',
+    },
+)

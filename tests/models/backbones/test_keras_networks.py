@@ -1,0 +1,212 @@
+"""Networks of keras.applications as backbones, and detectors on them."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import model_builder
+from object_detection.errors import UserError
+from object_detection.meta_architectures.center_net import build as center_net
+from object_detection.meta_architectures.faster_rcnn import build as faster_rcnn
+from object_detection.meta_architectures.ssd import build as ssd
+from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.table import find
+from object_detection.models.feature_extractor import ExtractorOptions
+from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
+from object_detection.models.quantization import Quantization, QuantizationParams
+from object_detection.protos import pipeline_pb2
+from object_detection.protos.center_net_pb2 import CenterNetFeatureExtractor
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
+from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
+from tests import slow_cases
+from tests.meta_architectures.ssd.configs import tiny
+from tests.tiny_models import (
+    SEEDS,
+    random_groundtruth,
+    random_images,
+    tiny_pipeline,
+    train_losses,
+)
+
+SMALL = 'keras:MobileNetV3Small'
+
+
+PENALTY = L2(0.25)
+
+
+@functools.cache
+def trunk(name: str, *, is_trainable: bool = True):
+    """The network with all maps; a frozen one has penalties, too."""
+    row = find(name)
+    options = ExtractorOptions(
+        is_trainable, LayerHyperparams(regularizer=PENALTY), override_backbone=not is_trainable
+    )
+    return row.trunk(range(2, 6), options.for_backbone(row))
+
+
+# Numbers of channels as in the papers, of the ends of stages; in networks of inverted residuals,
+# of the expansion that the next stage begins with.
+@slow_cases.parametrize(
+    1,
+    ('name', 'channels'),
+    [
+        ('MobileNetV3Small', [72, 96, 288, 576]),
+        ('ResNet50', [256, 512, 1024, 2048]),
+        ('ResNet50V2', [256, 512, 1024, 2048]),
+        ('EfficientNetV2B0', [32, 192, 672, 1280]),
+        ('DenseNet121', [128, 256, 512, 1024]),
+        ('ConvNeXtTiny', [96, 192, 384, 768]),
+    ],
+)
+def test_maps_and_the_stage_over_crops(name, channels):
+    row = find(f'keras:{name}')
+    backbone = trunk(f'keras:{name}')
+    images = row.normalize(tf.random.stateless_uniform([1, 96, 64, 3], [1, 2], maxval=255))
+    maps = backbone(images)
+    assert [tuple(each.shape) for each in maps] == [
+        (1, 96 // stride, 64 // stride, depth)
+        for stride, depth in zip((4, 8, 16, 32), channels, strict=True)
+    ]
+    assert all(np.isfinite(each).all() for each in maps)
+    # The rest of the network: together, both are the network.
+    stage = row.crop_stage(ExtractorOptions(batch_norm_trainable=False).for_backbone(row))
+    names = [weight.path for weight in backbone.weights]
+    assert len(set(names)) == len(names)
+    rest = [weight.path for weight in stage.weights]
+    assert names[len(names) - len(rest) :] == rest
+    for weight, other in zip(stage.weights, backbone.weights[-len(rest) :], strict=True):
+        weight.assign(other)
+    np.testing.assert_allclose(stage(maps[2]), maps[3], rtol=1e-4, atol=1e-5)
+
+
+def test_layers_are_those_of_the_options():
+    frozen = trunk(SMALL, is_trainable=False)
+    norms = [layer for layer in frozen.layers if isinstance(layer, BatchNorm)]
+    assert len(norms) == 34
+    assert all(isinstance(norm, FrozenBatchNorm) for norm in norms)
+    # Offset and scale train, as in the networks of this package.
+    assert len(norms[0].trainable_weights) == 2
+    kernel = frozen.get_layer('conv').kernel
+    expected = 0.25 * np.square(kernel).sum()
+    np.testing.assert_allclose(PENALTY(kernel.value), expected, rtol=1e-5)
+    assert len(frozen.losses) == sum(weight.path.endswith('kernel') for weight in frozen.weights)
+    # Variables have the same names in each network of a process.
+    assert [w.path for w in trunk(SMALL).weights] == [w.path for w in frozen.weights]
+
+
+@slow_cases.parametrize(
+    1,
+    ('name', 'message'),
+    [
+        (
+            'keras:ConvNextTiny',
+            "Received: 'keras:ConvNextTiny'; did you mean 'keras:ConvNeXtTiny'.* Expected one of",
+        ),
+        ('keras:InceptionV3', 'maps of the strides 4, 8, 16, 32.* Received one with none'),
+    ],
+)
+def test_unknown_networks(name, message):
+    with pytest.raises(UserError, match=f'backbone: .*{message}'):
+        trunk(name)
+
+
+def test_networks_that_cannot_be_built():
+    with (
+        rounding.rounded_by(Quantization(QuantizationParams())),
+        pytest.raises(UserError, match=f'backbone: {SMALL} cannot be quantized in training'),
+    ):
+        trunk.__wrapped__(SMALL)  # Not the cached one.
+    with image_channels.scope(4), pytest.raises(UserError, match=r'3 channels\. Received: 4'):
+        trunk.__wrapped__(SMALL)
+
+
+def check_learns(detector) -> None:
+    """Checks that a step of a training changes the backbone."""
+    detector.build_variables()
+    named = detector.named_trainable_variables()
+    weights = [variable for name, variable in named.items() if name.startswith('backbone/')]
+    with tf.GradientTape() as tape:
+        losses = train_losses(detector, random_images(1), random_groundtruth(1), SEEDS[:1])
+        total = tf.add_n([*losses.values()])
+    assert np.isfinite(total)
+    gradients = tape.gradient(total, weights)
+    assert all(gradient is not None and np.isfinite(gradient).all() for gradient in gradients)
+    assert any(np.abs(gradient).max() > 0 for gradient in gradients[:4])
+
+
+def ssd_pipeline() -> pipeline_pb2.TrainEvalPipelineConfig:
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig(model=tiny('num_classes: 4'))
+    extractor = pipeline.model.ssd.feature_extractor
+    for field in ('depth_multiplier', 'min_depth'):
+        extractor.ClearField(field)
+    extractor.type, extractor.backbone = 'ssd', SMALL
+    return pipeline
+
+
+def faster_rcnn_pipeline() -> pipeline_pb2.TrainEvalPipelineConfig:
+    return tiny_pipeline(
+        f"""model {{ faster_rcnn {{
+          feature_extractor {{ type: 'faster_rcnn_fpn' backbone: '{SMALL}' }} }} }}"""
+    )
+
+
+@pytest.mark.parametrize('pipeline', [ssd_pipeline(), faster_rcnn_pipeline()], ids=['ssd', 'rcnn'])
+def test_detectors_learn(pipeline):
+    detector = model_builder.build(pipeline.model, is_training=True)
+    assert detector.feature_extractor.pad_to_multiple == 32
+    check_learns(detector)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('build', 'message', 'strides'),
+    [
+        (center_net.build_extractor, 'center_net_fpn', [4]),
+        (center_net.build_extractor, 'center_net', [4]),
+        (faster_rcnn.build_extractor, 'faster_rcnn', [16]),
+    ],
+)
+def test_types_of_other_families(build, message, strides):
+    config = (CenterNetFeatureExtractor if 'net' in message else FasterRcnnFeatureExtractor)()
+    config.type, config.backbone = message, SMALL
+    extractor = build(config, is_training=True)
+    assert (extractor.strides, extractor.pad_to_multiple) == (strides, 32)
+    ((maps,),) = extractor.feature_stacks(tf.zeros([1, 50, 70, 3]))
+    assert tuple(maps.shape[1:3]) == (64 // strides[0], 96 // strides[0])
+
+
+def test_ssd_with_a_bidirectional_pyramid_on_a_row():
+    text = """type: 'ssd_bifpn' backbone: 'resnet_v1_18' depth_multiplier: 0.1 conv_hyperparams {}
+      bifpn { min_level: 3 max_level: 6 num_iterations: 1 num_filters: 8 }"""
+    extractor = ssd.build_extractor(text_format.Parse(text, SsdFeatureExtractor()), True)
+    ((*maps,),) = extractor.feature_stacks(tf.zeros([1, 64, 64, 3]))
+    assert [tuple(each.shape) for each in maps] == [(1, side, side, 8) for side in (8, 4, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ("type: 'ssd_fpn'", 'backbone: not set; the type ssd_fpn expects e.g. keras:ConvNeXtTiny'),
+        (
+            "type: 'ssd_resnet50_v1_fpn_keras' backbone: 'resnet_v1_18'",
+            'backbone: expected none, as the type ssd_resnet50_v1_fpn_keras has the backbone '
+            "resnet_v1_50. Received: 'resnet_v1_18'",
+        ),
+        (
+            f"type: 'ssd_fpn' backbone: '{SMALL}' depth_multiplier: 0.5",
+            'depth_multiplier: expected 1.0, as the backbone keras:MobileNetV3Small does not read',
+        ),
+        (
+            "type: 'ssd' backbone: 'hourglass_104'",
+            'backbone: expected a backbone with maps of the levels 4, 5.* one with 2 to 2',
+        ),
+    ],
+)
+def test_fields_that_do_not_fit(text, message):
+    config = text_format.Parse(f'{text} conv_hyperparams {{}}', SsdFeatureExtractor())
+    with pytest.raises(UserError, match=message):
+        ssd.check(config)
