@@ -9,10 +9,9 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from object_detection.config import walk
+from object_detection.config import ranges, walk
 from object_detection.config.oneof import build_oneof
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
-from object_detection.data.augmentation.checks import check_count
 from object_detection.data.augmentation.choice import OneOf, WithProbability
 from object_detection.data.augmentation.colors import (
     PhotometricDistortion,
@@ -78,7 +77,7 @@ from object_detection.data.augmentation.symmetry import (
 from object_detection.data.augmentation.warp import RandomAffine
 from object_detection.data.augmentation.zoom import LargeScaleJitter
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
+from object_detection.errors import UserError, raise_if_any
 from object_detection.protos import preprocessor_pb2
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.registry import Registry
@@ -274,7 +273,6 @@ def _random_rotation90(config: preprocessor_pb2.RandomRotation90) -> Augmentatio
 
 
 def _resize_image(config: preprocessor_pb2.ResizeImage) -> Augmentation:
-    check_count('resize_image', new_height=config.new_height, new_width=config.new_width)
     return ResizeImage(
         FixedShapeResizer(
             height=config.new_height, width=config.new_width, method=_METHODS[config.method]
@@ -365,9 +363,10 @@ def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
     """Builds one step, a function (example, seed int [2]) -> example; see `choice.num_partners`.
 
     Raises:
-      ValueError: if no step is set, the step is not supported, its `probability` is not a share,
-        or a number is not finite; the message names it.
+      ValueError: if no step is set, the step is not supported, or a number is not finite or
+        out of its range; the message names it.
     """
+    raise_if_any(ranges.find(config).errors)
     for found in walk.set_fields(config):
         if isinstance(found.value, float) and not math.isfinite(found.value):
             raise UserError(f'{found.path}: expected a finite number. Received: {found.value:g}.')

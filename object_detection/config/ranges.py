@@ -81,7 +81,7 @@ def find(config: Message, parts: Collection[str] | None = None, *, path: str = '
             continue
         rule = options(found.field)
         if rule.range is not None and not _is_in(found.value, rule.range):
-            errors.append(_sentence(found.path, rule.range, _text(found.value)))
+            errors.append(_sentence(found.path, rule.range, found.value))
         elif rule.is_unread and not _is_harmless(found, rule):
             if rule.refused:
                 errors.append(f'{found.path} is not supported: {rule.refused}.')
@@ -127,7 +127,7 @@ def _missing(message: Message, path: str) -> Iterator[str]:
         bounds = options(field).range
         if bounds is not None and bounds.needed and not message.HasField(field.name):
             place = f'{path}.{field.name}' if path else field.name
-            yield _sentence(place, bounds, f'{_text(field.default_value)} (not set)')
+            yield _sentence(place, bounds, field.default_value, ' (not set)')
 
 
 def _is_in(value: float, bounds: options_pb2.Range) -> bool:
@@ -140,13 +140,13 @@ def _is_in(value: float, bounds: options_pb2.Range) -> bool:
     )
 
 
-def _sentence(path: str, bounds: options_pb2.Range, received: str) -> str:
+def _sentence(path: str, bounds: options_pb2.Range, value: float, remark: str = '') -> str:
+    text = expected(bounds)
+    if not math.isfinite(value) and text != _FINITE:
+        text = f'{_FINITE}, {text}'
     note = f'; {bounds.note}' if bounds.note else ''
-    return f'{path}: expected {expected(bounds)}{note}. Received: {received}.'
-
-
-def _text(value: float) -> str:
-    return f'{value:g}' if isinstance(value, float) else str(value)
+    received = f'{value:g}' if isinstance(value, float) else value
+    return f'{path}: expected {text}{note}. Received: {received}{remark}.'
 
 
 def _is_harmless(found: walk.SetField, rule: Options) -> bool:

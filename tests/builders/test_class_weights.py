@@ -54,7 +54,7 @@ def test_ids_need_no_label_map_and_names_do():
         (['weight: 1'], '[0]: expected a name or an id of a class. Received: neither.'),
         (['id: 1'], '[0].weight is not set; expected 0 or more.'),
         (['id: 1 weight: -1'], '[0].weight: expected at least 0. Received: -1.'),
-        (['id: 1 weight: nan'], '[0].weight: expected at least 0. Received: nan.'),
+        (['id: 1 weight: nan'], '[0].weight: expected a finite number, at least 0. Received: nan.'),
         (
             ['id: 1 weight: 2', "name: 'a' weight: 2"],
             '[1]: expected one entry a class. Received: another one for the class of '

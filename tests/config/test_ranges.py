@@ -135,7 +135,10 @@ def test_each_bound_of_each_range():
             config, path = config_with(field, value, way)
             found = [e for e in ranges.find(config).errors if e.startswith(f'{path}: ')]
             assert len(found) == 1, (path, value)
-            assert found[0].startswith(f'{path}: expected {ranges.expected(bounds)}'), found
+            words = ranges.expected(bounds)
+            if not math.isfinite(value) and bounds.ListFields():
+                words = f'a finite number, {words}'
+            assert found[0].startswith(f'{path}: expected {words}'), found
             assert found[0].endswith(f' Received: {value:g}.'), found
         for value in inside:
             config, path = config_with(field, value, way)

@@ -8,7 +8,6 @@ from object_detection.core.boxes import ANY_WAY, JITTER_MODES, move_sides
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
-from object_detection.data.augmentation.checks import check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
@@ -25,14 +24,13 @@ class RandomJitterBoxes:
         and SHRINK none, the SYMMETRIC ones opposite sides, the SYMMETRIC_XY ones all.
 
     Raises:
-      ValueError: if the ratio is not a share, or the mode is unknown.
+      ValueError: if the mode is unknown.
     """
 
     ratio: float = 0.05
     jitter_mode: str = ANY_WAY
 
     def __post_init__(self):
-        check_share('random_jitter_boxes', ratio=self.ratio)
         if self.jitter_mode not in JITTER_MODES:
             raise UserError(
                 f'random_jitter_boxes.jitter_mode: expected one of {sorted(JITTER_MODES)}. '
@@ -73,20 +71,10 @@ class RandomSelfConcatImage:
     Attributes:
       concat_vertical_probability: probability of a copy below.
       concat_horizontal_probability: probability of a copy of all this to its right.
-
-    Raises:
-      ValueError: if a probability is not in [0, 1].
     """
 
     concat_vertical_probability: float = 0.1
     concat_horizontal_probability: float = 0.1
-
-    def __post_init__(self):
-        check_share(
-            'random_self_concat_image',
-            concat_vertical_probability=self.concat_vertical_probability,
-            concat_horizontal_probability=self.concat_horizontal_probability,
-        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Repeats `example`; the copies depend only on `seed`, integer [2]."""

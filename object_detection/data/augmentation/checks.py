@@ -10,20 +10,6 @@ MAX_SIDE = 2**14
 MAX_FACTOR = 32.0
 
 
-def check_share(step: str, **shares: float) -> None:
-    """Checks that fields, given by their names, are in [0, 1]."""
-    for field, value in shares.items():
-        if not 0.0 <= value <= 1.0:
-            raise UserError(f'{step}.{field}: expected 0 to 1. Received: {value:g}.')
-
-
-def check_count(step: str, *, least: int = 1, greatest: int = MAX_SIDE, **counts: int) -> None:
-    """Checks that whole numbers, by name, are in [least, greatest]."""
-    for field, value in counts.items():
-        if not least <= value <= greatest:
-            raise UserError(f'{step}.{field}: expected {least} to {greatest}. Received: {value}.')
-
-
 def check_order(step: str, *, limit: float = math.inf, **bounds: float) -> None:
     """Checks that two fields, by name, are 0 or more, finite, in order, and at most `limit`."""
     _check_order(step, '<=', limit, bounds)
@@ -32,13 +18,6 @@ def check_order(step: str, *, limit: float = math.inf, **bounds: float) -> None:
 def check_positive_order(step: str, *, limit: float = math.inf, **bounds: float) -> None:
     """Checks that two fields, by name, are above 0, finite, in order, and at most `limit`."""
     _check_order(step, '<', limit, bounds)
-
-
-def check_positive(step: str, **numbers: float) -> None:
-    """Checks that fields, by name, are finite and above 0."""
-    for field, value in numbers.items():
-        if not 0.0 < value < math.inf:
-            raise UserError(f'{step}.{field}: expected a positive number. Received: {value:g}.')
 
 
 def _check_order(step: str, relation: str, limit: float, bounds: dict[str, float]) -> None:

@@ -36,17 +36,10 @@ class WithProbability:
     """Applies a step with a probability, and otherwise returns the example as it is.
 
     The image of both is float32, as some steps return it.
-
-    Raises:
-      ValueError: if the probability is not in [0, 1].
     """
 
     step: Step
     probability: float
-
-    def __post_init__(self):
-        if not 0.0 <= self.probability <= 1.0:
-            raise UserError(f'probability: expected 0 to 1. Received: {self.probability:g}.')
 
     @property
     def num_partners(self) -> int:

@@ -17,10 +17,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_order, check_share
+from object_detection.data.augmentation.checks import check_order
 from object_detection.data.augmentation.pixels import RgbToGray
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
 
 _CHANNELS = 3
 # Numbers of pixels that programs are compiled for, two for each power of two; each takes 0.1 s.
@@ -152,20 +151,9 @@ class RandomPixelStep(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class RandomAdjustBrightness(RandomPixelStep):
-    """Adds one number of at most +-`max_delta` times the whole range to all values.
-
-    Raises:
-      ValueError: if `max_delta` is negative or infinite.
-    """
+    """Adds one number of at most +-`max_delta` times the whole range to all values."""
 
     max_delta: float = 0.2
-
-    def __post_init__(self):
-        if not 0.0 <= self.max_delta < float('inf'):
-            raise UserError(
-                'random_adjust_brightness.max_delta: expected 0 or more. '
-                f'Received: {self.max_delta:g}.'
-            )
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed, -self.max_delta, self.max_delta)
@@ -176,16 +164,9 @@ class RandomAdjustBrightness(RandomPixelStep):
 
 @dataclasses.dataclass(frozen=True)
 class RandomAdjustHue(RandomPixelStep):
-    """Rotates the hue by at most +-`max_delta` of the colour circle.
-
-    Raises:
-      ValueError: if `max_delta` is not in [0, 1].
-    """
+    """Rotates the hue by at most +-`max_delta` of the colour circle."""
 
     max_delta: float = 0.02
-
-    def __post_init__(self):
-        check_share('random_adjust_hue', max_delta=self.max_delta)
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed, -self.max_delta, self.max_delta)
@@ -245,20 +226,9 @@ _ORDERINGS = (
 
 @dataclasses.dataclass(frozen=True)
 class RandomDistortColor(RandomPixelStep):
-    """Changes brightness, contrast, saturation and hue, in one of two orders.
-
-    Raises:
-      ValueError: if the order is not 0 or 1.
-    """
+    """Changes brightness, contrast, saturation and hue, in one of two orders."""
 
     color_ordering: int = 0
-
-    def __post_init__(self):
-        if self.color_ordering not in range(len(_ORDERINGS)):
-            raise UserError(
-                'random_distort_color.color_ordering: expected 0 or 1. '
-                f'Received: {self.color_ordering}.'
-            )
 
     @property
     def steps(self) -> tuple[RandomPixelStep, ...]:
@@ -318,7 +288,7 @@ class PhotometricDistortion(RandomPixelStep):
       channel_swap_probability: probability that the channels get a random order.
 
     Raises:
-      ValueError: if a value is not a share or factors are negative or not in order.
+      ValueError: if factors are negative or not in order.
     """
 
     max_brightness_delta: float = 0.125
@@ -332,13 +302,6 @@ class PhotometricDistortion(RandomPixelStep):
 
     def __post_init__(self):
         name = 'photometric_distortion'
-        check_share(
-            name,
-            max_brightness_delta=self.max_brightness_delta,
-            max_hue_delta=self.max_hue_delta,
-            change_probability=self.change_probability,
-            channel_swap_probability=self.channel_swap_probability,
-        )
         check_order(name, min_contrast=self.min_contrast, max_contrast=self.max_contrast)
         check_order(name, min_saturation=self.min_saturation, max_saturation=self.max_saturation)
 
@@ -406,16 +369,9 @@ class RandomPixelValueScale(RandomPixelStep):
 
 @dataclasses.dataclass(frozen=True)
 class RandomRgbToGray(RandomPixelStep):
-    """Converts the image to grey, with three equal channels, with a probability.
-
-    Raises:
-      ValueError: if the probability is not in [0, 1].
-    """
+    """Converts the image to grey, with three equal channels, with a probability."""
 
     probability: float = 0.1
-
-    def __post_init__(self):
-        check_share('random_rgb_to_gray', probability=self.probability)
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed)

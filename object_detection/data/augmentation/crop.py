@@ -9,9 +9,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import (
     MAX_FACTOR,
-    check_count,
     check_positive_order,
-    check_share,
 )
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.window import Window, cut_out
@@ -43,8 +41,7 @@ class RandomSquareCropByScale:
     crop includes the last row and column that the square covers.
 
     Raises:
-      ValueError: if the border, the number of scales or their bounds are out of range, or the
-        bounds are not in order.
+      ValueError: if the bounds of the scales are out of range or not in order.
     """
 
     max_border: int = 128
@@ -54,11 +51,9 @@ class RandomSquareCropByScale:
 
     def __post_init__(self):
         name = 'random_square_crop_by_scale'
-        check_count(name, least=0, max_border=self.max_border)
         check_positive_order(
             name, limit=MAX_FACTOR, scale_min=self.scale_min, scale_max=self.scale_max
         )
-        check_count(name, num_scales=self.num_scales)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Crops `example` to a square that depends only on `seed`, integer [2]."""
@@ -105,7 +100,7 @@ class SmallObjectCrop:
         ones are dropped wherever the crop cuts them, since what is left of them shows no object.
 
     Raises:
-      ValueError: if a value is not a share, or the scales are not positive and in order.
+      ValueError: if the scales are not positive and in order.
     """
 
     small_area: float = 0.01
@@ -115,7 +110,6 @@ class SmallObjectCrop:
 
     def __post_init__(self):
         name = 'small_object_crop'
-        check_share(name, small_area=self.small_area, overlap_thresh=self.overlap_thresh)
         check_positive_order(name, limit=1, min_scale=self.min_scale, max_scale=self.max_scale)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
-from object_detection.data.augmentation.checks import check_positive, check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
@@ -19,7 +18,7 @@ class RemapLabels:
     """Gives the objects of several classes one id.
 
     Raises:
-      ValueError: if no ids are given, or one is not positive.
+      ValueError: if no ids are given.
     """
 
     original_labels: tuple[int, ...]
@@ -30,14 +29,6 @@ class RemapLabels:
             raise UserError(
                 'remap_labels.original_labels: expected at least one id. Received: none.'
             )
-        for field, ids in (
-            ('original_labels', self.original_labels),
-            ('new_label', [self.new_label]),
-        ):
-            if min(ids) < 1:
-                raise UserError(
-                    f'remap_labels.{field}: expected positive ids. Received: {min(ids)}.'
-                )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes the classes, int [n], of `example`; `seed` is unused."""
@@ -51,22 +42,10 @@ class RemapLabels:
 
 @dataclasses.dataclass(frozen=True)
 class DropLabelProbabilistically:
-    """Drops objects of one class, each independently with a probability.
-
-    Raises:
-      ValueError: if the probability is not in [0, 1], or the label is not positive.
-    """
+    """Drops objects of one class, each independently with a probability."""
 
     label: int
     drop_probability: float = 1.0
-
-    def __post_init__(self):
-        check_share('drop_label_probabilistically', drop_probability=self.drop_probability)
-        if self.label < 1:
-            raise UserError(
-                f'drop_label_probabilistically.label: expected a positive id. '
-                f'Received: {self.label}.'
-            )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Drops rows of all fields of `OBJECT_FIELDS`; classes are int [n]."""
@@ -78,16 +57,9 @@ class DropLabelProbabilistically:
 
 @dataclasses.dataclass(frozen=True)
 class ConvertClassLogitsToSoftmax:
-    """Converts the stored logits of all classes to scores that sum to 1.
-
-    Raises:
-      ValueError: if the temperature is not positive.
-    """
+    """Converts the stored logits of all classes to scores that sum to 1."""
 
     temperature: float = 1.0
-
-    def __post_init__(self):
-        check_positive('convert_class_logits_to_softmax', temperature=self.temperature)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes the multiclass scores, float32 [n, C], of `example`; `seed` is unused.

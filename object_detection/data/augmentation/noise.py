@@ -15,10 +15,8 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import (
-    check_count,
     check_order,
     check_positive_order,
-    check_share,
 )
 from object_detection.data.augmentation.choice import change_randomly, draw_below
 from object_detection.data.objects import Example
@@ -288,16 +286,12 @@ class ObjectCutout(Erasing):
       object_probability: probability of each object.
 
     Raises:
-      ValueError: as `Erasing`, or if the probability is not in [0, 1].
+      ValueError: as `Erasing`.
     """
 
     object_probability: float = 0.5
 
     name = 'object_cutout'
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_share(self.name, object_probability=self.object_probability)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Fills rectangles of the image of `example`; they depend only on `seed`, integer [2]."""
@@ -348,22 +342,11 @@ class RandomBlackPatches:
       max_black_patches: number of squares.
       probability: probability of each of them.
       size_to_image_ratio: side of a square, as a share of the image's shorter side.
-
-    Raises:
-      ValueError: if the number is negative or above `checks.MAX_SIDE`, or another value is not a
-        share.
     """
 
     max_black_patches: int = 10
     probability: float = 0.5
     size_to_image_ratio: float = 0.1
-
-    def __post_init__(self):
-        name = 'random_black_patches'
-        check_count(name, least=0, max_black_patches=self.max_black_patches)
-        check_share(
-            name, probability=self.probability, size_to_image_ratio=self.size_to_image_ratio
-        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Blackens squares in the image of `example`; they depend only on `seed`, integer [2]."""
@@ -411,7 +394,7 @@ class RandomPatchGaussian:
         range of values.
 
     Raises:
-      ValueError: if the bounds are negative or not in order, or `random_coef` is not a share.
+      ValueError: if the bounds are negative or not in order.
     """
 
     random_coef: float = 0.0
@@ -422,7 +405,6 @@ class RandomPatchGaussian:
 
     def __post_init__(self):
         name = 'random_patch_gaussian'
-        check_share(name, random_coef=self.random_coef)
         check_order(name, min_patch_size=self.min_patch_size, max_patch_size=self.max_patch_size)
         check_order(
             name,
@@ -481,7 +463,7 @@ class RandomJpegQuality:
       min_jpeg_quality, max_jpeg_quality: the quality is at least the first, and below the second.
 
     Raises:
-      ValueError: if the bounds are not in order or not in 0..100, or `random_coef` is not a share.
+      ValueError: if the bounds are not in order or not in 0..100.
     """
 
     random_coef: float = 0.0
@@ -490,7 +472,6 @@ class RandomJpegQuality:
 
     def __post_init__(self):
         name = 'random_jpeg_quality'
-        check_share(name, random_coef=self.random_coef)
         check_order(
             name,
             limit=100,

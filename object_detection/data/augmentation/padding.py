@@ -8,7 +8,6 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import (
     MAX_FACTOR,
     MAX_SIDE,
-    check_count,
 )
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.random_crop import RandomCrop
@@ -117,8 +116,7 @@ class RandomAbsolutePadImage:
       pad_color: value of each channel of the border, 0..255; () is the mean of the image.
 
     Raises:
-      ValueError: if a number is not positive, or the number of values of the colour is not the
-        number of channels.
+      ValueError: if the number of values of the colour is not the number of channels.
     """
 
     max_height_padding: int
@@ -128,11 +126,6 @@ class RandomAbsolutePadImage:
     def __post_init__(self):
         name = 'random_absolute_pad_image'
         check_color(name, self.pad_color)
-        check_count(
-            name,
-            max_height_padding=self.max_height_padding,
-            max_width_padding=self.max_width_padding,
-        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Surrounds the image of `example`; the border depends only on `seed`, integer [2]."""
@@ -242,8 +235,8 @@ class RandomPadToAspectRatio:
       name: name of the step in errors.
 
     Raises:
-      ValueError: if the ratio is out of range, there are not two numbers for each size, or the
-        smallest is above the greatest.
+      ValueError: if there are not two numbers for each size, or the smallest is above the
+        greatest.
     """
 
     aspect_ratio: float = 1.0
@@ -252,12 +245,6 @@ class RandomPadToAspectRatio:
     name: str = 'random_pad_to_aspect_ratio'
 
     def __post_init__(self):
-        # The image would become this many times as large.
-        if not 1.0 / MAX_FACTOR <= self.aspect_ratio <= MAX_FACTOR:
-            raise UserError(
-                f'{self.name}.aspect_ratio: expected 1/{MAX_FACTOR:g} to {MAX_FACTOR:g}. '
-                f'Received: {self.aspect_ratio:g}.'
-            )
         check_ratios(self.name, self.min_padded_size_ratio, self.max_padded_size_ratio)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:

@@ -74,21 +74,10 @@ class SubtractChannelMean(PixelStep):
 
 @dataclasses.dataclass(frozen=True)
 class AdjustGamma(PixelStep):
-    """Replaces each value v by 255 * gain * (v / 255) ** gamma, at most 255.
-
-    Raises:
-      ValueError: if gamma or gain is negative.
-    """
+    """Replaces each value v by 255 * gain * (v / 255) ** gamma, at most 255."""
 
     gamma: float = 1.0
     gain: float = 1.0
-
-    def __post_init__(self):
-        for field in ('gamma', 'gain'):
-            if getattr(self, field) < 0:
-                raise UserError(
-                    f'adjust_gamma.{field}: expected 0 or more. Received: {getattr(self, field):g}.'
-                )
 
     def change(self, image: tf.Tensor) -> tf.Tensor:
         changed = 255.0 * tf.image.adjust_gamma(image / 255.0, self.gamma, self.gain)

@@ -8,9 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import (
-    check_positive,
     check_positive_order,
-    check_share,
 )
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.window import Window, cut_out, sides_of_shape
@@ -36,7 +34,7 @@ class CropOperation:
       name: name of the step in errors.
 
     Raises:
-      ValueError: if a value is not a share, or a range is empty or does not begin above 0.
+      ValueError: if a range is empty or does not begin above 0.
     """
 
     min_object_covered: float = 1.0
@@ -48,12 +46,6 @@ class CropOperation:
     name: str = 'random_crop_image'
 
     def __post_init__(self):
-        check_share(
-            self.name,
-            min_object_covered=self.min_object_covered,
-            overlap_thresh=self.overlap_thresh,
-            random_coef=self.random_coef,
-        )
         (narrowest, widest), (least, greatest) = self.aspect_ratio_range, self.area_range
         check_positive_order(self.name, min_aspect_ratio=narrowest, max_aspect_ratio=widest)
         check_positive_order(self.name, limit=1, min_area=least, max_area=greatest)
@@ -143,19 +135,12 @@ class RandomCropToAspectRatio:
       overlap_thresh: objects with a smaller share of their box inside the crop are dropped.
       clip_boxes: whether boxes are clipped to the crop. Otherwise keypoints outside of it stay too.
       name: name of the step in errors.
-
-    Raises:
-      ValueError: if the ratio is not positive, or the threshold is not a share.
     """
 
     aspect_ratio: float = 1.0
     overlap_thresh: float = 0.3
     clip_boxes: bool = True
     name: str = 'random_crop_to_aspect_ratio'
-
-    def __post_init__(self):
-        check_positive(self.name, aspect_ratio=self.aspect_ratio)
-        check_share(self.name, overlap_thresh=self.overlap_thresh)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Crops `example`; its position depends only on `seed`, integer [2]."""

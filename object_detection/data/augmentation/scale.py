@@ -10,9 +10,7 @@ from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import (
     MAX_FACTOR,
-    check_count,
     check_positive_order,
-    check_share,
 )
 from object_detection.data.augmentation.choice import change_randomly, draw_below
 from object_detection.data.augmentation.window import Window, cut_out
@@ -56,7 +54,7 @@ class RandomScaleCropAndPadToSquare:
       scale_max: greatest factor.
 
     Raises:
-      ValueError: if the size or the factors are out of range, or the factors are not in order.
+      ValueError: if the factors are out of range or not in order.
     """
 
     output_size: int = 512
@@ -65,7 +63,6 @@ class RandomScaleCropAndPadToSquare:
 
     def __post_init__(self):
         name = 'random_scale_crop_and_pad_to_square'
-        check_count(name, output_size=self.output_size)
         check_positive_order(
             name, limit=MAX_FACTOR, scale_min=self.scale_min, scale_max=self.scale_max
         )
@@ -149,7 +146,7 @@ class RandomDownscaleToTargetPixels:
       min_target_pixels, max_target_pixels: the number is at least the first, and below the second.
 
     Raises:
-      ValueError: if the numbers are not positive and in order, or `random_coef` is not a share.
+      ValueError: if the numbers are not positive and in order.
     """
 
     random_coef: float = 0.0
@@ -158,7 +155,6 @@ class RandomDownscaleToTargetPixels:
 
     def __post_init__(self):
         name = 'random_downscale_to_target_pixels'
-        check_share(name, random_coef=self.random_coef)
         check_positive_order(
             name,
             min_target_pixels=self.min_target_pixels,
@@ -192,20 +188,10 @@ class RandomResizeMethod:
 
     Attributes:
       target_height, target_width: size of the result in pixels.
-
-    Raises:
-      ValueError: if the size is out of range.
     """
 
     target_height: int
     target_width: int
-
-    def __post_init__(self):
-        check_count(
-            'random_resize_method',
-            target_height=self.target_height,
-            target_width=self.target_width,
-        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Resizes `example`; the method depends only on `seed`, integer [2]."""

@@ -12,12 +12,11 @@ import tensorflow as tf
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
-from object_detection.data.augmentation.checks import check_positive, check_share
+from object_detection.data.augmentation.checks import check_positive_order
 from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.window import Window, cut_out, surround
 from object_detection.data.augmentation.zoom import (
     ZoomDraws,
-    check_canvas,
     draw_zoom,
     with_static_size,
     zoom,
@@ -57,8 +56,8 @@ class Mosaic:
       pad_color: one value, or one for each channel, of what no image covers, 0..255; () is 114.
 
     Raises:
-      ValueError: if a size is below 2, the factors are not positive and in order, a share is not in
-        [0, 1], `min_share` is above 0.5, or the number of values of the colour is wrong.
+      ValueError: if the factors are not positive and in order, or the number of values of the
+        colour is wrong.
     """
 
     height: int = 640
@@ -72,11 +71,8 @@ class Mosaic:
     num_partners = 3
 
     def __post_init__(self):
-        check_canvas('mosaic', self.height, self.width, self.min_scale, self.max_scale)
-        check_share('mosaic', overlap_thresh=self.overlap_thresh)
+        check_positive_order('mosaic', min_scale=self.min_scale, max_scale=self.max_scale)
         check_color('mosaic', self.pad_color, or_one=True)
-        if not 0.0 <= self.min_share <= 0.5:
-            raise UserError(f'mosaic.min_share: expected 0 to 0.5. Received: {self.min_share:g}.')
 
     def __call__(self, example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:
         """Combines `example` with three others; all choices depend only on `seed`, integer [2]."""
@@ -130,18 +126,12 @@ class MixUp:
     Attributes:
       alpha: both parameters of the beta distribution of the share of the first image.
       weigh_objects: whether the weights of objects are multiplied by the share of their image.
-
-    Raises:
-      ValueError: if `alpha` is not positive.
     """
 
     alpha: float = 1.5
     weigh_objects: bool = True
 
     num_partners = 1
-
-    def __post_init__(self):
-        check_positive('mix_up', alpha=self.alpha)
 
     def __call__(self, example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:
         """Blends `example` with another; the share depends only on `seed`, integer [2]."""
@@ -185,9 +175,6 @@ class CopyPaste:
       object_probability: probability of each object of the other image to be pasted.
       max_objects: greatest number of pasted objects.
       min_visible_share: objects below with a smaller share of their mask left are dropped.
-
-    Raises:
-      ValueError: if a share is not in [0, 1], or the number is not positive.
     """
 
     object_probability: float = 0.5
@@ -195,14 +182,6 @@ class CopyPaste:
     min_visible_share: float = 0.1
 
     num_partners = 1
-
-    def __post_init__(self):
-        check_share(
-            'copy_paste',
-            object_probability=self.object_probability,
-            min_visible_share=self.min_visible_share,
-        )
-        check_positive('copy_paste', max_objects=self.max_objects)
 
     def __call__(self, example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:
         """Pastes objects of another example; they depend only on `seed`, integer [2].

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from object_detection.core.example_fields import OBJECT_FIELDS, Geometry
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
@@ -22,7 +21,7 @@ class RandomSymmetry:
         eye).
 
     Raises:
-      ValueError: if the probability is not in [0, 1], or the argument is not a permutation.
+      ValueError: if the argument is not a permutation.
     """
 
     # Name of the step in the config.
@@ -35,7 +34,6 @@ class RandomSymmetry:
     needs_permutation = True
 
     def __init__(self, *, probability: float = 0.5, keypoint_permutation: tuple[int, ...] = ()):
-        check_share(self.name, probability=probability)
         if sorted(keypoint_permutation) != list(range(len(keypoint_permutation))):
             raise UserError(
                 f'{self.name}.{self.permutation_field}: expected every index from 0 on once. '

@@ -13,11 +13,10 @@ import tensorflow as tf
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
-from object_detection.data.augmentation.checks import check_positive_order, check_share
+from object_detection.data.augmentation.checks import check_positive_order
 from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.window import hide_points_outside, is_kept
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
 
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 # Corners of a box (ymin, xmin, ymax, xmax).
@@ -234,8 +233,8 @@ class RandomAffine:
         black.
 
     Raises:
-      ValueError: if an angle is out of bounds, the factors are not positive and in order, a share
-        is not in [0, 1], or the number of values of the colour is wrong.
+      ValueError: if the factors are not positive and in order, or the number of values of the
+        colour is wrong.
     """
 
     max_degrees: float = 0.0
@@ -248,17 +247,7 @@ class RandomAffine:
 
     def __post_init__(self):
         name = 'random_affine'
-        if not 0.0 <= self.max_degrees <= 180.0:
-            raise UserError(
-                f'{name}.max_degrees: expected 0 to 180. Received: {self.max_degrees:g}.'
-            )
-        if not 0.0 <= self.max_shear_degrees < 45.0:
-            raise UserError(
-                f'{name}.max_shear_degrees: expected 0 to below 45. '
-                f'Received: {self.max_shear_degrees:g}.'
-            )
         check_positive_order(name, min_scale=self.min_scale, max_scale=self.max_scale)
-        check_share(name, max_translation=self.max_translation, overlap_thresh=self.overlap_thresh)
         check_color(name, self.pad_color, or_one=True)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:

@@ -8,9 +8,7 @@ import tensorflow as tf
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import (
-    check_count,
     check_positive_order,
-    check_share,
 )
 from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.scale import resize_example
@@ -90,8 +88,8 @@ class LargeScaleJitter:
       pad_color: one value, or one for each channel, of the rest, 0..255; () is black.
 
     Raises:
-      ValueError: if a size is not positive, the factors are not positive and in order, the
-        threshold is not a share, or the number of values of the colour is wrong.
+      ValueError: if the factors are not positive and in order, or the number of values of the
+        colour is wrong.
     """
 
     height: int = 640
@@ -103,8 +101,7 @@ class LargeScaleJitter:
 
     def __post_init__(self):
         name = 'large_scale_jitter'
-        check_canvas(name, self.height, self.width, self.min_scale, self.max_scale)
-        check_share(name, overlap_thresh=self.overlap_thresh)
+        check_positive_order(name, min_scale=self.min_scale, max_scale=self.max_scale)
         check_color(name, self.pad_color, or_one=True)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
@@ -122,12 +119,6 @@ class LargeScaleJitter:
             color=self.pad_color or (0.0,),
         )
         return with_static_size(zoomed, canvas)
-
-
-def check_canvas(step: str, height: int, width: int, min_scale: float, max_scale: float) -> None:
-    """Checks a size and the bounds of a factor (raises ValueError)."""
-    check_count(step, least=2, height=height, width=width)
-    check_positive_order(step, min_scale=min_scale, max_scale=max_scale)
 
 
 def with_static_size(example: Example, size: tuple[int, int]) -> Example:

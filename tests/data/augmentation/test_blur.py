@@ -102,11 +102,11 @@ def test_blurs_in_the_pipeline_change_the_image_alone(text):
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('gaussian_blur { min_sigma: -1 }', 'gaussian_blur: expected 0 <= min_sigma <= max_sigma'),
+        ('gaussian_blur { min_sigma: -1 }', 'gaussian_blur.min_sigma: expected 0 to 100'),
         ('gaussian_blur { min_sigma: 3 }', 'Received: 3 and 2'),
         (
             'motion_blur { min_length: 0 }',
-            'expected 0 < min_length <= max_length <= 500. Received: 0',
+            'expected 1 to 500. Received: 0',
         ),
         ('motion_blur { min_length: 16 }', 'Received: 16 and 15'),
     ],

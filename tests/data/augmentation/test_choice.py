@@ -66,7 +66,7 @@ def test_partners_are_those_of_the_step_with_most():
         (
             f'one_of {{ steps {{ {ONE} }} '
             f'steps {{ one_of {{ steps {{ {ONE} probability: 3 }} }} }} }}',
-            r'^one_of\.steps\[1\]: one_of\.steps\[0\]: probability: expected 0 to 1',
+            r'^one_of\.steps\[1\]\.one_of\.steps\[0\]\.probability: expected 0 to 1',
         ),
         (
             f'one_of {{ steps {{ {ONE} }} weights: [1, 2] }}',

@@ -123,17 +123,17 @@ def test_pixel_coordinates_and_float_images_are_those_of_the_reference():
         ('adjust_gamma { gain: -1 }', r'adjust_gamma\.gain.*Received: -1'),
         ('adjust_gamma { gamma: -1 }', r'adjust_gamma\.gamma.*Received: -1'),
         ('remap_labels { new_label: 1 }', 'original_labels: expected at least one id'),
-        ('remap_labels { original_labels: 1 }', 'new_label: expected positive ids.*: 0'),
+        ('remap_labels { original_labels: 1 }', 'new_label: expected at least 1.*: 0'),
         (
             'remap_labels { original_labels: [1, -2] new_label: 1 }',
-            'original_labels: expected positive ids.*: -2',
+            'original_labels.1.: expected at least 1.*: -2',
         ),
-        ('drop_label_probabilistically {}', 'label: expected a positive id. Received: 0'),
+        ('drop_label_probabilistically {}', 'label: expected at least 1. Received: 0'),
         (
             'drop_label_probabilistically { label: 1 drop_probability: 2 }',
             'drop_probability: expected 0 to 1. Received: 2',
         ),
-        ('convert_class_logits_to_softmax { temperature: 0 }', 'temperature: expected a positive'),
+        ('convert_class_logits_to_softmax { temperature: 0 }', 'temperature: expected above 0'),
     ],
 )
 def test_wrong_fields_are_reported(text, message):

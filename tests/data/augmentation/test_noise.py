@@ -92,7 +92,7 @@ def test_inside_tf_data_as_alone(text):
         ('random_patch_gaussian { random_coef: 2 }', 'random_coef: expected 0 to 1'),
         (
             'random_jpeg_quality { max_jpeg_quality: 101 }',
-            'max_jpeg_quality <= 100. Received: 0 and 101',
+            'max_jpeg_quality: expected 0 to 100. Received: 101',
         ),
     ],
 )

@@ -260,7 +260,7 @@ def test_random_numbers_are_applied():
     [
         ('max_degrees: 181', r'random_affine\.max_degrees: expected 0 to 180\. Received: 181'),
         ('max_shear_degrees: 45', r'max_shear_degrees: expected 0 to below 45\. Received: 45'),
-        ('min_scale: 0', r'random_affine: expected 0 < min_scale <= max_scale'),
+        ('min_scale: 0', r'random_affine\.min_scale: expected above 0'),
         ('max_translation: 2', r'random_affine\.max_translation: expected 0 to 1'),
         ('overlap_thresh: -1', r'random_affine\.overlap_thresh: expected 0 to 1'),
         ('pad_color: [1, 2]', r'random_affine\.pad_color: expected one number'),

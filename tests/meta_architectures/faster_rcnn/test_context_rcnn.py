@@ -395,7 +395,10 @@ def test_the_context_of_another_size_does_not_fit(tmp_path):
         ('context_feature_length: 0', r'context_feature_length: expected at least 1'),
         ('attention_bottleneck_dimension: 0', r'attention_bottleneck_dimension: expected at l'),
         ('attention_temperature: 0', r'attention_temperature: expected above 0. Received: 0'),
-        ('attention_temperature: nan', r'attention_temperature: expected above 0. Received: nan'),
+        (
+            'attention_temperature: nan',
+            r'attention_temperature: expected a finite number, above 0. Received: nan',
+        ),
         ('num_attention_heads: 0', r'num_attention_heads: expected at least 1'),
         ('num_attention_layers: 0', r'num_attention_layers: expected at least 1'),
         ('use_long_term_attention: false', r'context_config: expected use_long_term_attention or'),

@@ -11,10 +11,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from object_detection.data.augmentation.checks import check_count
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.policies.operations import (
-    MAX_MAGNITUDE,
     NUM_VALUES,
     OPERATIONS,
     Choice,
@@ -25,7 +23,6 @@ from object_detection.data.augmentation.policies.operations import (
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
-_MAX_LAYERS = 100
 # A line is a sub-policy: operations with their probabilities and magnitudes.
 _V0 = """
 TranslateX_BBox 0.6 4, Equalize 0.8 10
@@ -175,8 +172,7 @@ class RandAugment:
       operations: names of `OPERATIONS`; () are all but those that change boxes independently.
 
     Raises:
-      ValueError: if the number is not positive, the magnitude is out of bounds, or a name is
-        unknown.
+      ValueError: if a name is unknown.
     """
 
     num_layers: int = 2
@@ -184,12 +180,6 @@ class RandAugment:
     operations: tuple[str, ...] = ()
 
     def __post_init__(self):
-        check_count('rand_augment', greatest=_MAX_LAYERS, num_layers=self.num_layers)
-        if not 0.0 <= self.magnitude <= MAX_MAGNITUDE:
-            raise UserError(
-                f'rand_augment.magnitude: expected 0 to {MAX_MAGNITUDE}. '
-                f'Received: {self.magnitude:g}.'
-            )
         unknown = [name for name in self.operations if name not in OPERATIONS]
         if unknown:
             raise UserError(
