@@ -133,6 +133,8 @@ class _Renewal:
             kind = BatchNorm if self._options.batch_norm_trainable else FrozenBatchNorm
             norm = hyperparams.batch_norm
             config['synchronized'] = norm is not None and norm.synchronized
+        if {'init_values', 'projection_dim'} <= config.keys():
+            kind = _LayerScale
         config |= {name: hyperparams.regularizer for name in _REGULARIZERS if name in config}
         return kind.from_config(config)
 
@@ -159,6 +161,21 @@ class _Renewal:
                 if is_passed_by_all and tuple(shape[1:3]) == (side, side):
                     found[level] = self._outputs[place]
         return found
+
+
+class _LayerScale(keras.layers.Layer):
+    """The layer of ConvNeXt, a factor for each channel, whose variable Keras gives no name."""
+
+    def __init__(self, init_values: float, projection_dim: int, **options: Any):
+        super().__init__(**options)
+        self._initial, self._depth = init_values, projection_dim
+
+    def build(self, _):
+        initializer = keras.initializers.Constant(self._initial)
+        self._gamma = self.add_weight(name='gamma', shape=(self._depth,), initializer=initializer)
+
+    def call(self, inputs):
+        return inputs * self._gamma
 
 
 def _snake_case(kind: type) -> str:
