@@ -228,5 +228,5 @@ def test_ground_truth_without_the_keypoints(images, groundtruth, detector, count
 
 
 def test_a_config_of_other_layers_is_refused():
-    with pytest.raises(UserError, match='KeypointHead: num_keypoints: expected at least 1'):
+    with pytest.raises(UserError, match=r'keypoint_head\.num_keypoints: expected at least 1'):
         tiny.tiny_detector(HEAD.replace('num_keypoints: 3', 'num_keypoints: 0'))
