@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.builders import image_resizer_builder
 from object_detection.config import families
+from object_detection.core.loss_sum import over_images
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.model_pb2 import ExperimentalModel
 
@@ -39,12 +40,13 @@ class ToyDetector(DetectionModel):
             'num_detections': tf.ones([tf.shape(scores)[0]]),
         }
 
-    def loss(self, predictions, groundtruth, seeds=None):
+    def loss_sums(self, predictions, groundtruth, seeds):
         errors = tf.abs(predictions['boxes'] - groundtruth.boxes[:, 0])
         crossed = tf.nn.softmax_cross_entropy_with_logits(
             groundtruth.classes[:, 0], predictions['class_logits']
         )
-        return dict(zip(LOSSES, (tf.reduce_mean(errors), tf.reduce_mean(crossed)), strict=True))
+        of_boxes = tf.reduce_mean(errors, axis=-1)
+        return dict(zip(LOSSES, (over_images(of_boxes), over_images(crossed)), strict=True))
 
     def loss_names(self):
         return LOSSES

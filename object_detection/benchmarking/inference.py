@@ -214,10 +214,10 @@ def _replicated(
 ) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
     """Returns a function that detects in batches of one size, divided among the replicas."""
 
-    def predict_part(batch: dict[str, tf.Tensor]) -> tuple[dict, dict, dict]:
+    def predict_part(batch: dict[str, tf.Tensor]) -> tuple[dict, dict]:
         images, shapes = model.preprocess(tf.cast(batch[InputFields.IMAGE], tf.float32))
         given = model_side_inputs.zeros(model, tf.shape(images)[0])
-        return model.postprocess(model.predict(images, shapes, **given), shapes), {}, {}
+        return model.postprocess(model.predict(images, shapes, **given), shapes), {}
 
     predict: list[ReplicatedPredict] = []
 

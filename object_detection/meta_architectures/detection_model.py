@@ -5,14 +5,15 @@ The objects of a detector that `tf.train.Checkpoint(model=detector)` saves and r
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, final
 
 import keras
 import tensorflow as tf
 
-from object_detection.core import tracing
+from object_detection.core import loss_sum, tracing
 from object_detection.core.detector import Detector
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
 from object_detection.core.variable_names import PLAIN_NAMES, RANGES, VariableNames
 from object_detection.errors import UserError
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
@@ -260,19 +261,40 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         }
         self.provided.set(lists | others)
 
-    @abc.abstractmethod
+    @final
     def loss(
         self,
         predictions: Any,
         groundtruth: Groundtruth | tf.Tensor,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Returns the weighted losses, scalars, under the reference's names.
+        """Returns the weighted losses, float32 scalars, under the reference's names.
+
+        In a replica of a strategy, the mean over the replicas is the loss of their whole batch.
 
         Args:
           predictions: of `predict`.
           groundtruth: that of the images; a tensor, such as the shapes of the images, stands for
             the ground truth of `provide_groundtruth`.
+          seeds: as in `predict`.
+        """
+        sums = self.loss_sums(predictions, self.provided.for_loss(groundtruth), seeds)
+        losses = loss_sum.divide(sums, loss_sum.over_replicas(loss_sum.divisors(sums)))
+        context = tf.distribute.get_replica_context()
+        count = 1 if context is None else context.num_replicas_in_sync
+        return {name: loss * count for name, loss in losses.items()}
+
+    @abc.abstractmethod
+    def loss_sums(
+        self, predictions: Any, groundtruth: Groundtruth, seeds: tf.Tensor | None
+    ) -> dict[str, LossSum]:
+        """Returns the weighted losses before they are divided, under the reference's names.
+
+        Those of the parts of a batch add up to those of the batch.
+
+        Args:
+          predictions: of `predict`.
+          groundtruth: that of the images.
           seeds: as in `predict`.
         """
 
@@ -300,18 +322,6 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     def needs_keypoints(self) -> bool:
         """Whether losses need keypoints."""
         return False
-
-    def loss_normalizers(self, predictions: Any, groundtruth: Groundtruth) -> dict[str, tf.Tensor]:
-        """Returns the per-batch normalizer of each loss that is not a mean over images.
-
-        See `loss` for the arguments. The mean of such a loss over batches, weighted by its
-        normalizers, is the loss of all their images.
-
-        Returns:
-          Name of the loss -> float32 scalar; losses that are means over images are left out.
-        """
-        del predictions, groundtruth
-        return {}
 
     @abc.abstractmethod
     def parts(self) -> dict[str, keras.layers.Layer]:

@@ -11,17 +11,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import determinism, replicas, tracing
+from object_detection.core import determinism, loss_sum, tracing
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields
+from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import rows_from
 from object_detection.errors import UserError
 
 Tensors = dict[str, tf.Tensor]
-# (batch, seeds int32 [B, 2], name of a loss -> its factor) -> losses and their sum, scalars.
-LossFunction = Callable[[Tensors, tf.Tensor, Tensors], Tensors]
-# (batch, seeds) -> normalizers of losses of the batch, see `DetectionModel.loss_normalizers`.
-NormalizerFunction = Callable[[Tensors, tf.Tensor], Tensors]
+# (batch, seeds int32 [B, 2]) -> losses of the batch by name.
+LossFunction = Callable[[Tensors, tf.Tensor], Mapping[str, LossSum]]
 # The sum of the regularisers' penalties.
 REGULARIZATION_LOSS = 'Loss/regularization_loss'
 # The sum of all losses, of which gradients are computed.
@@ -62,14 +61,13 @@ class Execution:
 class LossGradients:
     """Computes losses and gradients in the current replica.
 
-    Losses that are divided by a number of the whole batch (such as the number of positive regions)
-    need it before their gradients. If it cannot be exchanged during the computation, because other
-    parts of the batch come later or the program is compiled, a first pass without gradients
-    computes it, up to the sampling of proposals.
+    Losses are divided by numbers of the whole batch (such as the number of positive regions), which
+    gradients need. If they cannot be exchanged during the computation, because other parts of the
+    batch come later or the program is compiled, a first pass without gradients computes them. It
+    runs only what they depend on: nothing of a network whose targets do not depend on predictions.
 
     Args:
       losses: computes the losses.
-      normalizers: computes the numbers by which losses are divided.
       variables: name -> variable.
       execution: options of the computation.
       scaled: scales the loss before differentiation; gradients are returned scaled.
@@ -83,13 +81,11 @@ class LossGradients:
     def __init__(
         self,
         losses: LossFunction,
-        normalizers: NormalizerFunction,
         variables: Mapping[str, tf.Variable],
         execution: Execution,
         scaled: Callable[[tf.Tensor], tf.Tensor] = lambda objective: objective,
     ):
         self._losses = losses
-        self._normalizers = normalizers
         self._variables = dict(variables)
         self._execution = execution
         self._scaled = scaled
@@ -103,93 +99,75 @@ class LossGradients:
           seeds: int32 [B, 2].
 
         Returns:
-          The replica's losses, whose mean over the replicas is the loss of the batch; and the
-          gradients by name, whose sum over the replicas is the gradient of the batch's total loss.
+          The losses and their sum, and the gradients of that sum, by name. Their sums over the
+          replicas are those of the batch.
         """
-        replicas_in_sync = tf.distribute.get_replica_context().num_replicas_in_sync
-        if self._execution.is_plain:
-            return self._differentiate(batch, seeds, {}, replicas_in_sync)
         parts = self._execution.accumulation_steps
-        if replicas_in_sync * parts == 1:
-            program = self._program(
-                lambda *part: self._differentiate(*part, 1), batch, seeds, {}, count=1
-            )
-            return program(batch, seeds, {})
-        shares = self._shares(batch, seeds, replicas_in_sync)
-
-        def differentiate(*part: Any) -> tuple[Tensors, Tensors]:
-            with replicas.PerReplica():
-                return self._differentiate(*part, replicas_in_sync * parts)
-
-        first = {name: values[0] for name, values in shares.items()}
-        program = self._program(differentiate, batch, seeds, first, count=parts)
+        if self._execution.is_plain:
+            return self._differentiate(batch, seeds, {})
+        totals = {}
+        if parts * tf.distribute.get_replica_context().num_replicas_in_sync > 1:
+            totals = self._totals(batch, seeds)
+        program = self._program(self._differentiate, batch, seeds, totals, count=parts)
         if parts == 1:
-            return program(batch, seeds, first)
+            return program(batch, seeds, totals)
 
-        def add(index: tf.Tensor, totals: Any) -> tuple[tf.Tensor, Any]:
-            own = {name: values[index] for name, values in shares.items()}
-            results = program(*_part([batch, seeds], index, parts), own)
-            return index + 1, tf.nest.map_structure(tf.add, totals, results)
+        def add(index: tf.Tensor, sums: Any) -> tuple[tf.Tensor, Any]:
+            results = program(*_part([batch, seeds], index, parts), totals)
+            return index + 1, tf.nest.map_structure(tf.add, sums, results)
 
         zeros = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), program.outputs)
-        _, (losses, gradients) = tf.while_loop(
+        _, sums = tf.while_loop(
             lambda index, _: index < parts, add, (0, zeros), parallel_iterations=1
         )
-        return {name: loss / parts for name, loss in losses.items()}, gradients
+        return sums
 
     def _differentiate(
-        self, batch: Tensors, seeds: tf.Tensor, shares: Tensors, num_parts: int
+        self, batch: Tensors, seeds: tf.Tensor, totals: Tensors
     ) -> tuple[Tensors, Tensors]:
+        """Returns losses and gradients; without `totals`, replicas exchange the normalizers."""
         self.num_traces += 1
         with tf.GradientTape() as tape:
-            losses = self._losses(batch, seeds, shares)
-            objective = self._scaled(losses[TOTAL_LOSS] / num_parts)
+            sums = self._losses(batch, seeds)
+            totals = totals or loss_sum.over_replicas(loss_sum.divisors(sums))
+            losses = with_total(loss_sum.divide(sums, totals))
+            objective = self._scaled(losses[TOTAL_LOSS])
         # Variables on which no loss depends get zero gradients and keep their values.
         gradients = tape.gradient(
             objective, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         return losses, gradients
 
-    def _shares(self, batch: Tensors, seeds: tf.Tensor, replicas_in_sync: int) -> Tensors:
-        """Returns name -> factors [parts] of each part's losses.
-
-        They make the mean of the parts equal to the loss of the whole batch, for losses that are
-        not means over images.
-        """
+    def _totals(self, batch: Tensors, seeds: tf.Tensor) -> Tensors:
+        """Returns the normalizers of the whole batch, of all parts and replicas."""
         parts = self._execution.accumulation_steps
 
         def count(batch: Tensors, seeds: tf.Tensor, _: Tensors) -> Tensors:
             self.num_traces += 1
-            with replicas.PerReplica(), tracing.FrozenStatistics():
-                return self._normalizers(batch, seeds)
+            with tracing.FrozenStatistics():
+                return loss_sum.divisors(self._losses(batch, seeds))
 
         program = self._program(count, batch, seeds, {}, count=parts)
-        if not program.outputs:
-            return {}
         numbers = tf.map_fn(
             lambda index: program(*_part([batch, seeds], index, parts), {}),
             tf.range(parts),
             fn_output_signature=dict.fromkeys(program.outputs, tf.float32),
             parallel_iterations=1,
         )
-        shares = {}
-        for name, own in numbers.items():  # [parts]
-            whole = tf.maximum(replicas.global_sum(tf.reduce_sum(own)), 1.0)
-            shares[name] = own * (parts * replicas_in_sync) / whole
-        return shares
+        return loss_sum.over_replicas(tf.nest.map_structure(tf.reduce_sum, numbers))
 
     def _program(
-        self, function: Callable, batch: Tensors, seeds: tf.Tensor, shares: Tensors, *, count: int
+        self, function: Callable, batch: Tensors, seeds: tf.Tensor, totals: Tensors, *, count: int
     ) -> '_Program':
-        """Builds a function of (batch, seeds, shares) for each size of images.
+        """Builds a function of (batch, seeds, totals) for each size of images.
 
         Args:
           function: function of these arguments.
-          batch, seeds, shares: examples, of which `count` parts are one argument each.
+          batch, seeds, totals: examples, of which `count` parts are one argument each.
           count: see there.
         """
         sizes = self._execution.bucket_sizes or (None,)
-        examples = (*_part([batch, seeds], 0, count), shares)
+        examples = (*_part([batch, seeds], 0, count), totals)
         specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), examples)
         # Created again in each trace of the step, since captured tensors belong to one replica.
         functions = [
@@ -213,26 +191,26 @@ class _Program:
         """The structure of the outputs of a call, with specs."""
         return self.functions[0].structured_outputs
 
-    def __call__(self, batch: Tensors, seeds: tf.Tensor, shares: Tensors) -> Any:
+    def __call__(self, batch: Tensors, seeds: tf.Tensor, totals: Tensors) -> Any:
         if len(self.functions) == 1:
-            return self._run(0, batch, seeds, shares)
+            return self._run(0, batch, seeds, totals)
         shape = tf.shape(batch[InputFields.IMAGE])[1:3]
         is_size = tf.reduce_all(tf.constant(self.sizes) == shape, axis=1)
         return tf.switch_case(
             tf.argmax(is_size, output_type=tf.int32),
             [
-                lambda index=index: self._run(index, batch, seeds, shares)
+                lambda index=index: self._run(index, batch, seeds, totals)
                 for index in range(len(self.functions))
             ],
         )
 
-    def _run(self, index: int, batch: Tensors, seeds: tf.Tensor, shares: Tensors) -> Any:
+    def _run(self, index: int, batch: Tensors, seeds: tf.Tensor, totals: Tensors) -> Any:
         size = self.sizes[index]
         if size is not None:
             batch = {
                 name: tf.ensure_shape(t, _sized(name, t.shape, size)) for name, t in batch.items()
             }
-        return self.functions[index](batch, seeds, shares)
+        return self.functions[index](batch, seeds, totals)
 
 
 def _part(tensors: Any, index: tf.Tensor | int, parts: int) -> Any:
@@ -264,15 +242,23 @@ def _sized(name: str, shape: tf.TensorShape, size: tuple[int, int]) -> tf.Tensor
     return shape if axis is None else shape[:axis] + list(size) + shape[axis + 2 :]
 
 
-def with_total(
-    losses: Mapping[str, tf.Tensor], penalties: Sequence[tf.Tensor] = ()
-) -> dict[str, tf.Tensor]:
-    """Adds the regularization loss, if any, and the total loss; all become float32 scalars."""
-    named = dict(losses)
-    if penalties:
-        named[REGULARIZATION_LOSS] = determinism.sum_in_order(penalties)
-    named = {name: tf.cast(loss, tf.float32) for name, loss in named.items()}
-    return {**named, TOTAL_LOSS: determinism.sum_in_order(list(named.values()))}
+def with_penalties(
+    sums: Mapping[str, LossSum], penalties: Sequence[tf.Tensor], images: tf.Tensor
+) -> dict[str, LossSum]:
+    """Adds the regularization loss, if there are penalties, to the losses of a number of images.
+
+    It is a mean over images, all of which have the same penalty.
+    """
+    if not penalties:
+        return dict(sums)
+    count = tf.cast(images, tf.float32)
+    penalty = tf.cast(determinism.sum_in_order(penalties), tf.float32)
+    return {**sums, REGULARIZATION_LOSS: LossSum(penalty * count, count)}
+
+
+def with_total(losses: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Adds the total loss to losses, float32 scalars by name."""
+    return {**losses, TOTAL_LOSS: determinism.sum_in_order(list(losses.values()))}
 
 
 class GradientReduction:

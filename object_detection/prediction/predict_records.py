@@ -113,7 +113,7 @@ def _predict_reader(
         json_lists.ResultsFile(folder / json_lists.IMAGES) as images,
     ):
         for batch in dataset:
-            detections, _, _ = predict(batch)
+            detections, _ = predict(batch)
             left = limit - images.count if limit else None
             for entry, of_image in _entries(batch, detections, PasteMethod[method], left):
                 found.add(of_image)

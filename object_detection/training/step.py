@@ -11,6 +11,7 @@ import tensorflow as tf
 from object_detection.core import tracing
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum, divide
 from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.optimizers.gradients import (
@@ -18,6 +19,7 @@ from object_detection.optimizers.gradients import (
     GradientReduction,
     LossGradients,
     LossScale,
+    with_penalties,
     with_total,
 )
 from object_detection.optimizers.optimizers import Optimizer
@@ -57,9 +59,9 @@ class StepReport(NamedTuple):
 class TrainStep:
     """Forward, backward and update of a detector, in the current tf.distribute strategy.
 
-    The gradients are those of the mean of the replicas' losses. They are summed over the replicas
-    and only then clipped (the reference clips before the sum). To be constructed in the strategy's
-    scope.
+    The gradients are those of the loss of the batches of all replicas. They are summed over the
+    replicas and only then clipped (the reference clips before the sum). To be constructed in the
+    strategy's scope.
 
     Args:
       detector: with all variables built.
@@ -113,8 +115,7 @@ class TrainStep:
         self._gradient_factors = dict(gradient_factors or {})
         execution = execution or Execution()
         self._gradients = LossGradients(
-            self.losses,
-            self._normalizers,
+            self.loss_sums,
             optimizer.variables,
             execution,
             **({} if loss_scale is None else {'scaled': loss_scale.scaled}),
@@ -226,31 +227,19 @@ class TrainStep:
         self,
         batch: Mapping[str, tf.Tensor],
         seeds: tf.Tensor | None,
-        shares: Mapping[str, tf.Tensor] | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Returns every loss and their sum, float32 scalars, by the names of the reference.
+        """Returns every loss of a batch and their sum, float32 scalars, by the reference's names.
 
         Args:
           batch: keys of `InputFields`.
           seeds: int32 [B, 2] of the sampling noise, or None.
-          shares: factors of losses, by name.
         """
-        predictions, groundtruth = self._predict(batch, seeds)
-        with tracing.training_step(self.step):
-            losses = self.detector.loss(predictions, groundtruth, seeds=seeds)
-        for name, share in (shares or {}).items():
-            losses[name] *= share
-        penalties = self.detector.regularization_losses() if self._add_regularization_loss else []
-        return with_total(losses, penalties)
+        return with_total(divide(self.loss_sums(batch, seeds)))
 
-    def _normalizers(
-        self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        return self.detector.loss_normalizers(*self._predict(batch, seeds))
-
-    def _predict(
+    def loss_sums(
         self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor | None
-    ) -> tuple[Any, Groundtruth]:
+    ) -> dict[str, LossSum]:
+        """Returns every loss of a part of a batch; see `losses`."""
         groundtruth = Groundtruth.from_batch(batch)
         true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
         with tracing.training_step(self.step):
@@ -262,7 +251,9 @@ class TrainStep:
                 seeds=seeds,
                 **side_inputs.select(self.detector, batch),
             )
-        return predictions, groundtruth
+            sums = self.detector.loss_sums(predictions, groundtruth, seeds)
+        penalties = self.detector.regularization_losses() if self._add_regularization_loss else []
+        return with_penalties(sums, penalties, tf.shape(batch[InputFields.IMAGE])[0])
 
     def _run_one(self, batch: Any) -> StepReport:
         batch = dict(batch)
@@ -270,7 +261,7 @@ class TrainStep:
         states = batch.pop(InputFields.STREAM_STATE, None)
         step = self.step.read_value()
         per_replica = self.strategy.run(self._replica_program, args=(batch,))
-        # Means over the replicas: the same on each.
+        # Of the whole batch: the same on each replica.
         values = {
             name: self.strategy.experimental_local_results(value)[0]
             for name, value in per_replica.items()
@@ -331,14 +322,14 @@ class TrainStep:
         update = (dict(zip(names, values, strict=True)), self.step)
         if self._loss_scale is None:
             self.optimizer.apply_gradients(*update)
-            values = {**losses, GRADIENT_NORM: norm}
+            of_all = {GRADIENT_NORM: norm}
         else:
-            values = {**losses, **self._apply_if_finite(update, norm)}
+            of_all = self._apply_if_finite(update, norm)
             self._keep_finite(statistics, tf.math.is_finite(norm))
         if self._stop_vote is not None:
-            values[_STOP_VOTES] = self._stop_vote.read_value()
-        means = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.stack(list(values.values())))
-        return dict(zip(values, tf.unstack(means), strict=True))
+            losses[_STOP_VOTES] = self._stop_vote.read_value()
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.stack(list(losses.values())))
+        return {**dict(zip(losses, tf.unstack(sums), strict=True)), **of_all}
 
     def _apply_if_finite(
         self, update: tuple[Any, tf.Tensor], norm: tf.Tensor

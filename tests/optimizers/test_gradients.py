@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import replicas
 from object_detection.core.fields import InputFields
+from object_detection.core.loss_sum import LossSum, over_images
 from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import TOTAL_LOSS, Execution
 from object_detection.optimizers.optimizers import Momentum
@@ -25,17 +25,14 @@ SIZES = ((8, 8), (4, 12))
 class CountingDetector(fakes.FakeDetector):
     """Its loss is a mean over the objects of the whole batch, of which images have 0 to 2."""
 
-    def loss(self, predictions, groundtruth, seeds=None):
-        losses = super().loss(predictions, groundtruth, seeds)
+    def loss_sums(self, predictions, groundtruth, seeds=None):
+        losses = super().loss_sums(predictions, groundtruth, seeds)
         errors = (predictions['boxes'][:, tf.newaxis] - groundtruth.boxes) ** 2
         total = tf.reduce_sum(errors * groundtruth.weights[..., tf.newaxis])
-        whole = replicas.global_normalizer(tf.reduce_sum(groundtruth.weights))
+        of_objects = LossSum(total, tf.reduce_sum(groundtruth.weights))
         # Noise, as of a sample.
-        noise = tf.reduce_mean(tf.cast(seeds[:, 0] % 100, tf.float32)) / 1e3
-        return losses | {'Loss/mask_loss': total / whole, 'Loss/RPNLoss/objectness_loss': noise}
-
-    def loss_normalizers(self, predictions, groundtruth):
-        return {'Loss/mask_loss': tf.reduce_sum(groundtruth.weights)}
+        noise = over_images(tf.cast(seeds[:, 0] % 100, tf.float32) / 1e3)
+        return losses | {'Loss/mask_loss': of_objects, 'Loss/RPNLoss/objectness_loss': noise}
 
 
 def batches(count=3, batch_size=4, sizes=SIZES[:1]):

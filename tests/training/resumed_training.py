@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from object_detection.config.job_options import TrainOptions
 from object_detection.core import sampling
+from object_detection.core.loss_sum import LossSum
 from object_detection.protos import pipeline_pb2
 from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.loop import train
@@ -74,10 +75,10 @@ class NoisyDetector(fakes.FakeDetector):
         super().__init__()
         self.num_classes = step_runs.tiny_recipe().model.faster_rcnn.num_classes
 
-    def loss(self, predictions, groundtruth, seeds=None):
-        losses = super().loss(predictions, groundtruth)
+    def loss_sums(self, predictions, groundtruth, seeds=None):
+        sums = super().loss_sums(predictions, groundtruth)
         noise = tf.reduce_mean(sampling.sampling_noise(seeds, 1))
-        return {name: loss * (0.5 + noise) for name, loss in losses.items()}
+        return {name: LossSum(s * (0.5 + noise), count) for name, (s, count) in sums.items()}
 
 
 def write_images(folder: pathlib.Path) -> str:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from object_detection.config import reader
 from object_detection.core.fields import InputFields
+from object_detection.core.loss_sum import LossSum
 from object_detection.data.pipeline import record_order
 from object_detection.data.pipeline.bad_records import Place
 from object_detection.errors import CheckpointError, ConfigError, DivergenceError
@@ -272,9 +273,10 @@ def test_no_data_is_an_error(tmp_path, monkeypatch):
 
 
 class _DivergingDetector(fakes.FakeDetector):
-    def loss(self, predictions, groundtruth, seeds=None):
-        losses = super().loss(predictions, groundtruth, seeds)
-        return {**losses, 'Loss/bad_loss': tf.reduce_sum(predictions['boxes']) * 1e38 * 1e3}
+    def loss_sums(self, predictions, groundtruth, seeds=None):
+        losses = super().loss_sums(predictions, groundtruth, seeds)
+        bad = tf.reduce_sum(predictions['boxes']) * 1e38 * 1e3
+        return {**losses, 'Loss/bad_loss': LossSum(bad, 0.0)}
 
 
 def test_a_loss_that_is_not_finite_stops_before_anything_is_saved(tmp_path, monkeypatch):
@@ -293,14 +295,14 @@ def test_a_loss_that_is_not_finite_stops_before_anything_is_saved(tmp_path, monk
 class _LaterDivergingDetector(fakes.FakeDetector):
     """Its loss is infinite for batches with the image '4', which is in every third one."""
 
-    def loss(self, predictions, groundtruth, seeds=None):
-        losses = super().loss(predictions, groundtruth, seeds)
+    def loss_sums(self, predictions, groundtruth, seeds=None):
+        losses = super().loss_sums(predictions, groundtruth, seeds)
         with tf.init_scope():
             images = list(fakes.dataset(6, 1))
         is_bad = tf.reduce_any(
             groundtruth.boxes[:, 0, 0] == images[4][InputFields.GROUNDTRUTH_BOXES].numpy()[0, 0, 0]
         )
-        return {**losses, 'Loss/bad_loss': tf.where(is_bad, np.inf, 0.0)}
+        return {**losses, 'Loss/bad_loss': LossSum(tf.where(is_bad, np.inf, 0.0), 0.0)}
 
 
 @pytest.mark.parametrize('call', [1, 5])
@@ -317,9 +319,9 @@ def test_the_batch_that_diverged_is_named_also_within_a_call(tmp_path, monkeypat
 class _ExplodingDetector(fakes.FakeDetector):
     """Its loss is finite, its gradient is not."""
 
-    def loss(self, predictions, groundtruth, seeds=None):
+    def loss_sums(self, predictions, groundtruth, seeds=None):
         distance = tf.sqrt(tf.reduce_sum(predictions['boxes'] * 0.0))
-        return {'Loss/distance_loss': distance}
+        return {'Loss/distance_loss': LossSum(distance, 0.0)}
 
 
 def test_gradients_that_are_not_finite_are_reported(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields
+from object_detection.core.loss_sum import LossSum
 from object_detection.models.normalization import BatchNorm
 from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import (
@@ -125,8 +126,8 @@ def test_a_variable_that_no_loss_needs_keeps_its_value():
     data = fakes.dataset(2, 2)
     train_step = _make(data, add_regularization_loss=False)
     detector = train_step.detector
-    detector.loss = lambda predictions, groundtruth, seeds=None: {
-        'Loss/some_loss': tf.reduce_sum(detector.head.bias.value)
+    detector.loss_sums = lambda predictions, groundtruth, seeds: {
+        'Loss/some_loss': LossSum(tf.reduce_sum(detector.head.bias.value), 1.0)
     }
     before = detector.head.kernel.numpy()
     train_step(next(iter(data)))

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 import tensorflow as tf
 
-from object_detection.core import replicas, tracing
+from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions, is_same
 from object_detection.errors import UserError
@@ -60,8 +61,8 @@ class PostProcessing:
 class CenterNet(DetectionModel):
     """A detector that finds the centres of objects, and reads all else at these cells.
 
-    Losses are divided by the number of objects of the batch, on all replicas, and by the number of
-    stacks of features.
+    Losses are divided by the number of objects of the batch, or of what else they are sums over,
+    and are means over the stacks of features.
 
     Args:
       num_classes: K.
@@ -225,34 +226,20 @@ class CenterNet(DetectionModel):
         }
 
     @tracing.named('loss')
-    def loss(
-        self,
-        predictions: Predictions,
-        groundtruth: Groundtruth | tf.Tensor,
-        seeds: tf.Tensor | None = None,
-    ) -> dict[str, tf.Tensor]:
-        groundtruth = self.provided.for_loss(groundtruth)
+    def loss_sums(
+        self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None
+    ) -> dict[str, LossSum]:
+        """Returns the losses of the tasks; see the base class."""
         # Predicted without the ground truth, as in evaluation.
         needed = {name for task in self.tasks.values() for name in task.object_predictions}
         if not needed <= predictions.keys():
             predictions = self._with_objects(predictions, groundtruth, False, seeds)
         cells = self._cells(predictions, groundtruth)
-        count = replicas.global_normalizer(_num_objects(groundtruth))
-        cells = cells._replace(num_objects=count)
-        losses = {}
+        sums = {}
         for task in self.tasks.values():
-            losses |= task.losses(_maps_of(task, predictions), cells)
-        return losses
-
-    def loss_normalizers(
-        self, predictions: Predictions, groundtruth: Groundtruth
-    ) -> dict[str, tf.Tensor]:
-        """Returns the numbers of objects, pixels or points that the losses are divided by."""
-        cells = self._cells(predictions, groundtruth)
-        normalizers = {}
-        for task in self.tasks.values():
-            normalizers |= task.normalizers(_maps_of(task, predictions), cells)
-        return normalizers
+            names = (*task.heads, *task.object_predictions)
+            sums |= task.loss_sums({name: predictions[name] for name in names}, cells)
+        return sums
 
     @property
     def needs_masks(self) -> bool:
@@ -340,15 +327,5 @@ def make_cells(
       stride: side of a cell in pixels.
     """
     valid = heat_maps.valid_cells(true_shapes, size, stride)
-    count = replicas.part_normalizer(_num_objects(groundtruth))
+    count = tf.math.count_nonzero(groundtruth.weights, dtype=tf.float32)
     return Cells(groundtruth, tuple(size), valid, count, stride)
-
-
-def _num_objects(groundtruth: Groundtruth) -> tf.Tensor:
-    """Returns the number of objects with a weight, float32 scalar."""
-    return tf.math.count_nonzero(groundtruth.weights, dtype=tf.float32)
-
-
-def _maps_of(task: Task, predictions: Predictions) -> Predictions:
-    names = (*task.heads, *task.object_predictions)
-    return {name: predictions[name] for name in names if name in predictions}

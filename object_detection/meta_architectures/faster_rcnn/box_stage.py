@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import replicas, sampling, tracing
+from object_detection.core import sampling, tracing
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.losses.hard_example_miner import HardExampleMiner
@@ -207,9 +208,9 @@ class BoxStage(keras.layers.Layer):
         matches = tf.where(is_valid, matches, UNMATCHED)
         return sample, self._targets(matches, sample.boxes, groundtruth_boxes, groundtruth)
 
-    def loss(
+    def loss_sums(
         self, regions: RegionPredictions, proposals: Proposals, targets: Targets
-    ) -> dict[str, tf.Tensor]:
+    ) -> dict[str, LossSum]:
         """Returns the localization and classification losses.
 
         Args:
@@ -218,9 +219,8 @@ class BoxStage(keras.layers.Layer):
           targets: targets of the proposals.
         """
         batch, rows = tf.unstack(tf.shape(proposals.scores))
-        count = tf.cast(proposals.count, tf.float32)[:, tf.newaxis]
-        share = tf.cast(proposals.is_valid(), tf.float32)
-        share /= tf.maximum(count, 1.0) * tf.cast(batch, tf.float32)
+        count = tf.maximum(tf.cast(proposals.count, tf.float32)[:, tf.newaxis], 1.0)
+        share = tf.cast(proposals.is_valid(), tf.float32) / count
         codes = regions.box_codes
         codes = tf.reshape(codes, [batch, rows, *codes.shape[1:]])
         if codes.shape[2] == 1:
@@ -232,9 +232,9 @@ class BoxStage(keras.layers.Layer):
             # A matrix product would round the codes to TF32 on GPUs.
             codes = tf.reduce_sum(rows_of_class[..., tf.newaxis] * codes, axis=2)
         logits = tf.reshape(regions.class_logits, [batch, rows, self._num_classes + 1])
-        localization = self._localization_loss(
+        localization = share * self._localization_loss(
             codes, targets.box_targets, targets.box_weights
-        ) * self._localization_share(share, proposals, targets)
+        )
         classification = self._classification_loss(
             logits, targets.class_targets, (targets.class_weights * share)[..., tf.newaxis]
         )
@@ -242,22 +242,18 @@ class BoxStage(keras.layers.Layer):
             localization, classification = self._mine(
                 localization, classification, proposals, targets
             )
+        number = images = tf.cast(batch, tf.float32)
+        if self.params.mean_over_coordinates:
+            localization *= count
+            is_learnt = proposals.is_valid() & (targets.box_weights > 0)
+            positives = tf.math.count_nonzero(is_learnt, dtype=tf.float32)
+            number = positives * targets.box_targets.shape[-1]
+        localization = self.params.localization_weight * tf.reduce_sum(localization)
+        classification = self.params.classification_weight * tf.reduce_sum(classification)
         return {
-            loss_names.BOX_LOCALIZATION: self.params.localization_weight
-            * tf.reduce_sum(localization),
-            loss_names.BOX_CLASSIFICATION: self.params.classification_weight
-            * tf.reduce_sum(classification),
+            loss_names.BOX_LOCALIZATION: LossSum(localization, number),
+            loss_names.BOX_CLASSIFICATION: LossSum(classification, images),
         }
-
-    def _localization_share(
-        self, share: tf.Tensor, proposals: Proposals, targets: Targets
-    ) -> tf.Tensor:
-        """Returns the factor of the localization loss of each proposal, [B, P]."""
-        if not self.params.mean_over_coordinates:
-            return share
-        coordinates = num_positives(proposals, targets) * targets.box_targets.shape[-1]
-        is_valid = tf.cast(proposals.is_valid(), tf.float32)
-        return is_valid / replicas.global_normalizer(coordinates)
 
     def decode(self, codes: tf.Tensor, proposals: Proposals) -> tf.Tensor:
         """Decodes [B * P, K or 1, D] to the refined boxes, float32 [B, P, K or 1, 4], absolute."""
@@ -330,11 +326,6 @@ class BoxStage(keras.layers.Layer):
 def is_positive(targets: Targets) -> tf.Tensor:
     """Returns which proposals match an object of a class other than background: bool [B, P]."""
     return tf.argmax(targets.class_targets, axis=-1) > 0
-
-
-def num_positives(proposals: Proposals, targets: Targets) -> tf.Tensor:
-    """Returns the number of proposals of a batch whose boxes train, a float32 scalar."""
-    return tf.reduce_sum(tf.cast(proposals.is_valid() & (targets.box_weights > 0), tf.float32))
 
 
 def _best_class_boxes(boxes: tf.Tensor, scores: tf.Tensor, windows: tf.Tensor) -> tf.Tensor:

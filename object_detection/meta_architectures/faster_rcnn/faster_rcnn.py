@@ -10,11 +10,12 @@ from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn import loss_names
-from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, num_positives
+from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
 from object_detection.meta_architectures.faster_rcnn.context_stage import (
     ContextStage,
     RegionContext,
@@ -324,61 +325,32 @@ class FasterRcnn(DetectionModel):
         return self.keypoint_stage is not None
 
     @tracing.named('loss')
-    def loss(
-        self,
-        predictions: Predictions,
-        groundtruth: Groundtruth | tf.Tensor,
-        seeds: tf.Tensor | None = None,
-    ) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None
+    ) -> dict[str, LossSum]:
         """Returns the losses of the stages; see the base class.
 
         Regions are matched here if `predict` was not given the ground truth.
         """
-        groundtruth = self.provided.for_loss(groundtruth)
         boxes = _absolute_objects(predictions, groundtruth)
-        losses = self.rpn.loss(
+        losses = self.rpn.loss_sums(
             predictions.anchors, boxes, groundtruth, _fold_in(seeds, _ANCHOR_SAMPLE)
         )
         if self.box_stage is None:
             return losses
         proposals, targets = predictions.proposals, self._targets(predictions, groundtruth)
-        losses |= self.box_stage.loss(predictions.regions, proposals, targets)
+        losses |= self.box_stage.loss_sums(predictions.regions, proposals, targets)
         if predictions.masks is not None:
             rows = predictions.masks.rows
-            losses |= self.mask_stage.loss(
+            losses |= self.mask_stage.loss_sums(
                 predictions.masks.logits,
                 tf.gather(predictions.proposals_normalized, rows, batch_dims=1),
                 self._mask_targets(predictions, targets),
                 groundtruth,
             )
         if predictions.keypoints is not None:
-            losses |= self.keypoint_stage.loss(predictions.keypoints)
+            losses |= self.keypoint_stage.loss_sums(predictions.keypoints)
         return losses
-
-    def loss_normalizers(
-        self, predictions: Predictions, groundtruth: Groundtruth
-    ) -> dict[str, tf.Tensor]:
-        """Returns the numbers of positive regions or keypoints, where losses are means of these.
-
-        The mask and the keypoint loss are, the localization loss by configuration.
-        """
-        has_masks = predictions.masks is not None
-        counts_boxes = self.box_stage is not None and self.box_stage.params.mean_over_coordinates
-        normalizers = {}
-        if predictions.keypoints is not None:
-            count = self.keypoint_stage.normalizer(predictions.keypoints)
-            normalizers[loss_names.KEYPOINTS] = count
-        if not has_masks and not counts_boxes:
-            return normalizers
-        targets = self._targets(predictions, groundtruth)
-        if counts_boxes:
-            count = num_positives(predictions.proposals, targets)
-            normalizers[loss_names.BOX_LOCALIZATION] = count
-        if has_masks:
-            targets = self._mask_targets(predictions, targets)
-            positives = tf.cast(targets.box_weights > 0, tf.float32)
-            normalizers[loss_names.MASK] = tf.reduce_sum(positives)
-        return normalizers
 
     def _targets(self, predictions: Predictions, groundtruth: Groundtruth) -> Targets:
         """The targets of the proposals: those of `predict`, or else matched here."""

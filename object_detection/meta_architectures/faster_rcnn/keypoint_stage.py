@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core import replicas
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.keypoints import heat_maps
+from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn import loss_names
@@ -113,23 +113,17 @@ class KeypointStage(keras.layers.Layer):
             weights=tf.gather(weights, rows, batch_dims=1),
         )
 
-    def loss(self, predictions: KeypointPredictions) -> dict[str, tf.Tensor]:
+    def loss_sums(self, predictions: KeypointPredictions) -> dict[str, LossSum]:
         """Returns the loss: the mean softmax cross entropy over the cells of the heat maps.
 
-        It is the weighted mean over the labelled keypoints inside of the positive regions of all
-        replicas.
+        It is the weighted mean over the labelled keypoints inside of the positive regions.
         """
         cells = predictions.cells
         logits = tf.reshape(predictions.logits, [*dimensions(cells, 0, 1, 2), np.prod(self._size)])
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=cells, logits=logits)
         total = tf.reduce_sum(losses * predictions.weights)
-        normalizer = replicas.global_normalizer(self.normalizer(predictions))
-        return {loss_names.KEYPOINTS: self._loss_weight * total / normalizer}
-
-    @staticmethod
-    def normalizer(predictions: KeypointPredictions) -> tf.Tensor:
-        """Returns the sum of the weights of the keypoints of a batch, float32 scalar."""
-        return tf.reduce_sum(predictions.weights)
+        number = tf.reduce_sum(predictions.weights)
+        return {loss_names.KEYPOINTS: LossSum(self._loss_weight * total, number)}
 
     def detect(
         self, maps: list[tf.Tensor], boxes: tf.Tensor, detections: dict[str, tf.Tensor]

@@ -4,9 +4,10 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import masks as mask_ops
-from object_detection.core import replicas, sampling, tracing
+from object_detection.core import sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
@@ -55,13 +56,13 @@ class MaskStage(keras.layers.Layer):
         self._loss_weight = loss_weight
         self._use_matmul = use_matmul
 
-    def loss(
+    def loss_sums(
         self, logits: tf.Tensor, boxes: tf.Tensor, targets: Targets, groundtruth: Groundtruth
-    ) -> dict[str, tf.Tensor]:
+    ) -> dict[str, LossSum]:
         """Returns the mask loss: the mean over the pixels of all positive regions of the batch.
 
-        The mean is over the batches of all replicas. With a mean over images, as for the losses of
-        boxes, the weight of an object would depend on the number of objects in its image.
+        With a mean over images, as for the losses of boxes, the weight of an object would depend on
+        the number of objects in its image.
 
         Args:
           logits: float32 [B * S, K or 1, h, w].
@@ -97,8 +98,8 @@ class MaskStage(keras.layers.Layer):
         weights = tf.cast(targets.box_weights > 0, tf.float32)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=wanted, logits=predicted)
         total = tf.reduce_sum(losses * weights[:, :, tf.newaxis, tf.newaxis])
-        normalizer = replicas.global_normalizer(tf.reduce_sum(weights) * size[0] * size[1])
-        return {loss_names.MASK: self._loss_weight * total / normalizer}
+        number = tf.reduce_sum(weights) * size[0] * size[1]
+        return {loss_names.MASK: LossSum(self._loss_weight * total, number)}
 
     def detect(self, features: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
         """Predicts the masks of final detections, float32 [B, T, h, w], probabilities.

@@ -16,6 +16,7 @@ from object_detection.core import boxes as box_ops
 from object_detection.core import sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum, over_images
 from object_detection.core.post_processing import NmsParams
 from object_detection.core.shapes import dimensions
 from object_detection.core.suppression.nms_tiles import NEVER
@@ -251,13 +252,13 @@ class RegionProposalNetwork(keras.layers.Layer):
             keeps_empty=training and self.params.keeps_empty,
         )
 
-    def loss(
+    def loss_sums(
         self,
         predictions: AnchorPredictions,
         groundtruth_boxes: tf.Tensor,
         groundtruth: Groundtruth,
         seeds: tf.Tensor | None,
-    ) -> dict[str, tf.Tensor]:
+    ) -> dict[str, LossSum]:
         """Returns the localization and objectness losses over a balanced sample of the anchors.
 
         Args:
@@ -289,15 +290,14 @@ class RegionProposalNetwork(keras.layers.Layer):
             codes, targets.box_targets, localized * targets.box_weights
         )
         cross_entropy = sampled * objectness_cross_entropy(predictions.objectness_logits, is_object)
-        normalizer = tf.maximum(tf.reduce_sum(sampled, axis=1, keepdims=True), 1.0)
+        count = tf.maximum(tf.reduce_sum(sampled, axis=1, keepdims=True), 1.0)
 
-        def mean_over_images(losses: tf.Tensor) -> tf.Tensor:
-            return tf.reduce_mean(tf.reduce_sum(losses / normalizer, axis=1))
+        def sum_of(weight: float, losses: tf.Tensor) -> LossSum:
+            return over_images(weight * tf.reduce_sum(losses / count, axis=1))
 
         return {
-            loss_names.RPN_LOCALIZATION: params.localization_weight
-            * mean_over_images(localization),
-            loss_names.RPN_OBJECTNESS: params.objectness_weight * mean_over_images(cross_entropy),
+            loss_names.RPN_LOCALIZATION: sum_of(params.localization_weight, localization),
+            loss_names.RPN_OBJECTNESS: sum_of(params.objectness_weight, cross_entropy),
         }
 
     def _assign(

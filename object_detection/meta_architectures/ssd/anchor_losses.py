@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import replicas
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
 from object_detection.errors import UserError
 from object_detection.losses.anchor_sampling import ExpectedLossWeights, RandomExampleSampler
 from object_detection.losses.hard_example_miner import HardExampleMiner
@@ -170,8 +170,8 @@ class AnchorLosses:
             )
         return groundtruth.keypoints
 
-    def compute(self, predictions: Predictions, targets: Targets) -> dict[str, tf.Tensor]:
-        """Returns the weighted losses, scalars, under the reference's names.
+    def compute(self, predictions: Predictions, targets: Targets) -> dict[str, LossSum]:
+        """Returns the sums of the weighted losses, under the reference's names.
 
         Args:
           predictions: of `Ssd.predict`.
@@ -187,25 +187,15 @@ class AnchorLosses:
             localization, classification = self._mine(
                 localization, classification, predictions, targets
             )
-        normalizer = replicas.global_normalizer(self._num_matches(targets))
+        # 0 divides nothing.
+        number = tf.reduce_sum(targets.box_weights) if options.divides_by_matches else tf.zeros([])
         code_size = self.target_assigner.box_coder.code_size if options.divides_by_code_size else 1
-        localization = tf.reduce_sum(localization) / (normalizer * code_size)
-        classification = tf.reduce_sum(classification) / normalizer
+        localization = options.localization_weight * tf.reduce_sum(localization) / code_size
+        classification = options.classification_weight * tf.reduce_sum(classification)
         return {
-            loss_names.LOCALIZATION: options.localization_weight * localization,
-            loss_names.CLASSIFICATION: options.classification_weight * classification,
+            loss_names.LOCALIZATION: LossSum(localization, number),
+            loss_names.CLASSIFICATION: LossSum(classification, number),
         }
-
-    def normalizers(self, targets: Targets) -> dict[str, tf.Tensor]:
-        """Returns the per-batch normalizers of the losses; see `DetectionModel`."""
-        count = replicas.part_normalizer(self._num_matches(targets))
-        return dict.fromkeys(loss_names.NAMES, count)
-
-    def _num_matches(self, targets: Targets) -> tf.Tensor:
-        """Returns what divides the sums of the losses unless it is below 1; 0 divides none."""
-        if not self._options.divides_by_matches:
-            return tf.zeros([])
-        return tf.reduce_sum(targets.box_weights)
 
     def _sample(
         self, targets: Targets, sampler: RandomExampleSampler, seeds: tf.Tensor | None

@@ -10,6 +10,7 @@ from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
@@ -114,7 +115,7 @@ class Ssd(DetectionModel):
     ) -> Predictions:
         """Runs the network; see the base class.
 
-        With ground truth, anchors are matched to it, once for the losses and their normalizers.
+        With ground truth, anchors are matched to it.
         """
         del true_shapes
         training, groundtruth = self.provided.for_predict(images, training, groundtruth)
@@ -199,26 +200,16 @@ class Ssd(DetectionModel):
         )
 
     @tracing.named('loss')
-    def loss(
-        self,
-        predictions: Predictions,
-        groundtruth: Groundtruth | tf.Tensor,
-        seeds: tf.Tensor | None = None,
-    ) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None
+    ) -> dict[str, LossSum]:
         """Returns the losses; see the base class.
 
         Anchors are matched here if `predict` was not given the ground truth.
         """
-        groundtruth = self.provided.for_loss(groundtruth)
         return self._anchor_losses.compute(
             predictions, self._targets(predictions, groundtruth, seeds)
         )
-
-    def loss_normalizers(
-        self, predictions: Predictions, groundtruth: Groundtruth
-    ) -> dict[str, tf.Tensor]:
-        """Returns the number of matched anchors, by which both losses are divided."""
-        return self._anchor_losses.normalizers(self._targets(predictions, groundtruth, None))
 
     def loss_names(self) -> tuple[str, ...]:
         return loss_names.NAMES

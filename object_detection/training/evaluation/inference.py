@@ -13,29 +13,29 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core import replicas
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum, divide
 from object_detection.core.shapes import rows_from
 from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.evaluator import Batch, Evaluator
-from object_detection.optimizers.gradients import TOTAL_LOSS, with_total
+from object_detection.optimizers.gradients import TOTAL_LOSS, with_penalties
 from object_detection.training.distribution import collectives, strategies
 
 IMAGE = InputFields.IMAGE
 Tensors = dict[str, tf.Tensor]
 Arrays = dict[str, np.ndarray]
-# Part of a batch -> detections, losses, and normalizers of some losses: the numbers that these are
-# means over. The other losses are means over the images.
-PartFunction = Callable[[Tensors], tuple[Tensors, Tensors, Tensors]]
+LossSums = Mapping[str, LossSum]
+# Part of a batch -> detections and losses.
+PartFunction = Callable[[Tensors], tuple[Tensors, LossSums]]
 
 
 class ReplicatedPredict:
     """Divides each batch into equal parts, one for each replica of this process.
 
     A partial batch is filled up with empty images. Their detections are removed; their share of the
-    means over images is measured on a batch of empty images alone, and subtracted.
+    losses is measured on a batch of empty images alone, and subtracted.
 
     Args:
       predict_part: computes a part, in replica context.
@@ -61,34 +61,25 @@ class ReplicatedPredict:
         self._parts = strategy.num_replicas_in_sync // strategies.num_workers(strategy)
         self._batch_size = batch_size
         self._jit_compile = jit_compile
-        self._run: Callable[[Tensors], tuple[Tensors, Tensors, Tensors]] | None = None
+        self._run: PartFunction | None = None
 
-    def __call__(self, batch: Mapping[str, tf.Tensor]) -> tuple[Arrays, Arrays, Arrays]:
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> tuple[Arrays, LossSums]:
         """Returns what the function of `make_predict` does, for the images of the batch alone."""
         batch = {name: batch[name] for name in self._spec}
         count = int(batch[IMAGE].shape[0])
         if self._run is None:
             self._build(self._batch_size or count)
         full = _filled_up(batch, self._part * self._parts)
-        detections, losses, normalizers = self._run(full)
+        detections, losses = self._run(full)
         missing = self._part * self._parts - count
-        empty_losses, empty_normalizers = losses, normalizers
+        sums = _in_double(losses)
         if missing and losses:
-            _, empty_losses, empty_normalizers = self._run(
-                _filled_up(_without_images(batch), self._part * self._parts)
-            )
-        images = np.clip(count - self._part * np.arange(self._parts), 0, self._part)
-        sums, weights = {}, {}
-        for name, values in losses.items():  # [parts]
-            if name in normalizers:
-                weights[name] = np.sum(normalizers[name].numpy().astype(np.float64))
-            else:
-                weights[name] = np.sum(images)
-            of_all = _sum_of_parts(name, values, normalizers, self._part)
-            of_empty = _sum_of_parts(name, empty_losses[name], empty_normalizers, self._part)
-            sums[name] = np.sum(of_all - (1.0 - images / self._part) * of_empty)
-        means = {name: total / (weights[name] or 1.0) for name, total in sums.items()}
-        return {name: t.numpy()[:count] for name, t in detections.items()}, means, weights
+            _, empty = self._run(_filled_up(_without_images(batch), self._part * self._parts))
+            images = np.clip(count - self._part * np.arange(self._parts), 0, self._part)
+            share = 1.0 - images / self._part
+            sums = tf.nest.map_structure(lambda own, of: own - share * of, sums, _in_double(empty))
+        sums = tf.nest.map_structure(np.sum, sums)
+        return {name: t.numpy()[:count] for name, t in detections.items()}, sums
 
     def _build(self, batch_size: int) -> None:
         self._part = -(-batch_size // self._parts)
@@ -100,32 +91,30 @@ class ReplicatedPredict:
         # in `TrainStep`.
         self._run = tf.function(self._on_replicas, input_signature=[signature], autograph=False)
 
-    def _on_replicas(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
-        """Returns detections [parts * part, ...]; losses and normalizers [parts]."""
+    def _on_replicas(self, batch: Tensors) -> tuple[Tensors, LossSums]:
+        """Returns detections [parts * part, ...], and losses of [parts]."""
 
-        def compute() -> tuple[Tensors, Tensors, Tensors]:
+        def compute() -> tuple[Tensors, LossSums]:
             context = tf.distribute.get_replica_context()
             # Replicas are numbered over all workers.
             index = tf.cast(context.replica_id_in_sync_group, tf.int32) % self._parts
             # Sliced on the host, where the batch is, so that a device receives only its part.
             with tf.device('/device:CPU:0'):
                 part = {name: self._cut(tensor, index) for name, tensor in batch.items()}
-            with replicas.PerReplica():
-                # A function for each replica's trace, whose variables it captures.
-                run = tf.function(
-                    self._predict_part, jit_compile=self._jit_compile or None, autograph=False
-                )
-                return run(part)
+            # A function for each replica's trace, whose variables it captures.
+            run = tf.function(
+                self._predict_part, jit_compile=self._jit_compile or None, autograph=False
+            )
+            return run(part)
 
-        per_replica = self._strategy.run(compute)
+        detections, losses = self._strategy.run(compute)
 
         def of_parts(join: Callable) -> Callable:
             return lambda value: join(self._strategy.experimental_local_results(value), axis=0)
 
-        detections, *others = per_replica
         return (
             {name: of_parts(tf.concat)(value) for name, value in detections.items()},
-            *({name: of_parts(tf.stack)(value) for name, value in each.items()} for each in others),
+            {name: LossSum(*map(of_parts(tf.stack), each)) for name, each in losses.items()},
         )
 
     def _cut(self, tensor: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
@@ -152,22 +141,15 @@ def _without_images(batch: Tensors) -> Tensors:
     return {name: tensor[:0] for name, tensor in batch.items()}
 
 
-def _sum_of_parts(name: str, losses: tf.Tensor, normalizers: Tensors, part: int) -> np.ndarray:
-    """Returns what the losses of parts, [parts], are before they are divided by a normalizer.
-
-    Without a normalizer, a loss is a mean over the `part` images of a part.
-    """
-    weights = normalizers[name].numpy().astype(np.float64) if name in normalizers else part
-    return losses.numpy().astype(np.float64) * weights
+def _in_double(losses: LossSums) -> dict[str, LossSum]:
+    """Returns the sums and normalizers as float64 arrays."""
+    return tf.nest.map_structure(lambda value: np.asarray(value, np.float64), dict(losses))
 
 
 _logger = logging.getLogger(__name__)
 
-# Batch -> detections, losses, and the weights of the losses; see `make_predict`.
-PredictFunction = Callable[
-    [Mapping[str, tf.Tensor]],
-    tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]],
-]
+# Batch -> detections and losses; see `make_predict`.
+PredictFunction = Callable[[Mapping[str, tf.Tensor]], tuple[Mapping[str, Any], LossSums]]
 
 # These are large, and no evaluator or picture needs them.
 _LEFT_OUT = {
@@ -218,21 +200,20 @@ def evaluate(
       Metric or loss name -> value on the chief; None on other workers and if any is stopped.
     """
     predict = predict or make_predict(detector, dataset.element_spec, with_losses=with_losses)
-    means = _LossMeans()
+    means = _LossMeans(by_batch=losses_by_batch)
     images, logged_at = 0, time.monotonic()
     for batch in _until_stopped(_first_images(dataset, max_images), should_stop, strategy):
         if batch is None:
             means = None
             break
-        detections, losses, weights = predict(batch)
+        detections, losses = predict(batch)
         arrays, found = _to_numpy(batch), _to_numpy(detections)
         for evaluator in evaluators:
             evaluator.add_batch(arrays, found)
         if on_batch is not None:
             on_batch(arrays, found)
         images += len(arrays[InputFields.IMAGE])
-        weights = dict.fromkeys(losses, 1.0) if losses_by_batch else _to_numpy(weights)
-        means.add(_to_numpy(losses), weights)
+        means.add(losses)
         if on_images is not None:
             on_images(images)
         elif time.monotonic() - logged_at > _SECONDS_BETWEEN_MESSAGES:
@@ -301,27 +282,29 @@ def _merge(
 
 @dataclasses.dataclass
 class _LossMeans:
-    """Means of the losses over a data set, which do not depend on its batches."""
+    """Means of the losses over a data set: as of one batch, or `by_batch` of those of batches."""
 
-    _sums: dict[str, float] = dataclasses.field(default_factory=dict)
-    _weights: dict[str, float] = dataclasses.field(default_factory=dict)
+    by_batch: bool = False
+    _sums: dict[str, LossSum] = dataclasses.field(default_factory=dict)
 
-    def add(self, losses: Batch, weights: Batch) -> None:
-        """Adds the losses of a batch; `weights` are the numbers that each is a mean over."""
-        for name, loss in losses.items():
-            weight = float(weights[name])
-            self._sums[name] = self._sums.get(name, 0.0) + float(loss) * weight
-            self._weights[name] = self._weights.get(name, 0.0) + weight
+    def add(self, losses: LossSums) -> None:
+        """Adds the losses of a batch."""
+        if self.by_batch:
+            losses = {name: LossSum(loss, 1.0) for name, loss in divide(losses).items()}
+        self._add(losses)
 
     def merge(self, others: '_LossMeans') -> None:
         """Adds the sums of another worker."""
-        for name, total in others._sums.items():
-            self._sums[name] = self._sums.get(name, 0.0) + total
-            self._weights[name] = self._weights.get(name, 0.0) + others._weights[name]
+        self._add(others._sums)
+
+    def _add(self, losses: LossSums) -> None:
+        for name, each in losses.items():
+            sums = self._sums.get(name, (0.0, 0.0))
+            self._sums[name] = LossSum(*(a + float(b) for a, b in zip(sums, each, strict=True)))
 
     def result(self) -> dict[str, float]:
         """Returns the means and their sum; a loss that nothing contributed to is 0."""
-        means = {name: total / max(self._weights[name], 1.0) for name, total in self._sums.items()}
+        means = {name: float(loss) for name, loss in divide(self._sums).items()}
         return means | {TOTAL_LOSS: sum(means.values())} if means else {}
 
 
@@ -350,9 +333,7 @@ def make_predict(
         matters: with `jit_compile`, or with several replicas.
 
     Returns:
-      Function from a batch to detections, losses, and the weights of the losses by the same names:
-      the number of images, or of what else the loss is a mean over (`loss_normalizers` of the
-      detector).
+      Function from a batch to its detections and its losses, `LossSum` by name.
     """
 
     # The host evaluates, not the TPUs that train.
@@ -367,20 +348,19 @@ def make_predict(
             jit_compile=jit_compile,
         )
 
-    def run(batch):
-        kept, losses, normalizers = predict_part(detector, batch, with_losses=with_losses)
-        count = tf.cast(tf.shape(batch[InputFields.IMAGE])[0], tf.float32)
-        return kept, losses, dict.fromkeys(losses, count) | normalizers
-
     # A signature, because the last batch, or each size of image, would be traced again otherwise;
     # no AutoGraph, as in `TrainStep`.
-    return tf.function(run, input_signature=[element_spec], autograph=False)
+    return tf.function(
+        lambda batch: predict_part(detector, batch, with_losses=with_losses),
+        input_signature=[element_spec],
+        autograph=False,
+    )
 
 
 def predict_part(
     detector: DetectionModel, batch: Mapping[str, tf.Tensor], *, with_losses: bool
-) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Returns the detections of images, their losses, and the detector's `loss_normalizers`."""
+) -> tuple[Tensors, dict[str, LossSum]]:
+    """Returns the detections of images, and their losses."""
     true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
     images = detector.normalize_padded(batch[InputFields.IMAGE], true_shapes)
     groundtruth = Groundtruth.from_batch(batch) if with_losses else None
@@ -397,14 +377,9 @@ def predict_part(
     detections = detector.postprocess(predictions, true_shapes)
     kept = {name: value for name, value in detections.items() if name not in _LEFT_OUT}
     if not with_losses:
-        return kept, {}, {}
-    with replicas.PerReplica():  # the batch is a part of the images
-        losses = detector.loss(predictions, groundtruth, seeds=seeds)
-        normalizers = detector.loss_normalizers(predictions, groundtruth)
-    losses = with_total(losses, detector.regularization_losses())
-    # The total is no mean over batches: its terms are means over different things.
-    del losses[TOTAL_LOSS]
-    return kept, losses, normalizers
+        return kept, {}
+    losses = detector.loss_sums(predictions, groundtruth, seeds)
+    return kept, with_penalties(losses, detector.regularization_losses(), tf.shape(images)[0])
 
 
 def _is_needed(name: str, detector: DetectionModel) -> bool:

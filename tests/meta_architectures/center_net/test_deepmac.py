@@ -14,6 +14,7 @@ from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net.deepmac import build, deepmac
 from object_detection.meta_architectures.center_net.deepmac.rules import (
@@ -84,7 +85,9 @@ def losses_of(task, truth, *, stacks=1, training=True, forward=None, seeds=SEEDS
     objects = Objects(truth, images, training, seeds, forward or (lambda images: maps))
     found = {**maps, **task.predict_objects(maps, objects)}
     cells = Cells(truth, (SIDE, SIDE), None, tf.constant(3.0), 64 // SIDE, images)
-    return {name: float(value) for name, value in task.losses(found, cells).items()}, found
+    return {
+        name: float(value) for name, value in divide(task.loss_sums(found, cells)).items()
+    }, found
 
 
 # The others have more of the same layers.
@@ -183,8 +186,10 @@ def test_the_loss_is_a_mean_by_weight():
     objects = Objects(truth, tf.zeros([2, 64, 64, 3]), True, SEEDS, None)
     found = zeros | task.predict_objects(zeros, objects)
     cells = Cells(truth, (SIDE, SIDE), None, tf.constant(6.0), 64 // SIDE, objects.images)
-    assert float(task.losses(found, cells)[MASKS]) == pytest.approx(3 * np.log(2), rel=1e-5)
-    assert float(task.normalizers(found, cells)[MASKS]) == 5.0
+    assert float(divide(task.loss_sums(found, cells))[MASKS]) == pytest.approx(
+        3 * np.log(2), rel=1e-5
+    )
+    assert float(task.loss_sums(found, cells)[MASKS].normalizer) == 5.0
 
 
 @pytest.mark.parametrize('text', [IN_BOXES, OF_IMAGE])
@@ -211,7 +216,7 @@ def test_masks_may_be_crops(text):
         objects = Objects(truth, images, False, None, None)
         predictions = maps | task.predict_objects(maps, objects)
         cells = Cells(truth, (SIDE, SIDE), None, tf.constant(1.0), 64 // SIDE, images)
-        found.append(float(task.losses(predictions, cells)[MASKS]))
+        found.append(float(divide(task.loss_sums(predictions, cells))[MASKS]))
     assert found[0] == pytest.approx(found[1], rel=1e-4)
 
 
@@ -360,7 +365,7 @@ def test_a_moved_region_tells_where_the_box_ends():
     totals = []
     for row in (right, right[::-1]):
         found['MASK_LOGITS_GT_BOXES'] = [tf.zeros([1, 1, 8, 8]) + row]
-        totals.append(float(task.losses(found, cells)[BOXES]))
+        totals.append(float(divide(task.loss_sums(found, cells))[BOXES]))
     # By hand: the samples 0 to 3 of 8 are at most in the middle; others are wrong by 9.
     assert totals[0] == pytest.approx(2 * np.log1p(np.exp(-9.0)), rel=1e-3)
     assert totals[1] == pytest.approx(9.0 + 2 * np.log1p(np.exp(-9.0)), rel=1e-3)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.center_net import make_cells
 from object_detection.meta_architectures.center_net.tasks.object_center import ObjectCenter
@@ -93,11 +94,11 @@ def test_classes_that_an_image_was_not_searched_for_are_not_learnt():
     task = ObjectCenter(head=Head(3), loss=loss, weight=1.0, min_overlap=0.7, only_labeled=True)
     logits = tf.constant([1.0, 10.0, 100.0]) * tf.ones([2, 2, 2, 1])
     # Four cells of two classes, and two cells of all of them.
-    (value,) = task.losses({'object_center': [logits]}, cells).values()
+    (value,) = divide(task.loss_sums({'object_center': [logits]}, cells)).values()
     assert value == 4 * 11 + 2 * 111
     cells = cells._replace(groundtruth=truth._replace(fields={}))
     with pytest.raises(ValueError, match='load_image_labels of the input readers'):
-        task.losses({'object_center': [logits]}, cells)
+        divide(task.loss_sums({'object_center': [logits]}, cells))
 
 
 def test_a_channel_without_objects_is_zero():

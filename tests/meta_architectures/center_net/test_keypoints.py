@@ -81,8 +81,6 @@ def test_heat_maps(case_name):
     np.testing.assert_array_equal(task.learnt_cells(cells, targets), case.outputs['valid_mask'])
     counts = np.floor(targets.weights).sum(axis=1)
     np.testing.assert_array_equal(counts, case.outputs['num_instances_per_kp_type'])
-    number = task.normalizers(cells)['Loss/pose/keypoint/heatmap']
-    assert float(number) == max(counts.sum(), 1.0)
 
 
 @goldens.parametrize(

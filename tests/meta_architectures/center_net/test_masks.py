@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.center_net import make_cells
 from object_detection.meta_architectures.center_net.heat_maps import Peaks
@@ -125,13 +126,12 @@ def test_the_mask_loss_is_a_mean_over_the_cells_that_learn():
     task, cells = mask_task(2, loss=loss), cells_of(truth, 16, 16)
     # Of 16 cells, 8 are of class 1: each class misses by 1 in half of the cells, for two stacks.
     stacks = {'segmentation/heatmap': [tf.ones([1, 4, 4, 2]), tf.zeros([1, 4, 4, 2])]}
-    losses = task.losses(stacks, cells)
+    losses = divide(task.loss_sums(stacks, cells))
     assert list(losses) == list(task.loss_names)
     # Ones miss class 0 in all cells and class 1 in half of them; zeros miss class 1 in half.
     np.testing.assert_allclose(losses['Loss/segmentation/heatmap'], (1.5 + 0.5) / 2, rtol=1e-6)
-    np.testing.assert_allclose(task.normalizers({}, cells)['Loss/segmentation/heatmap'], 16.0)
     hidden = truth._replace(fields={'groundtruth_instance_mask_weights': tf.zeros([1, 1])})
-    losses = task.losses(stacks, cells_of(hidden, 16, 16))
+    losses = divide(task.loss_sums(stacks, cells_of(hidden, 16, 16)))
     # The box, enlarged, covers the upper 9 of 16 rows, of which cells are hidden by their corner:
     # two rows of cells, and the third one, which begins at 8 of 8.2.
     np.testing.assert_allclose(losses['Loss/segmentation/heatmap'], (1 + 1 + 0 + 0) / 2, rtol=1e-6)
@@ -237,7 +237,9 @@ def test_points_are_compared_with_enlarged_maps():
     )
     task = densepose_task(3, 0, losses=(part_loss, surface_loss), at_input_size=True)
     cells = cells_of(truth, 16, 24)
-    losses = task.losses({name: [tf.constant(each[0])] for name, each in maps.items()}, cells)
+    losses = divide(
+        task.loss_sums({name: [tf.constant(each[0])] for name, each in maps.items()}, cells)
+    )
     large = {name: tf.image.resize(each[0], [16, 24]).numpy() for name, each in maps.items()}
     expected, number = [0.0, 0.0], 0
     for image, row, point in np.ndindex(2, 2, 5):
@@ -252,4 +254,3 @@ def test_points_are_compared_with_enlarged_maps():
     assert number == 8
     for name, value in zip(task.loss_names, expected, strict=True):
         np.testing.assert_allclose(losses[name], value / number, rtol=1e-5)
-        np.testing.assert_allclose(task.normalizers({}, cells)[name], number)

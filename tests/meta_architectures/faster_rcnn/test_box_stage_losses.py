@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.targets.target_assigner import Targets
@@ -131,7 +132,9 @@ def as_field(loss: str) -> str:
 @pytest.mark.parametrize('loss', CLASSIFICATION_LOSSES)
 def test_each_classification_loss(example, loss):
     logits, codes, proposals, targets = example
-    losses = box_stage(as_field(loss)).loss(predictions_of(logits, codes), proposals, targets)
+    losses = divide(
+        box_stage(as_field(loss)).loss_sums(predictions_of(logits, codes), proposals, targets)
+    )
     by_class = CLASSIFICATION_LOSSES[loss](logits, targets.class_targets.numpy())
     expected = 3 * np.sum(by_class * targets.class_weights * shares())
     np.testing.assert_allclose(losses[CLASSIFICATION], expected, rtol=1e-5)
@@ -156,7 +159,7 @@ def test_each_localization_loss(example, loss, normalizer):
     fields = f'second_stage_localization_normalizer: {normalizer}'
     if loss:
         fields += f' second_stage_localization_loss {{ {loss} }}'
-    losses = box_stage(fields).loss(predictions_of(logits, codes), proposals, targets)
+    losses = divide(box_stage(fields).loss_sums(predictions_of(logits, codes), proposals, targets))
     labels = np.argmax(targets.class_targets, axis=-1)
     own = np.take_along_axis(codes, np.maximum(labels - 1, 0)[..., None, None], axis=2)[:, :, 0]
     values = LOCALIZATION_LOSSES[loss](np.abs(own - targets.box_targets))
@@ -179,7 +182,7 @@ def test_without_positives_the_mean_over_coordinates_is_zero(example):
     logits, codes, proposals, targets = example
     nothing = targets._replace(box_weights=tf.zeros([2, P]))
     stage = box_stage('second_stage_localization_normalizer: NUM_FG_COORDS')
-    losses = stage.loss(predictions_of(logits, codes), proposals, nothing)
+    losses = divide(stage.loss_sums(predictions_of(logits, codes), proposals, nothing))
     assert losses[LOCALIZATION] == 0
 
 
@@ -243,7 +246,7 @@ def test_only_hard_examples_of_every_image_train(example, miner, loss, weights, 
     predictions = predictions_of(logits, codes)
     with tf.GradientTape() as tape:
         tape.watch(predictions.class_logits)
-        losses = stage.loss(predictions, proposals, targets)
+        losses = divide(stage.loss_sums(predictions, proposals, targets))
     np.testing.assert_allclose(losses[LOCALIZATION], 2 * np.sum(of_boxes * is_hard), rtol=1e-5)
     np.testing.assert_allclose(losses[CLASSIFICATION], 3 * np.sum(of_classes * is_hard), rtol=1e-5)
     gradient = tape.gradient(losses[CLASSIFICATION], predictions.class_logits)

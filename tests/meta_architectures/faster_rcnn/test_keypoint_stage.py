@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.core.roi_align import SampleGrid
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
@@ -75,14 +76,14 @@ def test_loss_by_numpy():
     predictions = KeypointPredictions(
         tf.constant(logits), tf.zeros([2, 2], tf.int32), tf.constant(cells), tf.constant(weights)
     )
-    losses = tf.function(stage(loss_weight=3.0).loss, autograph=False)(predictions)
+    losses = divide(tf.function(stage(loss_weight=3.0).loss_sums, autograph=False)(predictions))
     flat = logits.reshape(2, 2, 2, 16)
     log_shares = flat - np.log(np.exp(flat).sum(-1, keepdims=True))
     entropy = -np.take_along_axis(log_shares, cells[..., np.newaxis], -1)[..., 0]
     expected = 3.0 * (entropy * weights).sum() / weights.sum()
     np.testing.assert_allclose(losses[LOSS], expected, rtol=1e-5)
     nothing = predictions._replace(weights=tf.zeros_like(weights))
-    assert stage().loss(nothing)[LOSS] == 0
+    assert divide(stage().loss_sums(nothing))[LOSS] == 0
 
 
 def one_image() -> tuple[Predictions, Groundtruth]:
@@ -120,7 +121,7 @@ def test_targets_of_positive_regions_by_hand():
     np.testing.assert_array_equal(found.rows, [[0, 1, 2, 3]])
     np.testing.assert_array_equal(found.weights, [[[0, 0], [1, 0], [1, 1], [0, 0]]])
     np.testing.assert_array_equal(found.cells[0, 1:3], [[0 * 4 + 3, 0], [0 * 4 + 1, 3 * 4 + 2]])
-    assert stage().normalizer(found) == 3
+    assert stage().loss_sums(found)[LOSS].normalizer == 3
     # One region only: the first with a keypoint. Weights of keypoints have a part in it.
     heavy = truth._replace(fields={F.GROUNDTRUTH_KEYPOINT_WEIGHTS: tf.constant([[[0.0, 2.0]]])})
     limited = stage(max_regions=1).predict(predictions, truth, training=True, max_positives=4)
@@ -208,7 +209,7 @@ def test_xla_compiles_it():
         found = keypoints.predict(predictions, truth, training=True, max_positives=4)
         boxes = detections['detection_boxes'] * 64
         detected = keypoints.detect(predictions.features, boxes, detections)
-        return keypoints.loss(found)[LOSS], detected['detection_keypoints']
+        return divide(keypoints.loss_sums(found))[LOSS], detected['detection_keypoints']
 
     loss, points = run()
     compiled_loss, compiled_points = tf.function(run, jit_compile=True, autograph=False)()

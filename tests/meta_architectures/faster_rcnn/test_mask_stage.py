@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage, positive_rows
 from object_detection.targets.target_assigner import Targets
 
@@ -43,8 +44,10 @@ def test_loss_by_numpy(threshold):
         masks_are_crops=True,
     )
     logits = rng.normal(size=(3, 2, 4, 4)).astype(np.float32)
-    losses = stage(binarize_threshold=threshold).loss(
-        tf.constant(logits), tf.tile(box, [1, 3, 1]), targets_of([[2, 0, 1]]), groundtruth
+    losses = divide(
+        stage(binarize_threshold=threshold).loss_sums(
+            tf.constant(logits), tf.tile(box, [1, 3, 1]), targets_of([[2, 0, 1]]), groundtruth
+        )
     )
     wanted = (crop >= threshold).astype(np.float32) if threshold else crop
     probabilities = 1 / (1 + np.exp(-np.stack([logits[0, 1], logits[2, 0]])))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.core.loss_sum import divide
 from object_detection.core.roi_align import SampleGrid
 from object_detection.meta_architectures.faster_rcnn.croppers import (
     LevelRule,
@@ -150,7 +151,7 @@ def test_codes_of_a_class_are_not_multiplied_as_matrices():
         groundtruth = tiny.random_groundtruth(2)
         proposals = Proposals(boxes, scores, tf.constant([8, 8]))
         targets = stage.assign(boxes, truth, groundtruth)
-        return stage.loss(RegionPredictions(codes, logits), proposals, targets)
+        return divide(stage.loss_sums(RegionPredictions(codes, logits), proposals, targets))
 
     arguments = [[16, 4, 4], [16, 5], [2, 8, 4], [2, 8], [2, 5, 4]]
     graph = loss.get_concrete_function(*(tf.TensorSpec(shape) for shape in arguments)).graph

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn import build
 from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
@@ -181,7 +182,7 @@ def objects(*boxes, is_crowd=None):
 def losses(options, groundtruth, codes=0.0, logits=((0.0, 0.0),) * 4):
     """The losses of ANCHORS: localization, objectness."""
     predictions = given(logits, [4], tf.zeros([1, 4, 4]) + codes)
-    found = rpn(options).loss(predictions, groundtruth.boxes, groundtruth, None)
+    found = divide(rpn(options).loss_sums(predictions, groundtruth.boxes, groundtruth, None))
     return [float(loss) for loss in found.values()]
 
 
@@ -323,7 +324,7 @@ def test_all_options_compile():
     def step(stage, features, boxes, groundtruth):
         """Losses and proposals."""
         predictions = stage.predict(features, 64, 64, True)
-        losses = stage.loss(predictions, boxes, groundtruth, tiny.SEEDS)
+        losses = divide(stage.loss_sums(predictions, boxes, groundtruth, tiny.SEEDS))
         proposals = stage.propose(predictions, tf.constant([[64, 64, 3], [50, 40, 3]]), True)
         return losses | proposals._asdict()
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
+from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn.mask_stage import positive_rows, take_rows
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
@@ -67,12 +68,9 @@ def test_few_regions_train_masks(detector, images, groundtruth):
     )
     assert predictions.masks.logits.shape == (4, tiny.NUM_CLASSES, 28, 28)
     assert predictions.masks.rows.shape == (2, 2)
-    numbers = detector.loss_normalizers(predictions, groundtruth)
-    assert numbers['Loss/BoxClassifierLoss/mask_loss'] <= 4
-    assert set(numbers) == {
-        'Loss/BoxClassifierLoss/mask_loss',
-        'Loss/BoxClassifierLoss/localization_loss',
-    }
+    sums = detector.loss_sums(predictions, groundtruth, SEEDS)
+    assert sums['Loss/BoxClassifierLoss/mask_loss'].normalizer <= 4 * 28 * 28
+    assert sums['Loss/BoxClassifierLoss/classification_loss'].normalizer == 2
 
 
 OWN_CROPS = 'mask_roi_align { output_size: 14 sampling_ratio: 1 }'
@@ -105,7 +103,7 @@ def test_masks_of_the_positive_proposals_alone_give_the_same_losses(crops, image
 
 
 def test_losses_of_batches_make_those_of_all_images(detector, images, groundtruth):
-    """Weighted by `loss_normalizers`, as evaluation does it."""
+    """Added up, as evaluation does it."""
     name = 'Loss/BoxClassifierLoss/localization_loss'
 
     def evaluated(start, end):
@@ -121,15 +119,13 @@ def test_losses_of_batches_make_those_of_all_images(detector, images, groundtrut
         rows = rows._replace(boxes=boxes)
         batch = detector.normalize(images[start:end])
         predictions = detector.predict(batch, shapes(batch), False, rows)
-        losses = detector.loss(predictions, rows, SEEDS[start:end])
-        return float(losses[name]), float(detector.loss_normalizers(predictions, rows)[name])
+        return detector.loss_sums(predictions, rows, SEEDS[start:end])[name]
 
     batch = detector.normalize(images)
     proposals = detector.predict(batch, shapes(batch)).proposals_normalized.numpy()
     (whole, number), first, second = evaluated(0, 2), evaluated(0, 1), evaluated(1, 2)
     assert number == first[1] + second[1] > 0
-    parts = (first[0] * first[1] + second[0] * second[1]) / number
-    np.testing.assert_allclose(whole, parts, rtol=1e-4)
+    np.testing.assert_allclose(whole, first[0] + second[0], rtol=1e-4)
 
 
 def test_detections_have_masks_of_the_configured_size(detector, images):
@@ -182,9 +178,8 @@ def test_compiled_sample_and_losses_are_the_same(detector, static, images, groun
         rows = positive_rows(targets, sample.is_valid(), 2)
         regions = tf.gather(sample.boxes, rows, batch_dims=1) / tiny.IMAGE_SIZE
         rows = take_rows(targets, rows, use_matmul=True)
-        return detector.box_stage.loss(outputs, sample, targets) | detector.mask_stage.loss(
-            masks, regions, rows, groundtruth
-        )
+        sums = detector.box_stage.loss_sums(outputs, sample, targets)
+        return divide(sums | detector.mask_stage.loss_sums(masks, regions, rows, groundtruth))
 
     wanted = losses_of(detector, predictions.proposals.count)
     compiled = tf.function(losses_of, jit_compile=True, autograph=False)(

@@ -1,9 +1,6 @@
 """Every option of the losses of anchors, against numbers by hand."""
 
-import json
 import pathlib
-import subprocess
-import sys
 from unittest import mock
 
 import numpy as np
@@ -11,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
-from object_detection.core import replicas
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.errors import UserError
 from object_detection.meta_architectures.ssd import build
 from object_detection.meta_architectures.ssd.predictions import Predictions
@@ -73,7 +70,7 @@ def compute(changes, predictions, groundtruth, training=False):
     """Returns the losses, and the targets."""
     losses = losses_of(changes)
     targets = losses.assign(predictions.anchors, groundtruth, training, SEEDS)
-    named = losses.compute(predictions, targets)
+    named = divide(losses.compute(predictions, targets))
     return {name: float(loss) for name, loss in named.items()}, targets
 
 
@@ -102,7 +99,7 @@ def test_a_box_without_weight_that_overflows_has_no_gradient():
     targets = losses.assign(predictions.anchors, objects())
     with tf.GradientTape() as tape:
         tape.watch(codes)
-        loss = losses.compute(predictions._replace(box_codes=codes), targets)[LOCALIZATION]
+        loss = divide(losses.compute(predictions._replace(box_codes=codes), targets))[LOCALIZATION]
     gradients = tape.gradient(loss, codes).numpy()
     assert np.isfinite(gradients).all()
     assert np.any(gradients[:, :2] != 0)
@@ -240,8 +237,8 @@ def test_keypoints_without_a_label_have_no_loss():
 
 
 @pytest.mark.parametrize('by_matches', [True, False])
-def test_the_losses_of_parts_weighted_by_their_normalizers_are_those_of_the_batch(by_matches):
-    """The second image has no object: its part is divided by nothing but counts all the same."""
+def test_the_losses_of_parts_add_up_to_those_of_the_batch(by_matches):
+    """The second image has no object, but counts all the same."""
     losses = losses_of(f'normalize_loss_by_num_matches: {str(by_matches).lower()}')
     predictions = predict()
     weights = np.array([[1, 1], [0, 0]], np.float32)
@@ -254,19 +251,15 @@ def test_the_losses_of_parts_weighted_by_their_normalizers_are_those_of_the_batc
             box_codes=predictions.box_codes[image : image + 1],
             class_logits=predictions.class_logits[image : image + 1],
         )
-        with replicas.PerReplica():
-            targets = losses.assign(own.anchors, groundtruth)
-            return losses.compute(own, targets), losses.normalizers(targets)
+        return losses.compute(own, losses.assign(own.anchors, groundtruth))
 
     parts = [part(image) for image in range(2)]
     whole = losses.compute(
         predictions,
         losses.assign(predictions.anchors, Groundtruth.from_lists(boxes, classes, weights)),
     )
-    for name, loss in whole.items():
-        total = sum(float(own[name]) * float(numbers[name]) for own, numbers in parts)
-        count = max(sum(float(numbers[name]) for _, numbers in parts), 1.0)
-        assert total / count == pytest.approx(float(loss), rel=1e-5)
+    for name, each in whole.items():
+        np.testing.assert_allclose(each, np.sum([own[name] for own in parts], axis=0), rtol=1e-5)
 
 
 @slow_cases.parametrize(1, 'training', [True, False])
@@ -277,20 +270,8 @@ def test_groundtruth_is_matched_once(training):
     with mock.patch.object(assigner, 'match', side_effect=assigner.match) as match:
         predictions = detector.predict(images, shapes, training, objects(), SEEDS)
         losses = detector.loss(predictions, objects(), SEEDS)
-        detector.loss_normalizers(predictions, objects())
     assert match.call_count == 1
     later = detector.predict(images, shapes, False, None, SEEDS)
     for name, loss in detector.loss(later, objects(), SEEDS).items():
         if not training:
             np.testing.assert_array_equal(loss, losses[name])
-
-
-@pytest.mark.slow
-def test_two_replicas_have_the_losses_and_the_gradient_of_the_whole_batch():
-    # Devices are divided before TensorFlow starts, so in a process of its own.
-    command = [sys.executable, '-m', 'tests.meta_architectures.ssd.replica_runs']
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for one, two in json.loads(done.stdout.splitlines()[-1]):
-        assert one['gradient'] != 0
-        assert two == pytest.approx(one, rel=1e-5)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from object_detection.builders import anchor_generator_builder
 from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import divide
 from object_detection.losses.anchor_sampling import Expectation, ExpectedLossWeights
 from object_detection.meta_architectures.ssd import build as builder
 from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
@@ -94,7 +95,7 @@ def test_a_step_against_the_gradient_reduces_the_losses(changes):
     def compute(outputs):
         with tf.GradientTape() as tape:
             tape.watch(outputs)
-            values = losses.compute(predictions_of(*outputs, anchors), targets)
+            values = divide(losses.compute(predictions_of(*outputs, anchors), targets))
             total = tf.add_n(list(values.values()))
         return values, tape.gradient(total, outputs)
 
@@ -136,7 +137,7 @@ def test_perfect_codes_are_the_objects_that_anchors_match(changes):
     weights = np.take_along_axis(np.array(WEIGHTS, np.float32), np.maximum(matches, 0), axis=1)
     np.testing.assert_allclose(targets.box_weights, np.where(is_matched, weights, 0))
     _, logits = random_outputs(losses, anchors)
-    perfect = losses.compute(predictions_of(targets.box_targets, logits, anchors), targets)
+    perfect = divide(losses.compute(predictions_of(targets.box_targets, logits, anchors), targets))
     assert perfect[LOCALIZATION] == 0
     decoded = coder.decode(targets.box_targets, anchors).numpy()
     expected = np.take_along_axis(
@@ -157,13 +158,13 @@ def test_losses_that_compare_boxes_are_zero_for_boxes_of_the_objects():
     losses, anchors = losses_of('loss { localization_loss { weighted_giou {} } }')
     targets = losses.assign(anchors, groundtruth())
     codes, logits = random_outputs(losses, anchors)
-    found = losses.compute(predictions_of(targets.box_targets, logits, anchors), targets)
+    found = divide(losses.compute(predictions_of(targets.box_targets, logits, anchors), targets))
     np.testing.assert_allclose(found[LOCALIZATION], 0, atol=1e-5)
     # 1 - GIoU of decoded boxes, by the weights of the matched anchors.
     decode = losses.target_assigner.box_coder.decode
     giou = box_ops.matched_giou(decode(codes, anchors), decode(targets.box_targets, anchors))
     expected = tf.reduce_sum((1 - giou) * targets.box_weights) / tf.reduce_sum(targets.box_weights)
-    found = losses.compute(predictions_of(codes, logits, anchors), targets)
+    found = divide(losses.compute(predictions_of(codes, logits, anchors), targets))
     np.testing.assert_allclose(found[LOCALIZATION], expected, rtol=1e-5)
 
 
@@ -175,7 +176,7 @@ def test_expected_losses_are_of_label_and_background_by_their_weights():
     losses, anchors = losses_of(changes)
     targets = losses.assign(anchors, groundtruth())
     codes, logits = random_outputs(losses, anchors)
-    found = losses.compute(predictions_of(codes, logits, anchors), targets)
+    found = divide(losses.compute(predictions_of(codes, logits, anchors), targets))
     crossed = -tf.nn.log_softmax(logits).numpy()
     labels, weights = targets.class_targets.numpy(), targets.class_weights.numpy()[..., 0]
     expected_weights = ExpectedLossWeights(Expectation.SAMPLING, 2.0)
@@ -192,14 +193,14 @@ def test_the_random_sampler_keeps_the_losses_of_its_anchors():
     targets = whole.assign(anchors, groundtruth())
     outputs = predictions_of(*random_outputs(losses, anchors), anchors)
     seeds = tf.constant([[1, 2], [3, 4]])
-    found = losses.compute(outputs, losses.assign(anchors, groundtruth(), seeds=seeds))
+    found = divide(losses.compute(outputs, losses.assign(anchors, groundtruth(), seeds=seeds)))
     keep = losses._options.random_example_sampler(
         targets.class_weights[..., 0] != 0, targets.matches >= 0, seeds
     )
     kept = targets._replace(
         class_weights=targets.class_weights * tf.cast(keep, tf.float32)[..., tf.newaxis]
     )
-    expected = whole.compute(outputs, kept)
+    expected = divide(whole.compute(outputs, kept))
     assert np.sum(keep) == 2 * np.sum(targets.matches >= 0)
     np.testing.assert_allclose(found[CLASSIFICATION], expected[CLASSIFICATION], rtol=1e-5)
     np.testing.assert_allclose(found[LOCALIZATION], expected[LOCALIZATION], rtol=1e-5)
@@ -216,7 +217,7 @@ def test_the_miner_keeps_the_losses_of_the_hardest_anchors():
     assert np.max(box_ops.iou(*[tf.gather(decoded[0], hardest)] * 2) - np.eye(3)) < 0.7
     logits = logits.numpy()
     logits[:, hardest, 0] = 50 * np.array([3, 2, 1])
-    found = losses.compute(predictions_of(tf.zeros_like(codes), logits, anchors), targets)
+    found = divide(losses.compute(predictions_of(tf.zeros_like(codes), logits, anchors), targets))
     goals = targets.class_targets.numpy()
     crossed = np.log1p(np.exp(-np.abs(logits))) + np.maximum(logits, 0) - logits * goals
     weighted = crossed.sum(-1) * targets.class_weights.numpy()[..., 0]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.core.loss_sum import LossSum
 from object_detection.errors import CheckpointError, WorkerError
 from object_detection.metrics.coco import collecting
 from object_detection.training.distribution import collectives
@@ -60,7 +61,8 @@ def _as_one_of_two(monkeypatch, sent):
 
 def test_what_evaluations_send_arrives(monkeypatch):
     image = collecting.Image('a', 3, np.int64(4), None, np.ones((2, 2), bool))
-    means = inference._LossMeans({'loss': 1.5}, {'loss': 2.0})
+    means = inference._LossMeans()
+    means.add({'loss': LossSum(1.5, 2.0)})
     found = _as_one_of_two(monkeypatch, pickle.dumps(([(True, [image])], means, b'x', {3}), 5))
     ((is_agnostic, (arrived,)),), arrived_means, *rest = found
     assert is_agnostic

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from object_detection.config import show
 from object_detection.core.fields import InputFields
+from object_detection.core.loss_sum import LossSum, over_images
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.system import files
 from object_detection.training.checkpoints import following, manager
@@ -388,16 +389,12 @@ class _CountingDetector(fakes.FakeDetector):
         counts = tf.reduce_sum(groundtruth.weights, axis=1)
         return super().predict(images, true_shapes) | {'counts': counts}
 
-    def loss(self, predictions, groundtruth, seeds=None):
+    def loss_sums(self, predictions, groundtruth, seeds=None):
         counts = predictions['counts']
-        total = tf.reduce_sum(counts * counts)
         return {
-            'Loss/by_image': tf.reduce_mean(counts),
-            'Loss/by_thing': tf.math.divide_no_nan(total, tf.reduce_sum(counts)),
+            'Loss/by_image': over_images(counts),
+            'Loss/by_thing': LossSum(tf.reduce_sum(counts * counts), tf.reduce_sum(counts)),
         }
-
-    def loss_normalizers(self, predictions, groundtruth):
-        return {'Loss/by_thing': tf.reduce_sum(predictions['counts'])}
 
 
 def test_losses_are_means_over_what_the_detector_says():

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields
+from object_detection.core.loss_sum import LossSum
 from object_detection.training.evaluation import inference
 from object_detection.training.evaluation.inference import ReplicatedPredict
 from tests.training import fakes
@@ -13,14 +14,11 @@ from tests.training import fakes
 class _Detector(fakes.FakeDetector):
     """One of its losses is a mean over the objects."""
 
-    def loss(self, predictions, groundtruth, seeds=None):
+    def loss_sums(self, predictions, groundtruth, seeds=None):
         errors = tf.reduce_sum((predictions['boxes'] - groundtruth.boxes[:, 0]) ** 2, axis=-1)
         counts = tf.reduce_sum(groundtruth.weights, axis=1)
-        mean = tf.math.divide_no_nan(tf.reduce_sum(errors * counts), tf.reduce_sum(counts))
-        return {**super().loss(predictions, groundtruth, seeds), 'Loss/of_objects': mean}
-
-    def loss_normalizers(self, predictions, groundtruth):
-        return {'Loss/of_objects': tf.reduce_sum(groundtruth.weights)}
+        own = LossSum(tf.reduce_sum(errors * counts), tf.reduce_sum(counts))
+        return {**super().loss_sums(predictions, groundtruth, seeds), 'Loss/of_objects': own}
 
 
 @pytest.fixture
@@ -68,8 +66,8 @@ def test_a_batch_that_is_filled_up_counts_its_own_images_alone(detector, batches
 
 def test_without_losses(detector, batches):
     filled = _filled(detector, batches.element_spec, with_losses=False)
-    detections, losses, weights = filled(next(iter(batches)))
-    assert (len(detections['num_detections']), losses, weights) == (3, {}, {})
+    detections, losses = filled(next(iter(batches)))
+    assert (len(detections['num_detections']), losses) == (3, {})
 
 
 def test_a_whole_evaluation_is_the_same(detector, batches):

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import crop_and_resize, replicas, sampling, tracing
+from object_detection.core import crop_and_resize, sampling, tracing
 from object_detection.core import masks as mask_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.shapes import dimensions, smaller
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net.deepmac import losses, views
@@ -280,7 +281,9 @@ class DeepMac(Task):
                 found |= self._of_other_view(logits, regions, objects)
         return found
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, LossSum]:
         truth, rows = cells.groundtruth, maps[_ROWS]
         chosen = _Chosen(truth, rows, maps[_REGIONS], sampling.gather_rows(truth.boxes, rows))
         functions = {
@@ -293,20 +296,10 @@ class DeepMac(Task):
         found = {}
         for name, factor in self._weights.items():
             weights = self._weights_of(name, maps, truth)
-            stacks = [weights * each for each in functions[name](maps, cells, chosen)]
-            number = len(stacks) * replicas.global_normalizer(tf.reduce_sum(weights))
-            found[name] = factor * tf.add_n([tf.reduce_sum(each) for each in stacks]) / number
+            losses = [weights * each for each in functions[name](maps, cells, chosen)]
+            # Divided by the sum of the weights of objects, as in the reference.
+            found[name] = add(losses, tf.reduce_sum(weights), factor)
         return found
-
-    def normalizers(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
-    ) -> dict[str, tf.Tensor]:
-        """Returns the sums of the weights of objects, as in the reference."""
-        truth = cells.groundtruth
-        return {
-            name: replicas.part_normalizer(tf.reduce_sum(self._weights_of(name, maps, truth)))
-            for name in self.loss_names
-        }
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         """Returns the masks of detections, probabilities in their boxes: float32 [B, N, h, w]."""
@@ -396,8 +389,6 @@ class DeepMac(Task):
     def _weights_of(self, name: str, maps: Mapping, truth: Groundtruth) -> tf.Tensor:
         """Returns the weights of the chosen objects in a loss, float32 [B, S]."""
         weights = self._mask_weights(truth) if name == _MASKS else truth.weights
-        if _ROWS not in maps:  # evaluation, where all objects count
-            return weights
         return sampling.gather_rows(weights, maps[_ROWS]) * tf.cast(maps[_IS_OWN], tf.float32)
 
     def _mask_weights(self, truth: Groundtruth) -> tf.Tensor:

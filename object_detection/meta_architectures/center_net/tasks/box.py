@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
+from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
@@ -43,19 +44,19 @@ class Box(Task):
         self._loss = loss
         self._weights = {_SCALE: scale_weight, _OFFSET: offset_weight}
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, LossSum]:
         points, sizes = centers(cells.boxes)
         targets = {_SCALE: sizes, _OFFSET: points - tf.floor(points)}
         weights = cells.groundtruth.weights
-        losses = {}
+        sums = {}
         for name, target in targets.items():
-            sums = [
-                tf.reduce_sum(self._loss(gather_points(each, points), target, weights))
-                for each in maps[name]
+            losses = [
+                self._loss(gather_points(each, points), target, weights) for each in maps[name]
             ]
-            factor = self._weights[name] / len(sums)
-            losses[f'Loss/{name}'] = factor * tf.add_n(sums) / cells.num_objects
-        return losses
+            sums[f'Loss/{name}'] = add(losses, cells.num_objects, self._weights[name])
+        return sums
 
     def strided_boxes(self, maps: Mapping[str, tf.Tensor], found: Found) -> tf.Tensor:
         """Returns the boxes of detections, float32 [B, N, 4], in cells, cut at the map's edges."""

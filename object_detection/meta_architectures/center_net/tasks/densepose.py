@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import replicas, tracing
+from object_detection.core import tracing
 from object_detection.core.crop_and_resize import crop_and_resize
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
+from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.tasks.task import Cells, Head, Task
@@ -102,36 +103,29 @@ class DensePose(Task):
             flat(weights),
         )
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, LossSum]:
         scale = cells.stride if self._at_input_size else 1
         points = self.targets(cells, scale)
         num_parts = self.heads[_PARTS].channels
         parts = tf.one_hot(tf.reshape(points.parts, [-1]), num_parts)
         coordinates = tf.reshape(points.coordinates, [1, -1, 2])
         weights = tf.reshape(points.weights, [-1])
-        sums: dict[str, list[tf.Tensor]] = {_PARTS: [], _SURFACE: []}
+        losses: dict[str, list[tf.Tensor]] = {_PARTS: [], _SURFACE: []}
         for part_map, surface_map in zip(maps[_PARTS], maps[_SURFACE], strict=True):
             logits = tf.reshape(_enlarged_values(part_map, points.cells, scale), [-1, num_parts])
             loss = self._part_loss(logits[:, None], parts[:, None], weights[:, None, None])
-            sums[_PARTS].append(tf.reduce_sum(loss))
+            losses[_PARTS].append(loss)
             surfaces = _enlarged_values(surface_map, points.cells, scale)
             surfaces = tf.reshape(surfaces, [-1, num_parts, 2])
             # The coordinates on the annotated part.
             chosen = tf.gather(surfaces, tf.reshape(points.parts, [-1]), batch_dims=1)
-            loss = self._surface_loss(chosen[None], coordinates, weights[None])
-            sums[_SURFACE].append(tf.reduce_sum(loss))
-        number = replicas.global_normalizer(_num_points(points))
+            losses[_SURFACE].append(self._surface_loss(chosen[None], coordinates, weights[None]))
+        number = tf.math.count_nonzero(weights, dtype=tf.float32)
         return {
-            f'Loss/{name}': self._weights[name] * tf.add_n(each) / (len(each) * number)
-            for name, each in sums.items()
+            f'Loss/{name}': add(each, number, self._weights[name]) for name, each in losses.items()
         }
-
-    def normalizers(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
-    ) -> dict[str, tf.Tensor]:
-        del maps
-        number = replicas.part_normalizer(_num_points(self.targets(cells)))
-        return dict.fromkeys(self.loss_names, number)
 
     def crop(
         self, maps: Mapping[str, tf.Tensor], boxes: tf.Tensor, size: tuple[int, int]
@@ -168,10 +162,6 @@ class DensePose(Task):
             parallel_iterations=None if tf.executing_eagerly() else 2,
         )
         return tf.transpose(parts, [1, 0, 2, 3]), tf.transpose(coordinates, [1, 0, 2, 3, 4])
-
-
-def _num_points(points: SurfacePoints) -> tf.Tensor:
-    return tf.math.count_nonzero(points.weights, dtype=tf.float32)
 
 
 def _enlarged_values(maps: tf.Tensor, cells: tf.Tensor, scale: int) -> tf.Tensor:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import replicas
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
+from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
@@ -139,46 +139,33 @@ class Keypoints:
     def _path(layout: Layout, part: str) -> str:
         return f'{layout.name}/keypoint/{part}'
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, LossSum]:
         targets = self.targets(cells)
         options = self._learning
         radius = options.offset_radius
         stacks = {part: maps[name] for part, name in self.parts.items()}
-        losses = {
-            _HEATMAP: self._heatmap_loss(stacks[_HEATMAP], cells, targets),
-            _OFFSET: self._loss_at(
+        sums = {
+            _HEATMAP: self._heatmap_losses(stacks[_HEATMAP], cells, targets),
+            _OFFSET: self._losses_at(
                 stacks[_OFFSET],
                 self.offset_targets(cells, targets, radius),
                 options.per_keypoint_offset,
             ),
-            _REGRESSION: self._loss_at(
+            _REGRESSION: self._losses_at(
                 stacks[_REGRESSION], self.regression_targets(cells, targets, radius), True
             ),
         }
         if options.predicts_depth:
-            losses[_DEPTH] = self._loss_at(
+            sums[_DEPTH] = self._losses_at(
                 stacks[_DEPTH],
                 self.depth_targets(cells, targets, radius),
                 options.per_keypoint_depth,
             )
         return {
-            f'Loss/{self.parts[part]}': self._learning.weights[part] * loss
-            for part, loss in losses.items()
-        }
-
-    def normalizers(self, cells: Cells) -> dict[str, tf.Tensor]:
-        """Returns what the sums of each loss are divided by, float32 scalars, by name."""
-        targets, radius = self.targets(cells), self._learning.offset_radius
-        weights = {
-            _HEATMAP: _counted(targets.weights),
-            _OFFSET: self.offset_targets(cells, targets, radius).weights,
-            _REGRESSION: self.regression_targets(cells, targets, radius).weights,
-        }
-        if self._learning.predicts_depth:
-            weights[_DEPTH] = self.depth_targets(cells, targets, radius).weights
-        return {
-            f'Loss/{self.parts[part]}': replicas.part_normalizer(tf.reduce_sum(each))
-            for part, each in weights.items()
+            f'Loss/{self.parts[part]}': add(*found, options.weights[part])
+            for part, found in sums.items()
         }
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
@@ -390,23 +377,25 @@ class Keypoints:
         values = depths[..., tf.newaxis] + tf.zeros_like(weights)
         return Vectors(around, values[..., tf.newaxis], weights)
 
-    def _heatmap_loss(self, stacks: Sequence, cells: Cells, targets: Targets) -> tf.Tensor:
+    def _heatmap_losses(
+        self, stacks: Sequence, cells: Cells, targets: Targets
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Returns the losses of each stack, and what divides them."""
         truth = self.heat_map_targets(cells, targets)
         weights = self.learnt_cells(cells, targets) * cells.valid[..., tf.newaxis]
         batch, height, width, count = dimensions(truth, 0, 1, 2, 3)
         shape = [batch, height * width, count]
         truth, weights = tf.reshape(truth, shape), tf.reshape(weights, shape)
-        sums = [
-            tf.reduce_sum(self._learning.heatmap_loss(tf.reshape(each, shape), truth, weights))
-            for each in stacks
+        losses = [
+            self._learning.heatmap_loss(tf.reshape(each, shape), truth, weights) for each in stacks
         ]
-        number = replicas.global_normalizer(tf.reduce_sum(_counted(targets.weights)))
-        return tf.add_n(sums) / (len(sums) * number)
+        # As in the reference, a weight below 1 does not count as an object.
+        return losses, tf.reduce_sum(tf.floor(targets.weights))
 
-    def _loss_at(
+    def _losses_at(
         self, stacks: Sequence[tf.Tensor], vectors: Vectors, per_keypoint: bool
-    ) -> tf.Tensor:
-        """Returns the mean loss at cells, by their weights.
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Returns the losses at cells of each stack, and what divides them: the sum of weights.
 
         Args:
           stacks: float32 [B, H, W, S], or [B, H, W, K * S] if `per_keypoint`.
@@ -417,7 +406,7 @@ class Keypoints:
         size = vectors.values.shape[-1]
         targets = tf.reshape(vectors.values, [1, -1, size])
         weights = tf.reshape(vectors.weights, [1, -1])
-        total = []
+        losses = []
         for maps in stacks:
             values = gather_points(maps, tf.reshape(vectors.cells, [batch, -1, 2]))
             if per_keypoint:
@@ -425,15 +414,8 @@ class Keypoints:
                 # The channels of the keypoint itself.
                 values = tf.einsum('bmknks->bmkns', values)
             values = tf.reshape(values, [1, -1, size])
-            total.append(tf.reduce_sum(self._learning.loss(values, targets, weights)))
-        number = replicas.global_normalizer(tf.reduce_sum(weights))
-        return tf.add_n(total) / (len(total) * number)
-
-
-def _counted(weights: tf.Tensor) -> tf.Tensor:
-    """Returns the weights of keypoints as the loss of heat maps counts them."""
-    # As in the reference, a weight below 1 does not count as an object.
-    return tf.floor(weights)
+            losses.append(self._learning.loss(values, targets, weights))
+        return losses, tf.reduce_sum(weights)
 
 
 def _points_of(layout: Layout, cells: Cells) -> Targets:
@@ -471,17 +453,11 @@ class KeypointTasks(Task):
         self.heat_maps = tuple(task.parts[_HEATMAP] for task in tasks)
         self._tasks = tuple(tasks)
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
-        return {
-            name: loss for task in self._tasks for name, loss in task.losses(maps, cells).items()
-        }
-
-    def normalizers(
+    def loss_sums(
         self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
-    ) -> dict[str, tf.Tensor]:
-        del maps
+    ) -> dict[str, LossSum]:
         return {
-            name: number for task in self._tasks for name, number in task.normalizers(cells).items()
+            name: each for task in self._tasks for name, each in task.loss_sums(maps, cells).items()
         }
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:

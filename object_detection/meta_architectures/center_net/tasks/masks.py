@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from object_detection.core import replicas, tracing
+from object_detection.core import tracing
 from object_detection.core.crop_and_resize import crop_and_resize
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
+from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.masks import mask_targets_from_crops
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
@@ -94,18 +95,12 @@ class Masks(Task):
         hidden = (weights <= 0.0)[..., tf.newaxis]
         return valid * heat_maps.cells_outside(cells.boxes, hidden, cells.size, _BOX_SCALE)
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
-        targets, weights = rows(self.targets(cells)), rows(self.learnt_cells(cells))
-        sums = [tf.reduce_sum(self._loss(rows(each), targets, weights)) for each in maps[_HEATMAP]]
-        count = len(sums) * replicas.global_normalizer(tf.reduce_sum(weights))
-        return {self.loss_names[0]: self._weight * tf.add_n(sums) / count}
-
-    def normalizers(
+    def loss_sums(
         self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
-    ) -> dict[str, tf.Tensor]:
-        del maps
-        number = replicas.part_normalizer(tf.reduce_sum(self.learnt_cells(cells)))
-        return {self.loss_names[0]: number}
+    ) -> dict[str, LossSum]:
+        targets, weights = rows(self.targets(cells)), rows(self.learnt_cells(cells))
+        losses = [self._loss(rows(each), targets, weights) for each in maps[_HEATMAP]]
+        return {self.loss_names[0]: add(losses, tf.reduce_sum(weights), self._weight)}
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         """Returns masks relative to the boxes, of 0 and 1; those of DensePose's class hold parts.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
+from object_detection.core.loss_sum import LossSum, add
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
@@ -91,11 +92,12 @@ class ObjectCenter(Task):
             labeled = tf.maximum(labeled, absent)
         return valid * labeled[:, tf.newaxis, tf.newaxis]
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, LossSum]:
         targets, weights = rows(self.targets(cells)), rows(self.learnt_cells(cells))
-        sums = [tf.reduce_sum(self._loss(rows(each), targets, weights)) for each in maps[NAME]]
-        factor = self._weight / len(sums)
-        return {self.loss_names[0]: factor * tf.add_n(sums) / cells.num_objects}
+        losses = [self._loss(rows(each), targets, weights) for each in maps[NAME]]
+        return {self.loss_names[0]: add(losses, cells.num_objects, self._weight)}
 
 
 def _box_points(cells: Cells) -> ObjectPoints:

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
@@ -39,8 +40,7 @@ class Cells(NamedTuple):
       groundtruth: objects, normalized to the images that the maps cover.
       size: H, W of the maps.
       valid: float32 [B, H, W], 1 for the cells that see the true image, else 0.
-      num_objects: float32 scalar, objects of the batch with a weight, as a divisor of losses: at
-        least 1, of a part of a batch above 0.
+      num_objects: float32 scalar, the number of objects with a weight.
       stride: side of a cell in pixels.
       images: float32 [B, H', W', C], preprocessed and padded to what the maps cover; None where no
         task reads them.
@@ -154,26 +154,16 @@ class Task(abc.ABC):
         return {}
 
     @abc.abstractmethod
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
-        """Returns the weighted losses, scalars, by name.
+    def loss_sums(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, LossSum]:
+        """Returns the weighted losses by name, means over the stacks.
 
         Args:
           maps: float32 [B, H, W, C] of each stack, by the names of the heads, and what
             `predict_objects` returned.
           cells: the ground truth.
         """
-
-    def normalizers(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
-    ) -> dict[str, tf.Tensor]:
-        """Returns what the sums of losses of the batch are divided by, float32 scalars, by name.
-
-        Args:
-          maps: as `losses` takes them; in an evaluation without what `predict_objects` returned.
-          cells: the ground truth.
-        """
-        del maps
-        return dict.fromkeys(self.loss_names, cells.num_objects)
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         """Returns what the maps say of the detections, by the reference's names.

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
+from object_detection.core.loss_sum import LossSum, add
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
     Found,
@@ -81,18 +82,19 @@ class Track(Task):
         self._loss = loss
         self._weight = weight
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, LossSum]:
         ids = cells.field(F.GROUNDTRUTH_TRACK_IDS, 'load_track_id of the input readers')
         points, _ = centers(cells.boxes)
         targets = tf.reshape(tf.one_hot(ids, self._num_ids), [1, -1, self._num_ids])
         weights = tf.reshape(cells.groundtruth.weights, [1, -1, 1])
-        sums = []
+        losses = []
         for stack in maps[_REID]:
             embeddings = tf.reshape(gather_points(stack, points), [-1, stack.shape[-1]])
             logits = self.layers['track_classifier'](embeddings)[tf.newaxis]
-            sums.append(tf.reduce_sum(self._loss(logits, targets, weights)))
-        factor = self._weight / len(sums)
-        return {self.loss_names[0]: factor * tf.add_n(sums) / cells.num_objects}
+            losses.append(self._loss(logits, targets, weights))
+        return {self.loss_names[0]: add(losses, cells.num_objects, self._weight)}
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         embeddings = found.gather(maps[_REID])
@@ -115,18 +117,18 @@ class TemporalOffset(Task):
         self._loss = loss
         self._weight = weight
 
-    def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
+    def loss_sums(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, LossSum]:
         origin = '`temporal_offsets` and `track_match_flags` of Groundtruth.from_lists'
         offsets = cells.field(F.GROUNDTRUTH_TEMPORAL_OFFSETS, origin)
         matched = cells.field(F.GROUNDTRUTH_TRACK_MATCH_FLAGS, origin)
         points, _ = centers(cells.boxes)
         weights = matched * cells.groundtruth.weights  # [B, M]
-        sums = [
-            tf.reduce_sum(self._loss(gather_points(each, points), offsets, weights))
-            for each in maps[_OFFSET]
+        losses = [
+            self._loss(gather_points(each, points), offsets, weights) for each in maps[_OFFSET]
         ]
-        factor = self._weight / len(sums)
-        return {self.loss_names[0]: factor * tf.add_n(sums) / cells.num_objects}
+        return {self.loss_names[0]: add(losses, cells.num_objects, self._weight)}
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         return {'detection_temporal_offsets': found.gather(maps[_OFFSET])}
