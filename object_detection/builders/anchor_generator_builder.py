@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from object_detection.config.oneof import build_oneof
+from object_detection.config import reading
+from object_detection.config.oneof import build_named
 from object_detection.errors import UserError
 from object_detection.protos import anchor_generator_pb2
 from object_detection.targets.anchors import (
@@ -28,7 +29,7 @@ AnchorGenerator = (
 
 def build(config: anchor_generator_pb2.AnchorGenerator) -> AnchorGenerator:
     """Returns the generator; raises a ValueError if none is set or its numbers do not fit."""
-    return build_oneof(config, 'anchor_generator_oneof', BUILDERS)
+    return build_named(config, 'anchor_generator_oneof', BUILDERS)
 
 
 def _build_grid(config: Any) -> GridAnchorGenerator:
@@ -56,9 +57,11 @@ def _build_multiscale(config: Any) -> MultiscaleGridAnchorGenerator:
 
 
 def _build_ssd(config: Any) -> SsdAnchorGenerator:
-    scales = list(config.scales) or linear_scales(
-        config.num_layers, config.min_scale, config.max_scale
-    )
+    scales = list(config.scales)
+    if scales:
+        reading.unused(config, ('min_scale', 'max_scale'), 'scales says the scale of each layer')
+    else:
+        scales = linear_scales(config.num_layers, config.min_scale, config.max_scale)
     specs = ssd_box_specs(
         config.num_layers,
         scales,

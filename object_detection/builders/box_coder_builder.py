@@ -1,6 +1,6 @@
 """Builds the box coder that a BoxCoder proto describes."""
 
-from object_detection.config.oneof import build_oneof
+from object_detection.config.oneof import build_named
 from object_detection.errors import UserError
 from object_detection.protos import box_coder_pb2
 from object_detection.targets.box_coders import (
@@ -31,7 +31,7 @@ BUILDERS = {
 
 def build(config: box_coder_pb2.BoxCoder) -> BoxCoder:
     """Returns the box coder; raises a ValueError if none is set or its numbers do not fit."""
-    return build_oneof(config, 'box_coder_oneof', BUILDERS)
+    return build_named(config, 'box_coder_oneof', BUILDERS)
 
 
 def build_for_boxes(config: box_coder_pb2.BoxCoder) -> BoxCoder:

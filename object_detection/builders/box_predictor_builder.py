@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from object_detection.builders import hyperparams_builder
+from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.models.heads.box_classifier import BoxClassifier
@@ -13,6 +14,21 @@ from object_detection.models.heads.keypoint_head import KeypointHead
 from object_detection.models.heads.mask_head import MaskHead
 from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.protos import box_predictor_pb2
+from object_detection.protos.hyperparams_pb2 import Hyperparams
+
+NO_MASKS = 'masks are predicted by stage 3, and number_of_stages is 2'
+_MASK_FIELDS = (
+    'predict_instance_masks',
+    'mask_height',
+    'mask_width',
+    'mask_prediction_conv_depth',
+    'mask_prediction_num_conv_layers',
+    'masks_are_class_agnostic',
+    'convolve_then_upsample_masks',
+    'mask_head_deconv',
+)
+NO_KEYPOINTS = 'mask_rcnn_box_predictor.predict_keypoints is false'
+_OUTPUTS = 'the class and box layers always have a bias, and no activation'
 
 
 def build(
@@ -115,6 +131,11 @@ def _mask_rcnn(
     if config.HasField('box_head'):
         # The fully connected layers of `box_head` have the norm.
         hyperparams = dataclasses.replace(hyperparams, batch_norm=None, group_norm=None)
+    else:
+        harmless = [Hyperparams.RELU, Hyperparams.NONE]
+        reading.unused(config.fc_hyperparams, 'activation', _OUTPUTS, harmless=harmless)
+        reading.unused(config.fc_hyperparams, 'force_use_bias', _OUTPUTS)
+    _note_unused(config, with_masks=with_masks)
     box_head = BoxHead(
         num_classes,
         hyperparams=hyperparams,
@@ -127,6 +148,20 @@ def _mask_rcnn(
     if not (config.predict_instance_masks and with_masks):
         return box_head, None
     return box_head, _mask_head(config, num_classes, is_training)
+
+
+def _note_unused(config: box_predictor_pb2.MaskRCNNBoxPredictor, *, with_masks: bool) -> None:
+    if not config.use_dropout:
+        name = 'dropout_keep_probability'
+        default = config.DESCRIPTOR.fields_by_name[name].default_value
+        reading.unused(config, name, 'use_dropout is false', harmless=[default, 1.0])
+    if not config.predict_keypoints:
+        reading.unused(config, 'keypoint_head', NO_KEYPOINTS)
+    if not with_masks:
+        # The same message configures the convolutions of box_head and of keypoints.
+        has_convs = config.HasField('box_head') or config.predict_keypoints
+        fields = _MASK_FIELDS if has_convs else (*_MASK_FIELDS, 'conv_hyperparams')
+        reading.unused(config, fields, NO_MASKS)
 
 
 def _mask_head(

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from google.protobuf.message import Message
 
-from object_detection.config import ranges, walk
+from object_detection.config import ranges, reading, walk
 from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import L2, LayerHyperparams
@@ -51,6 +51,8 @@ NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams | GroupNormParams]] = 
     'group_norm': lambda config: GroupNormParams(config.groups, config.epsilon),
 }
 
+_NO_DEPTHWISE_PENALTY = 'as in the reference, none of these layers reads it'
+
 
 def problems(config: Message, path: str) -> Iterator[str]:
     """Yields one sentence for each invalid field of the hyperparameters of layers.
@@ -71,16 +73,22 @@ def problems(config: Message, path: str) -> Iterator[str]:
                 )
 
 
-def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
+def build(config: hyperparams_pb2.Hyperparams, *, separable: bool = False) -> LayerHyperparams:
     """Builds the hyperparameters of layers.
 
     The default initializer is Glorot uniform, as in Keras; without a normalizer there is no
     normalisation. `op` has no effect: the caller decides between convolutions and dense layers.
 
+    Args:
+      config: the message.
+      separable: whether the layers are those of a network of TF-Slim with separable convolutions.
+
     Raises:
       ValueError: for a Keras initializer that does not exist, or a number out of its range.
     """
     _raise_first_problem(config)
+    if not separable:
+        reading.unused(config, 'regularize_depthwise', _NO_DEPTHWISE_PENALTY)
     options: dict[str, Any] = {}
     initializer = build_initializer(config.initializer)
     if initializer is not None:
@@ -113,7 +121,7 @@ def build_initializer(
 
 
 def _raise_first_problem(config: Message) -> None:
-    for problem in problems(config, config.DESCRIPTOR.name):
+    for problem in problems(reading.plain(config), config.DESCRIPTOR.name):
         raise UserError(problem)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from object_detection.config.oneof import build_oneof
+from object_detection.config.oneof import build_named
 from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import resizer
@@ -100,7 +100,7 @@ def build(
       ValueError: if the resizer cannot be built or does not support buckets, or `value_range` is
         no range.
     """
-    resizer = build_oneof(config, 'image_resizer_oneof', BUILDERS)
+    resizer = build_named(config, 'image_resizer_oneof', BUILDERS)
     if buckets:
         resizer = _with_buckets(resizer, config, buckets)
     resizer.value_range = ValueRange.of(config)

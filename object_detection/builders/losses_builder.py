@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf.message import Message
 
-from object_detection.config import plugins
+from object_detection.config import plugins, reading
 from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError, format_list
 from object_detection.losses.anchor_sampling import (
@@ -82,6 +82,9 @@ _EXPECTATIONS = {
     losses_pb2.Loss.REWEIGHTING_UNMATCHED_ANCHORS: Expectation.REWEIGHTING,
 }
 _OF_CLASSES = 'weighted_dice_classification_loss'
+_EXPECTED_FIELDS = ('min_num_negative_samples', 'desired_negative_sampling_ratio')
+_NO_EXPECTATION = 'without loss.expected_loss_weights it is not read'
+_NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
 # Fields of `Loss` that need a loss of each anchor.
 _NEED_ANCHORS = ('hard_example_miner', 'expected_loss_weights')
 
@@ -191,6 +194,8 @@ def build_hard_example_miner(
             f'{name}: expected hard_example_miner or the classification loss '
             'weighted_sigmoid_focal, which are two ways of doing the same. Received: both.'
         )
+    if not config.max_negatives_per_positive:
+        reading.unused(config, 'min_negatives_per_image', _NO_RATIO)
     of_classes, of_boxes = _COMPARED[config.loss_type]
     if of_classes != of_boxes:
         classification_weight, localization_weight = float(of_classes), float(of_boxes)
@@ -266,6 +271,7 @@ def _random_example_sampler(config: losses_pb2.Loss) -> RandomExampleSampler | N
 
 def _expected_loss_weights(config: losses_pb2.Loss) -> ExpectedLossWeights | None:
     if config.expected_loss_weights == losses_pb2.Loss.NONE:
+        reading.unused(config, _EXPECTED_FIELDS, _NO_EXPECTATION)
         return None
     if config.HasField('hard_example_miner'):
         raise UserError(

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from object_detection.config.oneof import build_oneof
+from object_detection.config import reading
+from object_detection.config.oneof import build_named
 from object_detection.protos import matcher_pb2
 from object_detection.targets.hungarian import HungarianMatcher
 from object_detection.targets.matchers import ArgMaxMatcher, BipartiteMatcher, Matcher
@@ -10,13 +11,18 @@ from object_detection.targets.matchers import ArgMaxMatcher, BipartiteMatcher, M
 
 def build(config: matcher_pb2.Matcher) -> Matcher:
     """Returns the matcher; raises a ValueError if none is set or its thresholds do not fit."""
-    return build_oneof(config, 'matcher_oneof', BUILDERS)
+    return build_named(config, 'matcher_oneof', BUILDERS)
 
 
 def _build_argmax(config: Any) -> ArgMaxMatcher:
-    thresholds = (config.matched_threshold, config.unmatched_threshold)
+    if config.ignore_thresholds:
+        names = ('matched_threshold', 'unmatched_threshold')
+        reading.unused(config, names, 'ignore_thresholds is true')
+        thresholds = (None, None)
+    else:
+        thresholds = (config.matched_threshold, config.unmatched_threshold)
     return ArgMaxMatcher(
-        *((None, None) if config.ignore_thresholds else thresholds),
+        *thresholds,
         negatives_lower_than_unmatched=config.negatives_lower_than_unmatched,
         force_match_for_each_row=config.force_match_for_each_row,
         use_matmul_gather=config.use_matmul_gather,

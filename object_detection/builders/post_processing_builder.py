@@ -3,9 +3,11 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
+from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
 from object_detection.core.post_processing import (
     Detections,
@@ -40,9 +42,12 @@ CALIBRATIONS: dict[str, Callable[..., ScoreFunction]] = {
     ),
 }
 
+_ONE_TOTAL = 'use_class_agnostic_nms has max_total_detections as its only limit'
+_DECAYS = 'soft_nms_sigma lets scores decay; no box is suppressed by its overlap'
+
 
 def build(
-    config: post_processing_pb2.PostProcessing, *, static: bool | None = None
+    config: post_processing_pb2.PostProcessing, *, static: bool | None = None, **fixed: Any
 ) -> tuple[Callable[..., Detections], ScoreConverter]:
     """Builds both steps from raw predictions to detections.
 
@@ -52,6 +57,7 @@ def build(
     Args:
       config: the message.
       static: whether to use only operations that XLA compiles; None takes `use_static_shapes`.
+      fixed: fields of `NmsParams` that the message does not decide, and their values.
 
     Returns:
       `nms(boxes, scores, ...) -> Detections`, which takes the arguments of
@@ -64,23 +70,37 @@ def build(
     if static is None:
         static = nms_config.use_static_shapes
     nms = functools.partial(
-        batch_multiclass_non_max_suppression, params=build_nms_params(nms_config), static=static
+        batch_multiclass_non_max_suppression,
+        params=build_nms_params(nms_config, **fixed),
+        static=static,
     )
     return nms, build_score_converter(config)
 
 
-def build_nms_params(config: post_processing_pb2.BatchNonMaxSuppression) -> NmsParams:
-    """Builds the parameters of the suppression.
+def build_nms_params(config: post_processing_pb2.BatchNonMaxSuppression, **fixed: Any) -> NmsParams:
+    """Builds the parameters of the suppression; `fixed` ones take the place of fields.
 
     Raises:
       ValueError: if a number is out of range.
     """
     name = config.DESCRIPTOR.full_name
-    fields = {field.name for field in dataclasses.fields(NmsParams)}
+    _note_unused(config)
+    fields = {field.name for field in dataclasses.fields(NmsParams)} - fixed.keys()
     try:
-        return NmsParams(**{field: getattr(config, field) for field in fields})
+        return NmsParams(**{field: getattr(config, field) for field in fields}, **fixed)
     except ValueError as error:
         raise UserError(f'{name}: {error}') from error
+
+
+def _note_unused(config: post_processing_pb2.BatchNonMaxSuppression) -> None:
+    if config.use_class_agnostic_nms:
+        name, reason = 'max_detections_per_class', _ONE_TOTAL
+        default = config.DESCRIPTOR.fields_by_name[name].default_value
+        reading.unused(config, name, reason, harmless=[default, config.max_total_detections])
+    if config.use_hard_nms:
+        reading.unused(config, 'soft_nms_sigma', 'use_hard_nms suppresses outright')
+    elif config.soft_nms_sigma > 0:
+        reading.unused(config, 'iou_threshold', _DECAYS)
 
 
 def build_score_converter(config: post_processing_pb2.PostProcessing) -> ScoreConverter:

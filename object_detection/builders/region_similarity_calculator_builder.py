@@ -1,6 +1,6 @@
 """Builds the similarity that a RegionSimilarityCalculator proto describes."""
 
-from object_detection.config.oneof import build_oneof
+from object_detection.config.oneof import build_named
 from object_detection.protos import region_similarity_calculator_pb2
 from object_detection.targets.similarities import (
     IoaSimilarity,
@@ -22,4 +22,4 @@ BUILDERS = {
 
 def build(config: region_similarity_calculator_pb2.RegionSimilarityCalculator) -> Similarity:
     """Returns the similarity; raises a ValueError if none is set."""
-    return build_oneof(config, 'region_similarity', BUILDERS)
+    return build_named(config, 'region_similarity', BUILDERS)

@@ -116,10 +116,9 @@ class ModelFamily:
       loss_names: message -> the names of the losses that the detector's `loss` returns.
       needs: message -> what the model asks of data, evaluation and export.
       rules: message -> a sentence for each problem.
-      part_problems: message -> a sentence for each error of the builders of cheap components;
-        called if `rules` finds no problem. It loads TensorFlow.
-      unread: pipeline -> triples of a top-level field such as 'model', the path of a field that the
-        config sets without an effect, and the reason.
+      unread: pipeline -> triples of a top-level field such as 'train_input_reader', the path of a
+        field of the message that it leaves without an effect, and the reason. What `build` does not
+        read is found by itself; see `config.reading`.
       warnings: (message, is_random) -> sentences for the training of a new detector; `is_random`
         is whether it starts from random weights.
       tpu: pipeline -> findings about the message on a TPU, beyond those for all families.
@@ -134,7 +133,6 @@ class ModelFamily:
     loss_names: Callable[[Any], Sequence[str]]
     needs: Callable[[Any], Needs] = lambda message: Needs()
     rules: Callable[[Any], Iterator[str]] = _nothing
-    part_problems: Callable[[Any], Iterator[str]] = _nothing
     unread: Callable[[TrainEvalPipelineConfig], Iterator[tuple[str, str, str]]] = _nothing
     warnings: Callable[[Any, bool], Iterator[str]] = _nothing
     tpu: Callable[[TrainEvalPipelineConfig], Iterator[Finding]] = _nothing

@@ -49,6 +49,20 @@ def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[An
     return builders[field](getattr(config, field))
 
 
+def build_named(config: Message, oneof: str, builders: Mapping[str, Callable[[Any], T]]) -> T:
+    """Builds as `build_oneof`; each error begins with the full name of the message or its option.
+
+    Raises:
+      ValueError: in the cases of `build_oneof`, and if the builder of the option raises one.
+    """
+    try:
+        return build_oneof(config, oneof, builders)
+    except ValueError as error:
+        if str(error).startswith(f'{config.DESCRIPTOR.file.package}.'):
+            raise
+        raise UserError(f'{config.DESCRIPTOR.full_name}: {error}') from error
+
+
 def missing_options(message: type[Message], oneof: str, builders: Mapping[str, Any]) -> set[str]:
     """Returns the options of the .proto file that the table lacks (for tests)."""
     fields = message.DESCRIPTOR.oneofs_by_name[oneof].fields

@@ -1,9 +1,6 @@
-"""Walks over the fields that are set in a config.
+"""Walks over the fields that are set in a config."""
 
-Fields that a message of a model sets, by their paths.
-"""
-
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -66,19 +63,3 @@ def elements(field: FieldDescriptor, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f'[{index}]', element) for index, element in enumerate(value))
     else:
         yield '', value
-
-
-def among(config: Message, paths: Iterable[str], reason: str) -> Iterator[tuple[str, str]]:
-    """Yields each of the paths that `is_set` finds, with the reason."""
-    return ((path, reason) for path in paths if is_set(config, path))
-
-
-def is_set(config: Message, path: str, *harmless: Any) -> bool:
-    """Returns whether a field is set to a value that is neither its default nor harmless."""
-    *parents, name = path.split('.')
-    for parent in parents:
-        config = getattr(config, parent)
-    if not config.HasField(name):
-        return False
-    value, default = getattr(config, name), config.DESCRIPTOR.fields_by_name[name].default_value
-    return isinstance(value, Message) or value not in (default, *harmless)

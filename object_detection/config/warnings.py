@@ -2,9 +2,6 @@
 
 from collections.abc import Iterator
 
-from google.protobuf.message import Message
-
-from object_detection.config.walk import among, is_set
 from object_detection.protos.losses_pb2 import ClassificationLoss
 from object_detection.protos.post_processing_pb2 import PostProcessing
 
@@ -15,34 +12,6 @@ _CONVERTERS = {
     'weighted_sigmoid_focal': PostProcessing.SIGMOID,
     'bootstrapped_sigmoid': PostProcessing.SIGMOID,
 }
-_HARD = 'use_hard_nms suppresses outright'
-_ONE_TOTAL = 'use_class_agnostic_nms has max_total_detections as its only limit'
-_DECAYS = 'soft_nms_sigma lets scores decay; no box is suppressed by its overlap'
-_NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
-
-
-def suppression(config: Message, post_processing: str) -> Iterator[tuple[str, str]]:
-    """Yields paths of fields of a suppression that have no effect, and why.
-
-    Args:
-      config: a family's message.
-      post_processing: the name of its PostProcessing.
-    """
-    nms = getattr(config, post_processing).batch_non_max_suppression
-    path = f'{post_processing}.batch_non_max_suppression'
-    limit = f'{path}.max_detections_per_class'
-    if nms.use_class_agnostic_nms and is_set(config, limit, nms.max_total_detections):
-        yield limit, _ONE_TOTAL
-    if nms.use_hard_nms:
-        yield from among(config, [f'{path}.soft_nms_sigma'], _HARD)
-    elif nms.soft_nms_sigma > 0:
-        yield from among(config, [f'{path}.iou_threshold'], _DECAYS)
-
-
-def miner(config: Message, path: str) -> Iterator[tuple[str, str]]:
-    """Yields paths of fields of the HardExampleMiner at `path` without effect, and why."""
-    if not is_set(config, f'{path}.max_negatives_per_positive'):
-        yield from among(config, [f'{path}.min_negatives_per_image'], _NO_RATIO)
 
 
 def converter_of(loss: ClassificationLoss, default: str = '') -> 'PostProcessing.ScoreConverter':

@@ -15,6 +15,7 @@ from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import families, once, ranges, synthetic_data, walk
 from object_detection.data import label_map, shard_names
 from object_detection.errors import ConfigError, UserError, backslash_hint
+from object_detection.meta_architectures import tracing
 from object_detection.meta_architectures.tracing import problems as builder_problems
 from object_detection.protos.input_reader_pb2 import (
     CocoInputReader,
@@ -43,39 +44,36 @@ def _rules_of_family(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields the errors of the builders of those model components that are cheap to build."""
+    """Yields what is wrong with the model, which is built without values."""
     tensorflow_setup.import_tensorflow()
     from object_detection.builders import hyperparams_builder
 
     problems = list(hyperparams_builder.problems(pipeline.model, 'model'))
     yield from problems
     if problems:
-        return  # The other builders would report the first of them once more.
-    family, message = families.find(pipeline.model), families.options(pipeline.model)
-    problems = list(family.part_problems(message))
+        return  # The builders would report the first of them once more.
+    problems = list(_traced(pipeline))
     yield from problems
     if not problems:
-        yield from _group_norms(pipeline.model)
         yield from _quantization(pipeline)
 
 
-def _group_norms(model: DetectionModel) -> Iterator[str]:
-    """Yields a problem if a group norm does not fit its layers, built here without weights."""
-    norms = [found for found in walk.set_fields(model, path='model') if found.key == _GROUP_NORM]
-    if not norms:
-        return
-    import tensorflow as tf
-
-    from object_detection.builders import model_builder
-
+def _traced(pipeline: TrainEvalPipelineConfig, *, stages: bool = False) -> Iterator[str]:
     try:
-        # In a graph, variables are created without values.
-        with tf.Graph().as_default():
-            model_builder.build(model).build_variables()
+        tracing.check(pipeline.model, channels.of_detector(pipeline), stages=stages)
     except ValueError as error:
-        message = str(error)
-        fitting = [found.path for found in norms if f'Received: {found.value.groups}.' in message]
-        yield f'{" or ".join(fitting) or families.path(model)}: {message}'
+        yield _with_norm(pipeline.model, str(error))
+
+
+def _with_norm(model: DetectionModel, sentence: str) -> str:
+    """Adds the paths of the group norms that an error of layers is about."""
+    fitting = [
+        found.path
+        for found in walk.set_fields(model, path='model')
+        if found.key == _GROUP_NORM and f'Received: {found.value.groups}.' in sentence
+    ]
+    is_about = 'group_norm.groups: ' in sentence and fitting
+    return f'{" or ".join(fitting)}: {sentence}' if is_about else sentence
 
 
 def _quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -146,7 +144,8 @@ def validate(
       for_what: one or several of `PURPOSES`.
       prepare: called after the checks that need no TensorFlow.
       resumes: whether a training resumes from its own checkpoint, so that it reads no other one.
-      reads_all: whether all records are read, to find corrupt ones, and not only the first.
+      reads_all: whether all records are read, to find corrupt ones, and not only the first; and
+        the model is not only built, but its stages are traced with images of its size.
 
     Raises:
       ConfigError: listing every problem of a stage, each with the path of its field.
@@ -171,6 +170,8 @@ def validate(
                     problems += rule(pipeline)
         _raise_if_any(problems)
     if reads_all:
+        with console.phase('tracing the model'):
+            _raise_if_any(list(_traced(pipeline, stages=True)))
         with console.phase('reading all records'):
             _raise_if_any(list(records.check_all(pipeline, parts)))
     # Warnings about a config with errors are not shown.

@@ -6,10 +6,12 @@ Fields that nothing reads at all are those of `ranges`; these cautions depend on
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
+from object_detection.builders.input_readers import channels
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
-from object_detection.config import families, once, synthetic_data, walk
+from object_detection.config import families, once, ranges, synthetic_data, walk
 from object_detection.data import label_map
+from object_detection.meta_architectures import tracing
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -18,6 +20,7 @@ from object_detection.validation import augmentation, label_map_rules, train_con
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import train_config as train_config_rules
 
+_NOTHING_READS_IT = 'nothing reads it'
 _UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by '
 _AVERAGES = (
     'averages are evaluated wherever they are kept; train_config.optimizer.use_moving_average: '
@@ -104,6 +107,8 @@ def readers(
 
 def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
     """Yields triples: a top-level field, the path of a field in it, why that has no effect."""
+    for path, reason in _unread_of_model(pipeline):
+        yield 'model', path, reason
     yield from families.find(pipeline.model).unread(pipeline)
     yield from _unused_keypoints(pipeline)
     for index, reader in enumerate(pipeline.eval_input_reader):
@@ -167,6 +172,18 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         and pipeline.HasField('train_config')
     ):
         yield 'eval_config', 'eval_config.use_moving_averages', _AVERAGES
+
+
+def _unread_of_model(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str]]:
+    """Yields the fields that no builder reads, but for those of which the schema says it."""
+    known = {
+        found.path
+        for found in walk.set_fields(pipeline.model, path='model')
+        if ranges.options(found.field).is_unread
+    }
+    for path, reason in tracing.check(pipeline.model, channels.of_detector(pipeline)):
+        if path not in known:
+            yield path, reason or _NOTHING_READS_IT
 
 
 def _unused_keypoints(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:

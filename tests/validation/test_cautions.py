@@ -1,10 +1,12 @@
 import importlib.resources
 import logging
 
+import keras
 import pytest
 
 from object_detection.config import once, reader
 from object_detection.config.overrides import apply_setting
+from object_detection.models.backbones import resnet_v1
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.validate import validate
 from tests.validation.pipelines import sound_pipeline
@@ -17,6 +19,21 @@ RPN_L2 = 'model.faster_rcnn.first_stage_box_predictor_conv_hyperparams.regulariz
 COSINE = f'{RATE}.cosine_decay_learning_rate'
 WITHOUT_PYRAMID = "type: 'faster_rcnn_resnet50_keras' first_stage_features_stride: 16"
 GRID = '{grid_anchor_generator {scales: 1 aspect_ratios: 1}}'
+
+
+@pytest.fixture(autouse=True)
+def small_backbone(monkeypatch):
+    """No warning here is about the layers of a backbone, which take a second to build."""
+
+    def trunk(depth, *, levels, name, **_):
+        images = keras.Input([None, None, 3])
+        maps = [
+            keras.layers.Conv2D(resnet_v1.stage_channels(depth, level), 1, 2**level)(images)
+            for level in levels
+        ]
+        return keras.Model(images, maps, name=name)
+
+    monkeypatch.setattr(resnet_v1, 'trunk', trunk)
 
 
 @pytest.fixture
@@ -344,7 +361,8 @@ TWO_STAGES = (
 )
 def test_fields_of_a_model_that_others_make_idle(warnings, settings, fields, reason):
     (message,) = warnings(*settings, for_what='export')
-    assert message.startswith(f'no effect: {", ".join(fields)} (')
+    reported = message.removeprefix('no effect: ').partition(' (')[0].split(', ')
+    assert sorted(reported) == sorted(fields)
     assert reason in message
 
 
@@ -380,7 +398,8 @@ def test_fields_of_a_model_that_have_an_effect_or_equal_the_default(warnings, se
 def test_masks_of_a_second_stage_are_a_caution(warnings):
     """The reference runs such configs, and leaves the mask head out."""
     (message,) = warnings(f'{MODEL}.number_of_stages=2', for_what='export')
-    assert message.startswith(f'no effect: {MODEL}.masks_from_crops, {HEAD}.predict_instance_masks')
+    for field in (f'{MODEL}.masks_from_crops', f'{HEAD}.predict_instance_masks'):
+        assert field in message
     assert 'masks are predicted by stage 3, and number_of_stages is 2' in message
 
 

@@ -5,13 +5,18 @@ import os
 
 import pytest
 
-from object_detection.config import reader
+from object_detection.config import reader, reading
 from object_detection.config.families import FAMILIES
-from object_detection.meta_architectures.center_net import warnings
-from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.errors import UserError
+from object_detection.meta_architectures import tracing
+from object_detection.meta_architectures.center_net import build, warnings
 from tests.meta_architectures.center_net.test_center_net import parse
 from tests.meta_architectures.center_net.test_zoo_keys import pose_label_map
+from tests.unread import unread
 
+LABELS = "item { id: 1 name: 'a' keypoints { id: 0 label: 'head' } }"
+LOSS = """loss { classification_loss { penalty_reduced_logistic_focal_loss { alpha: 2 beta: 4 } }
+  localization_loss { l1_localization_loss {} } }"""
 TASK = """keypoint_estimation_task { task_name: 'pose' FIELDS }"""
 
 
@@ -47,7 +52,9 @@ TASK = """keypoint_estimation_task { task_name: 'pose' FIELDS }"""
     ],
 )
 def test_fields_without_an_effect(changes, paths):
-    assert unread(parse(changes)) == [f'model.center_net.{path}' for path in paths]
+    found = unread(parse(changes))
+    assert [path for path, _ in found] == [f'model.center_net.{path}' for path in paths]
+    assert all(reason for _, reason in found)
 
 
 @pytest.mark.parametrize(
@@ -80,19 +87,24 @@ def test_fields_without_an_effect(changes, paths):
         ),
     ],
 )
-def test_fields_of_keypoints_without_an_effect(fields, names):
-    model = parse(TASK.replace('FIELDS', fields))
-    expected = [f'model.center_net.keypoint_estimation_task[0].{name}' for name in names]
-    assert unread(model) == expected
-    model.center_net.ClearField('object_detection_task')
-    boxes = 'model.center_net.keypoint_estimation_task[0].box_scale'
-    assert (boxes in unread(model)) == ('box_scale' in fields)
+def test_fields_of_keypoints_without_an_effect(fields, names, tmp_path):
+    (tmp_path / 'map').write_text(LABELS)
+    text = f"{fields} keypoint_class_name: 'a' {LOSS}"
+    config = parse(TASK.replace('FIELDS', text)).center_net
+    config.keypoint_label_map_path = str(tmp_path / 'map')
+    assert sorted(unread_of_keypoints(config)) == sorted(names)
+    config.ClearField('object_detection_task')
+    assert ('box_scale' in unread_of_keypoints(config)) == ('box_scale' in fields)
 
 
-def unread(model):
-    found = list(warnings.find(TrainEvalPipelineConfig(model=model)))
-    assert all(part == 'model' and reason for part, _, reason in found)
-    return [path for _, path, _ in found]
+def unread_of_keypoints(config):
+    """Names of the fields of the task that its builder does not read, all with a reason."""
+    view = reading.tracked(config)
+    build.build_keypoints(view)
+    path = 'keypoint_estimation_task[0].'
+    found = [(name, why) for name, why in reading.unread(view) if name.startswith(path)]
+    assert all(reason for _, reason in found)
+    return [name.removeprefix(path) for name, _ in found]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +170,14 @@ def test_advice(changes, found):
     ],
 )
 def test_components_are_built(changes, expected, tmp_path):
-    (tmp_path / 'map').write_text("item { id: 1 name: 'a' keypoints { id: 0 label: 'head' } }")
+    (tmp_path / 'map').write_text(LABELS)
     changes = changes.replace('FOLDER', str(tmp_path))
-    problems = list(warnings.check(parse(changes).center_net))
-    assert len(problems) == (expected is not None)
-    assert expected is None or problems[0].startswith(expected)
+    if expected is None:
+        assert not tracing.check(parse(changes), 3)
+        return
+    with pytest.raises(UserError) as caught:
+        tracing.check(parse(changes), 3)
+    assert str(caught.value).startswith(expected)
 
 
 def test_published_configs_have_no_problems(shared, tmp_path):
@@ -177,8 +192,6 @@ def test_published_configs_have_no_problems(shared, tmp_path):
             config.model.center_net.keypoint_label_map_path = str(labels)
         family = FAMILIES['center_net']
         assert not list(family.rules(config.model.center_net)), path
-        assert not list(family.part_problems(config.model.center_net)), path
-        assert not list(family.unread(config)), path
         # The reference finds objects in the padding.
         advice = list(family.warnings(config.model.center_net, False))
         assert all('ignore_padding' in sentence for sentence in advice), path

@@ -13,6 +13,7 @@ from object_detection.builders import (
     losses_builder,
     post_processing_builder,
 )
+from object_detection.config import reading
 from object_detection.data import label_map
 from object_detection.errors import UserError, format_list, raise_if_any
 from object_detection.meta_architectures.center_net import rules
@@ -68,6 +69,29 @@ def build_head(
     )
 
 
+_NO_EXTRACTOR = (
+    'no extractor reads it; use_separable_conv makes the convolutions of a pyramid separable, and '
+    f'{ROOT}.use_depthwise those of the heads'
+)
+# Fields of a keypoint task -> the values of candidate_ranking_mode that read them.
+_RANKED_BY = {
+    'score_distance_offset': ('score_distance_ratio',),
+    'score_distance_multiplier': ('score_scaled_distance_ratio',),
+    'std_dev_multiplier': ('gaussian_weighted',),
+    'gaussian_denom_ratio': ('gaussian_weighted_const',),
+    **dict.fromkeys(
+        (
+            'keypoint_candidate_score_threshold',
+            'num_candidates_per_keypoint',
+            'peak_max_pool_kernel_size',
+            'box_scale',
+            'candidate_search_scale',
+        ),
+        rules.RANKINGS,
+    ),
+}
+_OF_BOXES = ('box_scale', 'candidate_search_scale')
+_OF_DEPTH = ('per_keypoint_depth', 'keypoint_depth_loss_weight')
 _Task = center_net_pb2.CenterNet.KeypointEstimation
 
 
@@ -78,8 +102,9 @@ def build_keypoints(config: center_net_pb2.CenterNet) -> list[Keypoints]:
       ValueError: if the label map lacks the class or a keypoint of a task.
     """
     layouts = build_layouts(config)
+    has_boxes = config.HasField('object_detection_task')
     return [
-        _build(task, layout)
+        _build(task, layout, has_boxes)
         for task, layout in zip(config.keypoint_estimation_task, layouts, strict=True)
     ]
 
@@ -136,7 +161,27 @@ def _center_weights(
     return weights
 
 
-def _build(task: _Task, layout: Layout) -> Keypoints:
+def _note_unused(task: _Task, has_boxes: bool) -> None:
+    mode = task.candidate_ranking_mode
+    unread = [name for name, modes in _RANKED_BY.items() if mode not in modes]
+    if not has_boxes:
+        reading.unused(task, _OF_BOXES, 'without object_detection_task there are no boxes')
+    reading.unused(task, unread, f'candidate_ranking_mode is {mode}')
+    if not task.rescore_instances:
+        reading.unused(task, 'rescoring_threshold', 'rescore_instances is false')
+    if not task.predict_depth:
+        reading.unused(task, _OF_DEPTH, 'predict_depth is false')
+
+
+def _ranking(task: _Task) -> Ranking:
+    # The rules see to it that both fields say the same.
+    if task.argmax_postprocessing:
+        return Ranking.GAUSSIAN_WEIGHTED_CONST
+    return Ranking(task.candidate_ranking_mode)
+
+
+def _build(task: _Task, layout: Layout, has_boxes: bool) -> Keypoints:
+    _note_unused(task, has_boxes)
     count = len(layout.indices)
     heads = {
         'heatmap': build_head(count, task.heatmap_head_params, task.heatmap_bias_init),
@@ -172,7 +217,7 @@ def _build(task: _Task, layout: Layout) -> Keypoints:
             unmatched_score=task.unmatched_keypoint_score,
             box_scale=task.box_scale,
             search_scale=task.candidate_search_scale,
-            ranking=Ranking(task.candidate_ranking_mode),
+            ranking=_ranking(task),
             distance_offset=task.score_distance_offset,
             distance_multiplier=task.score_distance_multiplier,
             deviations=tuple(task.std_dev_multiplier * each for each in layout.deviations),
@@ -194,7 +239,7 @@ def build(config: center_net_pb2.CenterNet, is_training: bool) -> CenterNet:
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    raise_if_any(rules.problems_of_parts(config))
+    raise_if_any(rules.problems_of_parts(reading.plain(config)))
     extractor = build_extractor(config.feature_extractor, is_training)
     tasks = build_tasks(config)
     if config.HasField(FIELD):
@@ -243,6 +288,9 @@ def build_extractor(
 def _extractor_options(
     config: center_net_pb2.CenterNetFeatureExtractor, is_training: bool
 ) -> CenterNetOptions:
+    reason = f'feature extractors of the type {config.type} do not read it'
+    reading.unused(config, rules.unread_fields(config.type), reason)
+    reading.unused(config, 'use_depthwise', _NO_EXTRACTOR)
     return CenterNetOptions(
         batch_norm_trainable=is_training,
         means=tuple(config.channel_means),

@@ -86,7 +86,5 @@ FAMILY = ModelFamily(
     loss_names=_loss_names,
     needs=_needs,
     rules=rules.check,
-    part_problems=warnings.check,
-    unread=warnings.find,
     warnings=lambda config, is_random: warnings.find_advice(config),
 )

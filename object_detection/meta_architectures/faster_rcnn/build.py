@@ -19,6 +19,7 @@ from object_detection.builders import (
     losses_builder,
     matcher_builder,
 )
+from object_detection.config import reading
 from object_detection.core.post_processing import NmsParams
 from object_detection.errors import UserError, raise_if_any
 from object_detection.losses.localization import SmoothL1LocalizationLoss
@@ -47,7 +48,7 @@ from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_values import Preprocess
 from object_detection.models.resnet_options import ResnetOptions
-from object_detection.protos import faster_rcnn_pb2, fpn_pb2, matcher_pb2
+from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher, Matcher
 from object_detection.targets.similarities import IouSimilarity
@@ -59,6 +60,21 @@ PADDINGS: Mapping[int, Padding] = {
     _PROTO.SAME: Padding.SAME,
     _PROTO.SYMMETRIC_ALL: Padding.SYMMETRIC_ALL,
 }
+
+
+_OWN_STRIDES = 'a feature pyramid has the strides of its levels'
+_ACTIVATION = 'first_stage_activation says what follows the convolution of the proposal head'
+_NOT_STATIC = 'without use_static_shapes: true it is not read'
+_ONE_STAGE = 'number_of_stages: 1 ends with the proposals'
+_CROPS = (
+    'initial_crop_size',
+    'maxpool_kernel_size',
+    'maxpool_stride',
+    'use_matmul_crop_and_resize',
+    'roi_align',
+)
+_NO_CROPS = 'R-FCN crops score maps, to the size that rfcn_box_predictor says'
+_ALIGNED = 'roi_align says how proposals are cropped'
 
 
 def build_extractor(
@@ -103,6 +119,9 @@ def _options(
     def if_set(field: str):
         return getattr(config, field) if config.HasField(field) else None
 
+    if rules.has_pyramid(config):
+        # Nor has it the default stride.
+        reading.unused(config, 'first_stage_features_stride', _OWN_STRIDES, harmless=())
     if config.freeze_affine:
         _check_freeze_affine(config)
     resnet = ResnetOptions(
@@ -115,7 +134,9 @@ def _options(
     return TwoStageOptions(
         batch_norm_trainable=config.batch_norm_trainable and is_training,
         hyperparams=(
-            hyperparams_builder.build(config.conv_hyperparams)
+            hyperparams_builder.build(
+                config.conv_hyperparams, separable='inception' in f'{config.type} {config.backbone}'
+            )
             if config.HasField('conv_hyperparams')
             else None
         ),
@@ -206,7 +227,11 @@ def build_rpn(
 
 def head_hyperparams(config: faster_rcnn_pb2.FasterRcnn) -> LayerHyperparams:
     """Builds the hyperparameters of the layers of the first stage."""
-    hyperparams = hyperparams_builder.build(config.first_stage_box_predictor_conv_hyperparams)
+    layers = config.first_stage_box_predictor_conv_hyperparams
+    hyperparams = hyperparams_builder.build(layers)
+    # The default of the schema is not harmless here, since the head behaves differently.
+    harmless = [config.first_stage_activation]
+    reading.unused(layers, 'activation', _ACTIVATION, harmless=harmless)
     activation = hyperparams_builder.ACTIVATIONS[config.first_stage_activation]
     return dataclasses.replace(hyperparams, activation=activation)
 
@@ -254,10 +279,9 @@ def _matcher(config: faster_rcnn_pb2.FasterRcnn) -> Matcher:
             'bipartite_matcher; hungarian_matcher is for some hundred predictions, not for as many '
             f'anchors. Received: {kind or "nothing"}.'
         )
-    matcher = matcher_pb2.Matcher()
-    matcher.CopyFrom(config.first_stage_matcher)
-    getattr(matcher, kind).use_matmul_gather |= config.use_matmul_gather_in_matcher
-    return matcher_builder.build(matcher)
+    matcher = matcher_builder.build(config.first_stage_matcher)
+    matcher.use_matmul_gather |= config.use_matmul_gather_in_matcher
+    return matcher
 
 
 def _box_coder(config: faster_rcnn_pb2.FasterRcnn) -> Any:
@@ -329,8 +353,8 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    raise_if_any(rules.stage_problems(config))
-    static = config.use_static_shapes and (is_training or config.use_static_shapes_for_eval)
+    raise_if_any(rules.stage_problems(reading.plain(config)))
+    static = _is_static(config, is_training)
     extractor = build_extractor(config.feature_extractor, is_training)
     outputs = ExtraOutputs(
         box_features=config.output_final_box_features,
@@ -339,7 +363,10 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
     )
     detector: type[FasterRcnn] = FasterRcnn
     parts: dict[str, Any] = {}
-    if config.number_of_stages > 1:
+    if config.number_of_stages == 1:
+        reading.others_unused(config, _ONE_STAGE)
+        reading.unused(config, 'groundtruth_mask_crop_size', _ONE_STAGE)
+    else:
         box_head, mask_head = box_predictor_builder.build(
             config.second_stage_box_predictor,
             config.num_classes,
@@ -352,6 +379,7 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
             parts['mask_stage'] = build_second_stage.build_masks(config, mask_head, extractor)
         if isinstance(box_head, RfcnHead):
             detector = Rfcn
+            reading.unused(config, _CROPS, _NO_CROPS)
         else:
             parts |= _crop_parts(config, extractor.strides)
             parts['context_stage'] = build_second_stage.build_context(config, is_training)
@@ -369,9 +397,20 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
     )
 
 
+def _is_static(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> bool:
+    if not config.use_static_shapes:
+        names = ('use_static_balanced_label_sampler', 'use_static_shapes_for_eval')
+        reading.unused(config, names, _NOT_STATIC)
+        return False
+    in_eval = config.use_static_shapes_for_eval
+    return is_training or in_eval
+
+
 def _crop_parts(config: faster_rcnn_pb2.FasterRcnn, strides: list[int]) -> dict[str, Any]:
     """What the second stage crops proposals with; R-FCN's head crops score maps instead."""
     if config.HasField('roi_align'):
+        reading.unused(config, 'initial_crop_size', _ALIGNED)
+        reading.unused(config, ('maxpool_kernel_size', 'maxpool_stride'), _ALIGNED, harmless=[1])
         return {'cropper': build_second_stage.build_cropper(config, 'roi_align', strides)}
     return {
         'cropper': RoiCropper(

@@ -10,6 +10,7 @@ from object_detection.builders import (
     losses_builder,
     post_processing_builder,
 )
+from object_detection.config import reading
 from object_detection.core.post_processing import Detections
 from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
@@ -26,12 +27,33 @@ from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
 from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.heads.context_attention import ContextAttention, ContextMemory
-from object_detection.protos import faster_rcnn_pb2, post_processing_pb2
+from object_detection.protos import faster_rcnn_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher
 from object_detection.targets.similarities import IouSimilarity
 from object_detection.targets.target_assigner import TargetAssigner
+
+_SAMPLE = ('second_stage_batch_size', 'second_stage_balance_fraction')
+_MINED = 'hard_example_miner chooses among all proposals'
+_MASKS = (
+    'second_stage_mask_prediction_loss_weight',
+    'groundtruth_mask_crop_size',
+    'max_num_mask_rois',
+    'pad_mask_rois',
+    'mask_target_binarize_threshold',
+    'mask_roi_align',
+    'masks_from_crops',
+)
+_KEYPOINTS = (
+    'second_stage_keypoint_loss_weight',
+    'max_num_keypoint_rois',
+    'pad_keypoint_rois',
+    'keypoint_roi_align',
+)
+_OWN_FRAME = 'detections of Faster R-CNN are always relative to the true image'
+_NEVER_COMBINED = 'one exact algorithm does it all, and drops boxes outside of the image'
+_OWN_LAYERS = 'box_head says the layers over the crops'
 
 
 def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
@@ -45,6 +67,10 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
+    if config.number_of_stages == 2:
+        reading.unused(config, _MASKS, box_predictor_builder.NO_MASKS)
+    if not rules.predicts_keypoints(config):
+        reading.unused(config, _KEYPOINTS, box_predictor_builder.NO_KEYPOINTS)
     nms, score_converter = _post_processing(config)
     classification = config.second_stage_classification_loss
     weights = {
@@ -146,6 +172,8 @@ def build_context(config: FasterRcnn, is_training: bool) -> ContextStage | None:
         return None
     context, memory = config.context_config, None
     depth = context.attention_bottleneck_dimension
+    for names, reason in rules.without_effect(context):
+        reading.unused(context, names, reason)
     if rules.has_memory(config):
         memory = ContextMemory(
             depth,
@@ -248,6 +276,7 @@ def with_box_head(
     predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
     if not predictor.HasField('box_head'):
         return extractor
+    reading.unused(config.feature_extractor, 'box_head_depth', _OWN_LAYERS)
     layer = box_predictor_builder.build_box_classifier(predictor, is_training)
     return extractor.with_box_classifier(layer)
 
@@ -265,6 +294,7 @@ def _sample(config: FasterRcnn) -> tuple[int, float]:
     """Returns the number of proposals to sample per image, and the maximum positive share."""
     if config.HasField('hard_example_miner'):
         # It chooses among all proposals, any number of which may be positive.
+        reading.unused(config, _SAMPLE, _MINED)
         return config.first_stage_max_proposals, 1.0
     size, fraction = config.second_stage_batch_size, config.second_stage_balance_fraction
     if int(size * fraction) < 1:
@@ -282,10 +312,11 @@ def _post_processing(config: FasterRcnn) -> tuple[Callable[..., Detections], Sco
 
     With it, boxes would lie outside of the image, with their edges exchanged.
     """
-    post_processing = post_processing_pb2.PostProcessing()
-    post_processing.CopyFrom(config.second_stage_post_processing)
-    post_processing.batch_non_max_suppression.ClearField('use_combined_nms')
-    return post_processing_builder.build(post_processing)
+    options = config.second_stage_post_processing
+    nms = options.batch_non_max_suppression
+    reading.unused(nms, 'use_combined_nms', _NEVER_COMBINED)
+    reading.unused(nms, 'change_coordinate_frame', _OWN_FRAME)
+    return post_processing_builder.build(options, use_combined_nms=False)
 
 
 def _matcher(config: FasterRcnn) -> ArgMaxMatcher:

@@ -65,7 +65,6 @@ FAMILY = ModelFamily(
     loss_names=_loss_names,
     needs=_needs,
     rules=rules.check,
-    part_problems=warnings.check,
     unread=warnings.find,
     warnings=_warnings,
     tpu=warnings.find_for_tpu,

@@ -282,15 +282,18 @@ def predicts_masks_from_crops(config: FasterRcnn) -> bool:
 
 def is_rfcn(config: FasterRcnn) -> bool:
     """Returns whether the second stage is the one of R-FCN."""
+    if config.number_of_stages == 1:
+        return False
     kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
-    return config.number_of_stages > 1 and kind == 'rfcn_box_predictor'
+    return kind == 'rfcn_box_predictor'
 
 
 def predicts_keypoints(config: FasterRcnn) -> bool:
     """Returns whether there is a keypoint head."""
+    if config.number_of_stages == 1:
+        return False
     predictor = config.second_stage_box_predictor
-    kind = predictor.WhichOneof('box_predictor_oneof')
-    has_boxes = config.number_of_stages > 1 and kind == 'mask_rcnn_box_predictor'
+    has_boxes = predictor.WhichOneof('box_predictor_oneof') == 'mask_rcnn_box_predictor'
     return has_boxes and predictor.mask_rcnn_box_predictor.predict_keypoints
 
 

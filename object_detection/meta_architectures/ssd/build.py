@@ -19,6 +19,7 @@ from object_detection.builders import (
     post_processing_builder,
     region_similarity_calculator_builder,
 )
+from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError, raise_if_any
 from object_detection.meta_architectures.ssd import rules
@@ -137,6 +138,11 @@ def _bifpn(config: fpn_pb2.BidirectionalFeaturePyramidNetworks) -> BiFpnOptions:
     )
 
 
+_NO_DEPTH = 'min_depth and max_depth are 0, which leaves these layers out'
+_NO_LAYERS = 'num_layers_before_predictor is 0'
+_NO_BIAS = 'with use_depthwise the classes begin without a bias'
+_NO_CONFIDENCES = 'without use_confidences_as_targets: true it is not read'
+
 BoxPredictor = ConvolutionalBoxPredictor | WeightSharedConvolutionalBoxPredictor
 
 _SIGMOID = box_predictor_pb2.WeightSharedConvolutionalBoxPredictor.SIGMOID
@@ -186,6 +192,12 @@ def build_predictor(
 def _convolutional(
     config: box_predictor_pb2.ConvolutionalBoxPredictor, **arguments: Any
 ) -> ConvolutionalBoxPredictor:
+    if not config.max_depth and not config.min_depth:
+        reading.unused(config, 'num_layers_before_predictor', _NO_DEPTH)
+    elif not config.num_layers_before_predictor:
+        reading.unused(config, ('min_depth', 'max_depth'), _NO_LAYERS)
+    if config.use_depthwise:
+        reading.unused(config, 'class_prediction_bias_init', _NO_BIAS)
     options = ConvolutionalOptions(
         min_depth=config.min_depth, max_depth=config.max_depth, **_common_options(config)
     )
@@ -208,6 +220,10 @@ def _weight_shared(
 
 def _common_options(config: Any) -> dict[str, Any]:
     clip_range = None
+    if not config.use_dropout:
+        name = 'dropout_keep_probability'
+        default = config.DESCRIPTOR.fields_by_name[name].default_value
+        reading.unused(config, name, 'use_dropout is false', harmless=[default, 1.0])
     if config.HasField('box_encodings_clip_range'):
         limits = config.box_encodings_clip_range
         clip_range = (limits.min, limits.max)
@@ -238,7 +254,7 @@ def build(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    raise_if_any(rules.problems_of_parts(config))
+    raise_if_any(rules.problems_of_parts(reading.plain(config)))
     trains_norms = is_training and not config.freeze_batchnorm
     resizer = image_resizer_builder.build(config.image_resizer)
     image_size = resizer.static_shape and resizer.static_shape[:2]
@@ -268,6 +284,8 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
       ValueError: if a component is not set, or an option is not supported.
     """
     losses = losses_builder.build(config.loss)
+    if not config.use_confidences_as_targets:
+        reading.unused(config, 'implicit_example_weight', _NO_CONFIDENCES)
     return AnchorLosses(
         TargetAssigner(
             region_similarity_calculator_builder.build(config.similarity_calculator),

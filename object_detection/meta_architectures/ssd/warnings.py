@@ -1,6 +1,4 @@
-"""Fields of a single-shot detector without an effect, and settings that are rarely meant.
-
-Errors of the builders of those components of a single-shot detector that are cheap to build.
+"""Settings of a single-shot detector that are rarely meant.
 
 What a single-shot detector needs on a TPU beyond the rules for all families.
 """
@@ -9,11 +7,8 @@ from collections.abc import Iterator
 
 from object_detection.config import findings, warnings
 from object_detection.config.findings import Finding
-from object_detection.config.walk import among, is_set
 from object_detection.meta_architectures.ssd.rules import ROOT, padding_multiple
-from object_detection.meta_architectures.tracing import problems
 from object_detection.protos.image_resizer_pb2 import ImageResizer
-from object_detection.protos.losses_pb2 import Loss
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.protos.ssd_pb2 import Ssd
@@ -21,60 +16,6 @@ from object_detection.protos.ssd_pb2 import Ssd
 _NMS = 'post_processing.batch_non_max_suppression'
 _ANCHORS = 'anchor_generator.ssd_anchor_generator'
 _CONVERTED = f'{ROOT}.box_predictor.weight_shared_convolutional_box_predictor.score_converter'
-_EXPECTED = ('loss.min_num_negative_samples', 'loss.desired_negative_sampling_ratio')
-_NO_CONFIDENCES = 'without use_confidences_as_targets: true it is not read'
-_NO_EXPECTATION = 'without loss.expected_loss_weights it is not read'
-_NO_DROPOUT = 'use_dropout is false'
-_NO_DEPTH = 'min_depth and max_depth are 0, which leaves these layers out'
-_NO_LAYERS = 'num_layers_before_predictor is 0'
-_DEPTHWISE = 'with use_depthwise the classes begin without a bias'
-_DEPTHWISE_PENALTY = 'as in the reference, no layer of a single-shot detector reads it'
-_NO_THRESHOLDS = 'ignore_thresholds is true'
-_OWN_SCALES = 'scales says the scale of each layer'
-
-
-def find(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
-    """Yields triples of a top-level field, the path of a field without effect, and the reason."""
-    for path, reason in _unread(pipeline.model.ssd):
-        yield 'model', f'{ROOT}.{path}', reason
-
-
-def _unread(config: Ssd) -> Iterator[tuple[str, str]]:
-    """Yields the paths of fields in the model's message, and why they have no effect."""
-    if not config.use_confidences_as_targets:
-        yield from among(config, ['implicit_example_weight'], _NO_CONFIDENCES)
-    if config.loss.expected_loss_weights == Loss.NONE:
-        yield from among(config, _EXPECTED, _NO_EXPECTATION)
-    yield from warnings.miner(config, 'loss.hard_example_miner')
-    path = 'feature_extractor.conv_hyperparams.regularize_depthwise'
-    yield from among(config, [path], _DEPTHWISE_PENALTY)
-    yield from _predictor(config)
-    if config.matcher.argmax_matcher.ignore_thresholds:
-        thresholds = ('matched_threshold', 'unmatched_threshold')
-        paths = [f'matcher.argmax_matcher.{name}' for name in thresholds]
-        yield from among(config, paths, _NO_THRESHOLDS)
-    if config.anchor_generator.ssd_anchor_generator.scales:
-        paths = [f'{_ANCHORS}.min_scale', f'{_ANCHORS}.max_scale']
-        yield from among(config, paths, _OWN_SCALES)
-    yield from warnings.suppression(config, 'post_processing')
-
-
-def _predictor(config: Ssd) -> Iterator[tuple[str, str]]:
-    kind = config.box_predictor.WhichOneof('box_predictor_oneof')
-    if kind is None:
-        return
-    predictor, path = getattr(config.box_predictor, kind), f'box_predictor.{kind}'
-    if not predictor.use_dropout and is_set(config, f'{path}.dropout_keep_probability', 1.0):
-        yield f'{path}.dropout_keep_probability', _NO_DROPOUT
-    yield from among(config, [f'{path}.conv_hyperparams.regularize_depthwise'], _DEPTHWISE_PENALTY)
-    if kind != 'convolutional_box_predictor':
-        return
-    if not predictor.max_depth and not predictor.min_depth:
-        yield from among(config, [f'{path}.num_layers_before_predictor'], _NO_DEPTH)
-    elif not predictor.num_layers_before_predictor:
-        yield from among(config, [f'{path}.min_depth', f'{path}.max_depth'], _NO_LAYERS)
-    if predictor.use_depthwise:
-        yield from among(config, [f'{path}.class_prediction_bias_init'], _DEPTHWISE)
 
 
 def find_untrained(config: Ssd) -> Iterator[str]:
@@ -141,47 +82,6 @@ def _softmax_background(config: Ssd, kind: str) -> Iterator[str]:
             f'{ROOT}.loss.classification_loss.{kind} has no loss for an anchor without a class, so '
             f'that no background is learned; set {ROOT}.{field}.'
         )
-
-
-def check(config: Ssd) -> Iterator[str]:
-    """Yields one sentence per problem; loads TensorFlow."""
-    from object_detection.builders import (
-        anchor_generator_builder,
-        box_coder_builder,
-        image_resizer_builder,
-        losses_builder,
-        matcher_builder,
-        post_processing_builder,
-        region_similarity_calculator_builder,
-    )
-    from object_detection.meta_architectures.ssd.build import check
-
-    for name, build in {
-        'image_resizer': image_resizer_builder.build,
-        'feature_extractor': check,
-        'anchor_generator': anchor_generator_builder.build,
-        'box_coder': box_coder_builder.build,
-        'matcher': matcher_builder.build,
-        'similarity_calculator': region_similarity_calculator_builder.build,
-        'loss': losses_builder.build,
-        'post_processing': post_processing_builder.build,
-    }.items():
-        yield from problems(build, getattr(config, name), f'{ROOT}.{name}')
-    yield from _check_predictor(config)
-
-
-def _check_predictor(config: Ssd) -> Iterator[str]:
-    from object_detection.meta_architectures.ssd.build import build_predictor
-
-    def build(message):
-        return build_predictor(
-            message,
-            num_outputs=config.num_classes + config.add_background_class,
-            num_anchors=[1],
-            batch_norm_trainable=False,
-        )
-
-    yield from problems(build, config.box_predictor, f'{ROOT}.box_predictor')
 
 
 _ROOT = 'model.ssd'

@@ -30,6 +30,7 @@ from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.weights import reference
 from tests import goldens, slow_cases
 from tests.meta_architectures.center_net.test_center_net import parse
+from tests.unread import unread
 
 # Masks in boxes, and masks of the image.
 IN_BOXES = """
@@ -481,11 +482,10 @@ def test_the_family_knows_what_it_learns_and_predicts():
 
 
 def test_colors_without_effect_are_told():
-    pipeline = pipeline_pb2.TrainEvalPipelineConfig(
-        model=parse(f'deepmac_mask_estimation {{ {IN_BOXES} color_consistency_loss_weight: 1 }}')
-    )
-    ((_, path, _),) = families.find(pipeline.model).unread(pipeline)
+    model = parse(f'deepmac_mask_estimation {{ {IN_BOXES} color_consistency_loss_weight: 1 }}')
+    ((path, reason),) = unread(model)
     assert path.endswith('deepmac_mask_estimation.color_consistency_loss_weight')
+    assert 'predict_full_resolution_masks' in reason
 
 
 def test_masks_of_given_boxes_need_the_task():

@@ -1,6 +1,7 @@
 """Builds the masks of DeepMAC."""
 
 from object_detection.builders import losses_builder
+from object_detection.config import reading
 from object_detection.meta_architectures.center_net.deepmac import losses
 from object_detection.meta_architectures.center_net.deepmac.deepmac import (
     DeepMac,
@@ -30,6 +31,10 @@ VIEW_LOSSES = {
     center_net_pb2.LOSS_MSE: losses.squares_of_views,
     center_net_pb2.LOSS_KL_DIV: losses.divergence_of_views,
 }
+_NO_NEIGHBOURS = (
+    'neighbours are compared in masks of whole images, with predict_full_resolution_masks; the '
+    'loss is 0'
+)
 # Of the heads of both embeddings: one row, three columns, as in the reference, whose weights were
 # trained so.
 _KERNEL_SIZE = (1, 3)
@@ -79,6 +84,8 @@ def _regions(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> Regions:
 def _learning(
     config: center_net_pb2.CenterNet.DeepMACMaskEstimation, options: CenterNetOptions
 ) -> Learning:
+    if not config.predict_full_resolution_masks:
+        reading.unused(config, 'color_consistency_loss_weight', _NO_NEIGHBOURS)
     to_rgb = denormalization(options)
     allowed = [class_id - 1 for class_id in config.allowed_masked_classes_ids]
     return Learning(

@@ -10,7 +10,6 @@ from object_detection.protos.center_net_pb2 import (
     AugmentedSelfSupervisionLoss,
     CenterNet,
 )
-from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 FIELD = 'deepmac_mask_estimation'
 PROJECTION = 'embedding_projection'
@@ -148,16 +147,4 @@ def _regions(task: CenterNet.DeepMACMaskEstimation, path: str) -> Iterator[str]:
         yield (
             f'{path}.network_type: fully_connected gives masks of mask_size; expected '
             'predict_full_resolution_masks: false.'
-        )
-
-
-def without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
-    """Yields fields that are set without an effect; see `ModelFamily.unread`."""
-    task = pipeline.model.center_net.deepmac_mask_estimation
-    if task.color_consistency_loss_weight > 0 and not task.predict_full_resolution_masks:
-        yield (
-            'model',
-            f'model.center_net.{FIELD}.color_consistency_loss_weight',
-            'neighbours are compared in masks of whole images, with '
-            'predict_full_resolution_masks; the loss is 0',
         )

@@ -1,0 +1,39 @@
+"""Models are built and traced without values."""
+
+import random
+
+import pytest
+
+from object_detection.errors import UserError
+from object_detection.meta_architectures import tracing
+from tests.meta_architectures.center_net.test_center_net import parse
+from tests.meta_architectures.ssd.configs import tiny
+
+
+def test_stages_are_traced(monkeypatch):
+    traced = []
+    monkeypatch.setattr(tracing, 'trace', lambda detector, mask_size: traced.append(detector))
+    model = tiny('loss { min_num_negative_samples: 3 }')
+    state = random.getstate()
+    for stages in (False, True, True, False):
+        ((path, reason),) = tracing.check(model, 3, stages=stages)
+        assert path == 'model.ssd.loss.min_num_negative_samples'
+        assert 'expected_loss_weights' in reason
+    # What is known is not built once more.
+    assert len(traced) == 1
+    assert random.getstate() == state
+
+
+def test_stages_of_a_sound_model():
+    assert tracing.check(tiny(), 3, stages=True) == ()
+
+
+def test_errors_have_the_path_of_their_message():
+    model = tiny('matcher { argmax_matcher { unmatched_threshold: 0.9 } }')
+    with pytest.raises(UserError, match=r'^model\.ssd\.matcher: '):
+        tracing.check(model, 3)
+
+
+def test_fields_that_nothing_reads():
+    found = tracing.check(parse("keypoint_label_map_path: 'labels'"), 3)
+    assert found == (('model.center_net.keypoint_label_map_path', None),)
