@@ -18,6 +18,8 @@ from object_detection.config.families import FAMILIES, ModelFamily
 from object_detection.data.formats.formats import ANNOTATION_FORMATS
 from object_detection.errors import UserError
 from object_detection.export.formats.formats import EXPORT_FORMATS
+from object_detection.models.backbones.table import BACKBONES
+from object_detection.models.necks.table import NECKS
 from object_detection.registry import Registry, UnknownNameError
 
 ROWS = {'one': 1, 'list': 'collections:OrderedDict'}
@@ -123,7 +125,8 @@ def test_a_broken_package_breaks_no_walk_over_all_rows(package, caplog):
 
 
 def test_the_rows_of_this_package_exist():
-    for table in (LOSSES, AUGMENTATIONS, SINKS, METRIC_SETS, ANNOTATION_FORMATS, EXPORT_FORMATS):
+    tables = (LOSSES, AUGMENTATIONS, SINKS, METRIC_SETS, ANNOTATION_FORMATS, EXPORT_FORMATS)
+    for table in (*tables, BACKBONES, NECKS):
         assert all(table[name] is not None for name in table.built_in), table.kind
     assert all(isinstance(FAMILIES[name], ModelFamily) for name in FAMILIES.built_in)
 

@@ -25,6 +25,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 LOSS = """
   num_classes: 2
+  feature_extractor { type: 'ssd' backbone: 'plain' depth_multiplier: 1 min_depth: 16 }
   loss {
     classification_loss {
       plugin { name: 'asymmetric' options { key: 'background' value: '0.25' } }
@@ -147,6 +148,12 @@ def test_losses_step_and_sink_of_a_training(output, folder):
     assert [float(line.split(',')[2]) for line in lines] == losses
 
 
+def test_the_backbone(output, folder):
+    summary = (folder / 'model' / 'model_summary.txt').read_text()
+    # 9 * (3 * 8 + 8 * 8 + 8 * 16 + 16 * 16 + 16 * 32) weights.
+    assert re.search(r'backbone +conv \(5\) .* 8,856 ', summary)
+
+
 def test_the_family(output, folder):
     line = (folder / 'family' / 'train' / 'history.jsonl').read_text().splitlines()[-1]
     assert {*toy_family.LOSSES} < json.loads(line)['losses'].keys()
@@ -180,7 +187,7 @@ def test_every_kind_has_a_function_that_loads_no_tensorflow():
     kinds = {kind.replace(' ', '_') for kind in found}
     functions = {n for n, value in vars(register).items() if getattr(value, '__code__', None)}
     assert functions == kinds
-    assert len(kinds) == len(found) >= 7
+    assert len(kinds) == len(found) >= 9
     code = 'import sys; from object_detection import register; print("tensorflow" in sys.modules)'
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     assert done.stdout == 'False\n'
@@ -189,5 +196,5 @@ def test_every_kind_has_a_function_that_loads_no_tensorflow():
 def test_the_guide_shows_the_files_of_the_package():
     guide = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
     files = [HERE / 'pyproject.toml', *sorted((HERE / 'toy_parts').glob('[a-z]*.py'))]
-    assert len(files) == 8
+    assert len(files) == 9
     assert not [path.name for path in files if path.read_text() not in guide]

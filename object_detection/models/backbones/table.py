@@ -108,6 +108,7 @@ BACKBONES: Registry[Backbone] = Registry(
         name: f'object_detection.models.backbones.rows:{name.upper().replace("-", "_")}'
         for name in _NAMES
     },
+    Backbone,
 )
 
 

@@ -74,4 +74,5 @@ NECKS: Registry[Neck] = Registry(
         'merged_pyramid': f'{_ROWS}:MERGED_PYRAMID',
         'upsampling': f'{_ROWS}:UPSAMPLING',
     },
+    Neck,
 )
