@@ -85,7 +85,7 @@ def _finds(batch):
         'detection_keypoints': keypoints,
         'num_detections': np.full(count, 2.0),
     }
-    return found, {}, {}
+    return found, {}
 
 
 @pytest.fixture
