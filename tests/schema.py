@@ -11,7 +11,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 def schema_fields(
     skip: Callable[[FieldDescriptor], bool] = lambda field: False,
 ) -> Iterator[FieldDescriptor]:
-    """The fields of all messages that a config leads to, but for those below a field to skip."""
+    """The fields of all messages that a config leads to, except those below a field to skip."""
     seen, waiting = set(), [TrainEvalPipelineConfig.DESCRIPTOR]
     while waiting:
         message = waiting.pop()

@@ -8,7 +8,7 @@ from object_detection.protos.model_pb2 import DetectionModel
 
 
 def unread(model: DetectionModel) -> list[tuple[str, str | None]]:
-    """The paths of what the builders do not read, but for those of which the schema says it."""
+    """The paths of what the builders do not read, except those that the schema marks."""
     view = reading.tracked(model, 'model')
     families.needs(view)
     with tf.Graph().as_default():

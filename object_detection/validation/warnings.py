@@ -1,6 +1,6 @@
 """Warns of settings that are allowed, but probably not meant, since they have no effect.
 
-Fields that nothing reads at all are those of `ranges`; these cautions depend on other fields.
+Fields that nothing reads at all are those of `ranges`; these warnings depend on other fields.
 """
 
 from collections import defaultdict
@@ -175,7 +175,7 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
 
 
 def _unread_of_model(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str]]:
-    """Yields the fields that no builder reads, but for those of which the schema says it."""
+    """Yields the fields that no builder reads, except those that the schema marks as unread."""
     known = {
         found.path
         for found in walk.set_fields(pipeline.model, path='model')

@@ -56,7 +56,7 @@ def normalization(
 
     Args:
       options: what the config says of it, which comes first.
-      of_backbone: what the backbone needs then, whatever the config says.
+      of_backbone: what the backbone needs; it is applied afterwards, in any case.
     """
 
     def normalize(images: tf.Tensor) -> tf.Tensor:

@@ -32,7 +32,6 @@ from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     TwoStageFeatureExtractor,
     TwoStageOptions,
     build_faster_rcnn,
-    check_faster_rcnn,
 )
 from object_detection.meta_architectures.faster_rcnn.proposals import ProposalLimits
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
@@ -92,16 +91,6 @@ def build_extractor(
     """
     with _naming(config):
         return build_faster_rcnn(config.type, _options(config, is_training))
-
-
-def check_extractor(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> None:
-    """Checks the message as `build` does, without building the networks.
-
-    Raises:
-      ValueError: in the cases of `build`.
-    """
-    with _naming(config):
-        check_faster_rcnn(config.type, _options(config, is_training=False))
 
 
 @contextlib.contextmanager
@@ -234,14 +223,6 @@ def head_hyperparams(config: faster_rcnn_pb2.FasterRcnn) -> LayerHyperparams:
     reading.unused(layers, 'activation', _ACTIVATION, harmless=harmless)
     activation = hyperparams_builder.ACTIVATIONS[config.first_stage_activation]
     return dataclasses.replace(hyperparams, activation=activation)
-
-
-def check_rpn(config: faster_rcnn_pb2.FasterRcnn) -> None:
-    """Raises a ValueError in the cases of `build`, except for errors of anchors and layers."""
-    _matcher(config)
-    _box_coder(config)
-    _localization_loss(config)
-    _proposal_params(config, config.use_static_shapes)
 
 
 def _anchors(config: faster_rcnn_pb2.FasterRcnn, num_levels: int) -> Any:

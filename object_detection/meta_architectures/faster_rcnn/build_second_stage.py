@@ -281,15 +281,6 @@ def with_box_head(
     return extractor.with_box_classifier(layer)
 
 
-def check(config: FasterRcnn) -> None:
-    """Raises a ValueError for how `build` samples, matches, codes and compares boxes."""
-    _sample(config)
-    _matcher(config)
-    _box_coder(config)
-    _localization_loss(config)
-    _adds_objects(config)
-
-
 def _sample(config: FasterRcnn) -> tuple[int, float]:
     """Returns the number of proposals to sample per image, and the maximum positive share."""
     if config.HasField('hard_example_miner'):

@@ -144,21 +144,12 @@ def build_faster_rcnn(type_name: str, options: TwoStageOptions) -> TwoStageFeatu
     """Builds the feature extractor that `type_name` names.
 
     Raises:
-      ValueError: in the cases of `check_faster_rcnn`.
+      ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
     extractor, row = _checked(type_name, options)
     if extractor.neck is None:
         return _with_one_map(extractor, options, row)
     return _with_pyramid(extractor, options, row)
-
-
-def check_faster_rcnn(type_name: str, options: TwoStageOptions) -> None:
-    """Checks the arguments of `build_faster_rcnn` without building the extractor.
-
-    Raises:
-      ValueError: if there is no extractor of that name, or `options` do not fit it.
-    """
-    _checked(type_name, options)
 
 
 def _with_one_map(

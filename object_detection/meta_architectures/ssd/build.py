@@ -33,7 +33,6 @@ from object_detection.meta_architectures.ssd.feature_extractor import (
     FpnOptions,
     SingleShotOptions,
     build_ssd,
-    check_ssd,
 )
 from object_detection.meta_architectures.ssd.ssd import PostProcessing, Ssd
 from object_detection.models.feature_extractor import FeatureExtractor
@@ -71,16 +70,6 @@ def build_extractor(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> 
     """
     with _naming(config):
         return build_ssd(config.type, _options(config, batch_norm_trainable))
-
-
-def check(config: SsdFeatureExtractor) -> None:
-    """Checks the message as `build` does, without building the networks.
-
-    Raises:
-      ValueError: in the cases of `build`.
-    """
-    with _naming(config):
-        check_ssd(config.type, _options(config, batch_norm_trainable=False))
 
 
 @contextlib.contextmanager

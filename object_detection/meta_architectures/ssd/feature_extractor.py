@@ -80,7 +80,7 @@ def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
     """Builds the feature extractor that `type_name` names.
 
     Raises:
-      ValueError: in the cases of `check_ssd`.
+      ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
     extractor, row = _checked(type_name, options)
     levels = _levels(extractor, options)
@@ -95,15 +95,6 @@ def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
         pad_to_multiple=options.padding(row),
         normalize=options.normalization(row),
     )
-
-
-def check_ssd(type_name: str, options: SingleShotOptions) -> None:
-    """Checks the arguments of `build_ssd` without building the extractor.
-
-    Raises:
-      ValueError: if there is no extractor of that name, or `options` do not fit it.
-    """
-    _checked(type_name, options)
 
 
 def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Backbone]:
@@ -207,7 +198,7 @@ def _backbone_options(
         is_thin=options.use_depthwise and 'fpn' in NECKS[extractor.neck].uses,
     )
     if set(resnet_options.FIELDS) <= row.uses:
-        # As in the reference, its convolutions before norms have no bias, whatever the config says.
+        # As in the reference, its convolutions before norms never have a bias.
         hyperparams = dataclasses.replace(found.hyperparams, force_use_bias=False)
         found = dataclasses.replace(found, hyperparams=hyperparams)
     return found

@@ -20,11 +20,6 @@ def build(text: str, is_training: bool = True) -> TwoStageFeatureExtractor:
     return feature_extractor_builder.build_extractor(text_format.Parse(text, config), is_training)
 
 
-def check(text: str) -> None:
-    config = faster_rcnn_pb2.FasterRcnnFeatureExtractor()
-    feature_extractor_builder.check_extractor(text_format.Parse(text, config))
-
-
 PYRAMID = 'type: "faster_rcnn_resnet18_fpn_keras" conv_hyperparams {} '
 
 
@@ -235,13 +230,5 @@ INCEPTION = 'type: "faster_rcnn_inception_resnet_v2_keras" '
     ],
 )
 def test_errors_name_the_message(text, message):
-    for function in (build, check):
-        with pytest.raises(ValueError, match=f'FasterRcnnFeatureExtractor.*{message}'):
-            function(text)
-
-
-def test_a_check_builds_nothing(monkeypatch):
-    monkeypatch.setattr(feature_extractor_builder, 'build_faster_rcnn', None)
-    check('type: "faster_rcnn_resnet152_fpn_keras" conv_hyperparams {}')
-    check('type: "faster_rcnn_resnet152_keras"')
-    check('type: "faster_rcnn_inception_resnet_v2_keras" first_stage_features_stride: 8')
+    with pytest.raises(ValueError, match=f'FasterRcnnFeatureExtractor.*{message}'):
+        build(text)

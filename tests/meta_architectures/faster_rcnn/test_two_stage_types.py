@@ -7,7 +7,6 @@ from object_detection.meta_architectures.faster_rcnn.extractors import EXTRACTOR
 from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     TwoStageFeatureExtractor,
     build_faster_rcnn,
-    check_faster_rcnn,
 )
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
@@ -200,15 +199,6 @@ def test_frozen_batch_norms_keep_their_statistics(trainable):
 def test_errors(type_name, options, message):
     with pytest.raises(ValueError, match=message):
         build(type_name, **options)
-
-
-def test_check_of_a_large_extractor():
-    options = two_stage_options(batch_norm_trainable=True, stride=8)
-    check_faster_rcnn(INCEPTION_RESNET_V2, options)
-    with pytest.raises(ValueError, match='expected 16'):
-        check_faster_rcnn('faster_rcnn_inception_v2', options)
-    with pytest.raises(ValueError, match='expected one of faster_rcnn_resnet18_fpn_keras, '):
-        check_faster_rcnn('faster_rcnn_inception_resnet_v3', options)
 
 
 @pytest.mark.usefixtures('short_inception_resnet_v2')

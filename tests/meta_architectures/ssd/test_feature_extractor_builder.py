@@ -1,7 +1,7 @@
 import pytest
 from google.protobuf import text_format
 
-from object_detection.meta_architectures.ssd.build import build_extractor, check
+from object_detection.meta_architectures.ssd.build import build_extractor
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.normalization import FrozenBatchNorm
 from object_detection.protos import ssd_pb2
@@ -81,7 +81,5 @@ def test_batch_norm(trainable):
     ],
 )
 def test_errors(text, message):
-    with pytest.raises(ValueError, match=message):
-        check(parse(text))
     with pytest.raises(ValueError, match=message):
         build(text)

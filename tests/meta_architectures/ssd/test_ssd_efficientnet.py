@@ -11,7 +11,6 @@ from object_detection.meta_architectures.ssd.feature_extractor import (
     FpnOptions,
     SingleShotOptions,
     build_ssd,
-    check_ssd,
 )
 from object_detection.models.backbones import efficientnet
 from object_detection.models.feature_extractor import FeatureExtractor
@@ -144,4 +143,4 @@ def test_sizes():
 )
 def test_errors(fields, message):
     with pytest.raises(ValueError, match=message):
-        check_ssd('ssd_efficientnet-b2_bifpn_keras', options(**fields))
+        build_ssd('ssd_efficientnet-b2_bifpn_keras', options(**fields))

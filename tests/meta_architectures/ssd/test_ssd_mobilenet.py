@@ -8,7 +8,6 @@ from object_detection.meta_architectures.ssd.feature_extractor import (
     FpnOptions,
     SingleShotOptions,
     build_ssd,
-    check_ssd,
 )
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
@@ -216,4 +215,4 @@ def test_pooling_pyramid_of_resnet():
 )
 def test_errors(type_name, fields, message):
     with pytest.raises(ValueError, match=message):
-        check_ssd(type_name, small(**fields))
+        build_ssd(type_name, small(**fields))

@@ -8,7 +8,6 @@ from object_detection.meta_architectures.ssd.feature_extractor import (
     FpnOptions,
     SingleShotOptions,
     build_ssd,
-    check_ssd,
 )
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
@@ -117,4 +116,4 @@ def test_pyramids_of_tensorflow_1_propagate_sums():
 )
 def test_errors(fields, message):
     with pytest.raises(ValueError, match=message):
-        check_ssd('ssd_resnet50_v1_fpn_keras', small(**fields))
+        build_ssd('ssd_resnet50_v1_fpn_keras', small(**fields))

@@ -44,7 +44,7 @@ def build(
     config: center_net_pb2.CenterNet.DeepMACMaskEstimation,
     options: CenterNetOptions,
 ) -> DeepMac:
-    """Builds the task; `deepmac_rules.check` says what has to hold.
+    """Builds the task; `rules.check` says what has to hold.
 
     Args:
       config: the message.
