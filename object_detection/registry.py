@@ -19,6 +19,7 @@ import importlib
 import importlib.metadata
 import logging
 import os
+import random
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, Generic, TypeVar
 
@@ -161,10 +162,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
     def _load(self, name: str, place: str | importlib.metadata.EntryPoint) -> Any:
         """Imports a row of this package, 'module:ATTRIBUTE', or of another one."""
         try:
-            if not isinstance(place, str):
-                return place.load()
-            module, _, attribute = place.partition(':')
-            return getattr(importlib.import_module(module), attribute)
+            return load(place)
         except Exception as error:
             if name in self.built_in:
                 raise
@@ -173,6 +171,23 @@ class Registry(Mapping[str, Row], Generic[Row]):
                 f'{self.kind} {name!r} of {owner}: {getattr(place, "value", place)} cannot be '
                 f'imported: {_describe_error(error)}.'
             ) from error
+
+
+def load(place: str | importlib.metadata.EntryPoint) -> Any:
+    """Imports 'package.module:ATTRIBUTE' or an entry point, and returns what it names.
+
+    Modules may make initializers of layers, which draw seeds from Python's generator: its state is
+    restored, or the first model of a process would begin with other weights than the next one with
+    the same seed.
+    """
+    state = random.getstate()
+    try:
+        if not isinstance(place, str):
+            return place.load()
+        module, _, attribute = place.partition(':')
+        return getattr(importlib.import_module(module), attribute)
+    finally:
+        random.setstate(state)
 
 
 class UnknownNameError(UserError, KeyError):

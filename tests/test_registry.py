@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import random
 import subprocess
 import sys
 
@@ -177,3 +178,13 @@ def test_a_registry_imports_no_tensorflow():
     )
     out = subprocess.run([sys.executable, '-c', code], capture_output=True, check=True, text=True)
     assert not {'tensorflow', 'google.protobuf'} & set(json.loads(out.stdout))
+
+
+def test_loading_draws_nothing_from_the_generator_of_seeds(tmp_path, monkeypatch):
+    (tmp_path / 'drawing_rows.py').write_text('import random\nROW = random.random()\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    assert registry.load('drawing_rows:ROW') == expected
+    assert random.random() == expected

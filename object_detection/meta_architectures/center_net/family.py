@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from object_detection import registry
 from object_detection.config.families import ModelFamily, Needs
 from object_detection.core.detector import Detector
 from object_detection.meta_architectures.center_net import rules, warnings
@@ -12,9 +13,8 @@ _MASK_CROP_SIZE = 112
 
 
 def _build(config: CenterNet, is_training: bool) -> Detector:
-    from object_detection.meta_architectures.center_net import build
-
-    return build.build(config, is_training)
+    build = registry.load('object_detection.meta_architectures.center_net.build:build')
+    return build(config, is_training)
 
 
 def _loss_names(config: CenterNet) -> Sequence[str]:

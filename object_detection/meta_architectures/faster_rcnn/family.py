@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from object_detection import registry
 from object_detection.config.families import AnchorOptions, ModelFamily, Needs
 from object_detection.config.model_rules import matched_threshold
 from object_detection.core.detector import Detector
@@ -10,9 +11,8 @@ from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
 
 def _build(config: FasterRcnn, is_training: bool) -> Detector:
-    from object_detection.meta_architectures.faster_rcnn import build
-
-    return build.build(config, is_training)
+    build = registry.load('object_detection.meta_architectures.faster_rcnn.build:build')
+    return build(config, is_training)
 
 
 def _loss_names(config: FasterRcnn) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from object_detection import registry
 from object_detection.config.families import AnchorDetection, AnchorOptions, ModelFamily, Needs
 from object_detection.config.model_rules import matched_threshold
 from object_detection.core.detector import Detector
@@ -10,9 +11,8 @@ from object_detection.protos.ssd_pb2 import Ssd
 
 
 def _build(config: Ssd, is_training: bool) -> Detector:
-    from object_detection.meta_architectures.ssd import build
-
-    return build.build(config, is_training)
+    build = registry.load('object_detection.meta_architectures.ssd.build:build')
+    return build(config, is_training)
 
 
 def _needs(config: Ssd) -> Needs:

@@ -189,7 +189,7 @@ def test_the_reader_sets_the_limits(tmp_path):
     with pytest.raises(TooManyBadRecordsError, match='train_input_reader'):
         counter.add_record(Place('f', 1, ''), 0, b'x', lambda _: 'text')
     reader.max_bad_records_share = 2
-    with pytest.raises(ConfigError, match=r'max_bad_records_share: expected .* 0 to 1'):
+    with pytest.raises(ConfigError, match=r'max_bad_records_share: expected 0 to 1'):
         dataset_builder.build_train(pipeline(write(tmp_path / 't'), 'max_bad_records_share: 2'))
 
 
