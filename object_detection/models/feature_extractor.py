@@ -159,7 +159,12 @@ class ExtractorOptions:
 
     def for_backbone(self, row: Backbone, **fields: Any) -> BackboneOptions:
         """Returns the options of a backbone; `fields` are those that only some families have."""
-        hyperparams = self.hyperparams if self.override_backbone else row.hyperparams
+        # Each build draws one seed for the copy. Without it, a seed would give an SSD or a Faster
+        # R-CNN other initial weights than in earlier versions.
+        default = dataclasses.replace(
+            row.hyperparams, initializer=row.hyperparams.initializer.clone()
+        )
+        hyperparams = self.hyperparams if self.override_backbone else default
         return BackboneOptions(
             hyperparams=with_freezing(hyperparams, self.resnet),
             batch_norm_trainable=self.batch_norm_trainable,

@@ -10,7 +10,7 @@ from tests import tolerances
 from tests.tiny_models import shapes
 
 # Scores of this one lie apart by more than last digits change them, and so does their order.
-_SEED = 3
+_SEED = 7
 _SCORES = ('proposal_scores', 'detection_scores')
 # What must be seen. Masks of random weights follow the last digits of boxes: less is not.
 _CHANGES = {'box_head/classes/kernel': 1.01, 'mask_head/masks/kernel': 1.1}

@@ -132,7 +132,7 @@ def test_a_step_ends_after_its_last_training_step(records):
     ('steps', 'message'),
     [
         ('one_of { steps { rgb_to_gray {} stop_after_step: 2 } }', 'expected it beside one_of'),
-        ('rgb_to_gray {} stop_after_step: -1', r'stop_after_step: expected 0 or more.*-1'),
+        ('rgb_to_gray {} stop_after_step: -1', r'stop_after_step: expected at least 0.*-1'),
     ],
 )
 def test_a_stop_in_the_wrong_place_is_refused(records, steps, message):

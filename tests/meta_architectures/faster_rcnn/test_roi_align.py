@@ -192,7 +192,7 @@ def test_levels_of_boxes_and_their_cells():
     [
         ('roi_align { max_level: 5 }', r'FasterRcnn.roi_align: .*max_level <= 4.*max_level 5'),
         ('mask_roi_align { min_level: 1 }', r'mask_roi_align: .* 2 <= min_level.*min_level 1'),
-        ('roi_align { sampling_ratio: 0 }', r'roi_align: .*adaptive'),
+        ('roi_align { sampling_ratio: 0 }', r'roi_align.sampling_ratio: .*adaptive'),
     ],
 )
 def test_what_there_is_not(setting, message):
