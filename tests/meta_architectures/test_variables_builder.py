@@ -147,7 +147,7 @@ def test_the_first_expression_counts_for_a_multiplier():
             [('^backbone/', 0.5), ('conv1', 0.25)],
             r"multiplier\[1\]\.variables: expected variables that no entry before.*'conv1'",
         ),
-        ([('rpn', 0.0)], r'multiplier\[0\]\.multiplier: .*use train_config\.freeze_variables'),
+        ([('rpn', 0.0)], r'multiplier\[0\]\.multiplier: .*train_config\.freeze_variables'),
         ([('rpn', -1.0)], r'multiplier\[0\]\.multiplier: .*Received: -1\.'),
         ([('(', 1.0)], r'multiplier\[0\]\.variables: expected a regular expression'),
     ],

@@ -246,6 +246,7 @@ def test_a_job_of_other_settings_than_the_trainings_keeps_nothing(tmp_path, weig
     assert update(trained, 0.2, is_training=True)
     other_data = job()
     other_data.eval_input_reader[0].tf_record_input_reader.input_path[:] = ['test']
+    caplog.clear()
     with caplog.at_level('INFO'):
         assert not update(other_data, 0.9)
         assert not update(job(max_detections=500), 0.9, best_metric(job(max_detections=500)).metric)
