@@ -10,7 +10,7 @@ from tests.meta_architectures import loss_families
 
 # Of a sum of float32: a multiple of the distance from 1 to the next number, relative to the sum of
 # the absolute values of what is added up.
-ROUNDING = 2.0**8 * np.finfo(np.float32).eps
+ROUNDING = 2.0**8 * float(np.finfo(np.float32).eps)
 # An image with objects, one without, and both together.
 PARTS = (slice(0, 1), slice(1, 2), slice(2, 4))
 
