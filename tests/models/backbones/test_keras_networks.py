@@ -209,4 +209,4 @@ def test_ssd_with_a_bidirectional_pyramid_on_a_row():
 def test_fields_that_do_not_fit(text, message):
     config = text_format.Parse(f'{text} conv_hyperparams {{}}', SsdFeatureExtractor())
     with pytest.raises(UserError, match=message):
-        ssd.check(config)
+        ssd.build_extractor(config, True)
