@@ -31,8 +31,8 @@ class ContextDetector(toy_family.ToyDetector):
             SIZE: tf.TensorSpec([None], tf.int32),
         }
 
-    def predict(self, images, true_shapes, *, context_features, valid_context_size, **options):
-        predictions = super().predict(images, true_shapes, **options)
+    def forward(self, *arguments, context_features, valid_context_size):
+        predictions = super().forward(*arguments)
         sizes = valid_context_size[:, tf.newaxis]
         is_valid = tf.range(tf.shape(context_features)[1]) < sizes
         valid = context_features * tf.cast(is_valid, tf.float32)[..., tf.newaxis]

@@ -74,7 +74,7 @@ class StackedDetector(ToyDetector):
     def normalize(self, images):
         return self.extractor.normalize(images)
 
-    def predict(self, images, true_shapes, training=False, groundtruth=None, seeds=None):
+    def forward(self, images, true_shapes, training, groundtruth, seeds):
         maps = self.tower(self.extractor.feature_stacks(images, training)[-1], training=training)
         means = tf.concat([tf.reduce_mean(level, axis=[1, 2]) for level in maps], axis=1)
         return {'boxes': self.boxes(means), 'class_logits': self.classes(means)}

@@ -107,8 +107,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         Detection API too, and raises where anything does not fit.
       quantization: how weights and activations are rounded, and the ranges of activations; None if
         they are not.
-      provided: the ground truth of `provide_groundtruth`; `predict` and `loss` of each family ask
-        it for what they were not given.
+      provided: the ground truth of `provide_groundtruth`, for `predict` and `loss`.
       weight_decay: function that returns the penalty, a scalar, instead of the regularizers of
         single layers; None uses these regularizers.
     """
@@ -179,7 +178,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """
         return {}
 
-    @abc.abstractmethod
+    @final
     def predict(
         self,
         images: tf.Tensor,
@@ -201,12 +200,25 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
             the same one.
           seeds: int32 [B, 2], one per image, of all sampling noise; None draws from the global
             generator.
-          side_inputs: each of `side_inputs()`, by name; detectors name them as arguments.
+          side_inputs: each of `side_inputs()`, by name.
 
         Returns:
           The raw predictions: a nest of tensors of the family's own type, which only the methods of
           its detector read.
         """
+        training, groundtruth = self.provided.for_predict(images, training, groundtruth)
+        return self.forward(images, true_shapes, training, groundtruth, seeds, **side_inputs)
+
+    @abc.abstractmethod
+    def forward(
+        self,
+        images: tf.Tensor,
+        true_shapes: tf.Tensor,
+        training: bool,
+        groundtruth: Groundtruth | None,
+        seeds: tf.Tensor | None,
+    ) -> Any:
+        """Runs the network for `predict`, whose arguments it gets; it names the side inputs."""
 
     @abc.abstractmethod
     def postprocess(self, predictions: Any, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -131,7 +131,7 @@ class Model(DetectionModel):
             fake.normalize,
         )
 
-    parts = normalize = predict = postprocess = loss_sums = loss_names = build_variables = None
+    parts = normalize = forward = postprocess = loss_sums = loss_names = build_variables = None
 
 
 def test_tensorflow_restores_a_checkpoint_of_the_reference_into_a_detector(tmp_path):

@@ -111,16 +111,15 @@ class CenterNet(DetectionModel):
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
         return self.feature_extractor.normalize(images)
 
-    def predict(
+    def forward(
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool | None = None,
-        groundtruth: Groundtruth | None = None,
-        seeds: tf.Tensor | None = None,
+        training: bool,
+        groundtruth: Groundtruth | None,
+        seeds: tf.Tensor | None,
     ) -> Predictions:
         """Runs the network; see the base class."""
-        training, groundtruth = self.provided.for_predict(images, training, groundtruth)
         features = self._features(images, training)
         predictions = {
             **self.heads(features, training=training),

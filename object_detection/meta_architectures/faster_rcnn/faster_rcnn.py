@@ -156,13 +156,13 @@ class FasterRcnn(DetectionModel):
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
         return self.feature_extractor.normalize(images)
 
-    def predict(
+    def forward(
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool | None = None,
-        groundtruth: Groundtruth | None = None,
-        seeds: tf.Tensor | None = None,
+        training: bool,
+        groundtruth: Groundtruth | None,
+        seeds: tf.Tensor | None,
         context_features: tf.Tensor | None = None,
         valid_context_size: tf.Tensor | None = None,
     ) -> Predictions:
@@ -172,7 +172,6 @@ class FasterRcnn(DetectionModel):
         ground truth, regions are matched to it, once for all losses; and the third stage predicts
         the masks that the mask loss needs. Without, masks are the business of `postprocess`.
         """
-        training, groundtruth = self.provided.for_predict(images, training, groundtruth)
         if training and groundtruth is None and self.box_stage is not None:
             raise UserError(
                 'FasterRcnn.predict: training needs `groundtruth`, which proposals are sampled by.'

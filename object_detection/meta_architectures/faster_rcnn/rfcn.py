@@ -67,15 +67,15 @@ class Rfcn(FasterRcnn):
             name=name,
         )
 
-    def predict(
+    def forward(
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool | None = None,
-        groundtruth: Groundtruth | None = None,
-        seeds: tf.Tensor | None = None,
+        training: bool,
+        groundtruth: Groundtruth | None,
+        seeds: tf.Tensor | None,
     ) -> Predictions:
-        predictions = super().predict(images, true_shapes, training, groundtruth, seeds)
+        predictions = super().forward(images, true_shapes, training, groundtruth, seeds)
         return predictions._replace(final_anchors=predictions.proposals.boxes)
 
     def _classify_regions(

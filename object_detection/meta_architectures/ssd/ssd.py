@@ -105,20 +105,19 @@ class Ssd(DetectionModel):
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
         return self.feature_extractor.normalize(images)
 
-    def predict(
+    def forward(
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool | None = None,
-        groundtruth: Groundtruth | None = None,
-        seeds: tf.Tensor | None = None,
+        training: bool,
+        groundtruth: Groundtruth | None,
+        seeds: tf.Tensor | None,
     ) -> Predictions:
         """Runs the network; see the base class.
 
         With ground truth, anchors are matched to it.
         """
         del true_shapes
-        training, groundtruth = self.provided.for_predict(images, training, groundtruth)
         if training and groundtruth is None and self._anchor_losses.differs_in_training:
             raise UserError(
                 f'{self.name}: use_confidences_as_targets makes targets for training alone, so '
