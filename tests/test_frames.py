@@ -16,6 +16,7 @@ from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.center_net.tasks.task import centers
+from object_detection.meta_architectures.faster_rcnn.predictions import BoxPredictions
 from object_detection.protos.image_resizer_pb2 import ImageResizer
 from object_detection.protos.model_pb2 import DetectionModel
 from tests import tiny_models as tiny
@@ -59,13 +60,15 @@ def ideal_faster_rcnn(detector, predictions, truth, true_shapes):
         box_codes=targets.box_targets, objectness_logits=tf.concat([-scores, scores], axis=-1)
     )
     proposals = detector.rpn.propose(anchors, true_shapes, False)
-    targets = detector.box_stage.assign(proposals.boxes, objects, truth)
+    targets = detector.box_stages[0].assign(proposals.boxes, objects, truth)
     codes = tf.reshape(targets.box_targets, [-1, 1, 4])
     regions = predictions.regions._replace(
         box_codes=tf.broadcast_to(codes, tf.shape(predictions.regions.box_codes)),
         class_logits=tf.reshape(logits(targets.class_targets), [-1, detector.num_classes + 1]),
     )
-    return predictions._replace(anchors=anchors, proposals=proposals, regions=regions)
+    return predictions._replace(
+        anchors=anchors, proposals=proposals, box_stages=[BoxPredictions(proposals, regions)]
+    )
 
 
 def ideal_center_net(detector, predictions, truth, true_shapes):

@@ -1,7 +1,11 @@
-"""The second stage of Faster R-CNN (https://arxiv.org/abs/1506.01497): boxes and classes."""
+"""The second stage of Faster R-CNN (https://arxiv.org/abs/1506.01497): boxes and classes.
+
+Several of them are a cascade (Cascade R-CNN, https://arxiv.org/abs/1712.00726): each takes the
+boxes that the one before refined, and the scores of a detection are the mean over all of them.
+"""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,7 +19,10 @@ from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.meta_architectures.faster_rcnn import loss_names
-from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
+from object_detection.meta_architectures.faster_rcnn.predictions import (
+    BoxPredictions,
+    RegionPredictions,
+)
 from object_detection.meta_architectures.faster_rcnn.proposals import (
     Candidates,
     Proposals,
@@ -75,6 +82,8 @@ class BoxStage(keras.layers.Layer):
       num_classes: K.
       hard_example_miner: selects the training proposals from all proposals by their losses; None
         draws a balanced sample.
+      classifier: layer from crops [R, h, w, C] to the features that the head sees; None is that of
+        the feature extractor.
     """
 
     def __init__(
@@ -89,10 +98,12 @@ class BoxStage(keras.layers.Layer):
         params: BoxStageParams,
         num_classes: int,
         hard_example_miner: HardExampleMiner | None = None,
+        classifier: keras.layers.Layer | None = None,
         name: str = 'box_stage',
     ):
         super().__init__(name=name)
         self.head = head
+        self.classifier = classifier
         self.target_assigner = target_assigner
         self.params = params
         self._localization_loss = localization_loss
@@ -101,6 +112,11 @@ class BoxStage(keras.layers.Layer):
         self._score_converter = score_converter
         self._num_classes = num_classes
         self._hard_example_miner = hard_example_miner
+
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        """Returns the layers with the variables by name; see `DetectionModel.parts`."""
+        head = {'box_head': self.head}
+        return head if self.classifier is None else {'box_classifier': self.classifier} | head
 
     def assign(
         self, boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
@@ -288,24 +304,45 @@ class BoxStage(keras.layers.Layer):
         """Logits [B * P, K + 1] -> the scores of all classes, [B, P, K + 1]; background first."""
         return self._score_converter(tf.reshape(logits, [batch, rows, self._num_classes + 1]))
 
-    @tracing.named('detections')
-    def detect(
-        self,
-        regions: RegionPredictions,
-        proposals: Proposals,
-        true_shapes: tf.Tensor,
+    def refine(self, predicted: BoxPredictions, true_shapes: tf.Tensor) -> Proposals:
+        """Returns the proposals with their refined boxes, of the best class if each has one.
+
+        They are clipped to the true images; a box without area there, and padding, stays as it was.
+
+        Args:
+          predicted: of this stage.
+          true_shapes: int32 [B, 3].
+        """
+        proposals, regions = predicted.proposals, predicted.regions
+        scores = self.scores(regions.class_logits, *dimensions(proposals.scores, 0, 1))
+        boxes = _of_best_class(self.decode(regions.box_codes, proposals), scores)
+        boxes = box_ops.clip(boxes, true_image_windows(true_shapes))
+        is_refined = proposals.is_valid() & (box_ops.area(boxes) > 0)
+        boxes = tf.where(is_refined[..., tf.newaxis], boxes, proposals.boxes)
+        return proposals._replace(boxes=boxes)
+
+    def suppress(
+        self, boxes: tf.Tensor, scores: tf.Tensor, counts: tf.Tensor, true_shapes: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Decodes, suppresses and re-frames the boxes to the true images."""
-        batch, rows = tf.unstack(tf.shape(proposals.scores))
-        boxes = self.decode(regions.box_codes, proposals)
-        scores = self.scores(regions.class_logits, batch, rows)
+        """Suppresses the boxes, and re-frames them to the true images.
+
+        Args:
+          boxes: float32 [B, P, K or 1, 4], absolute.
+          scores: float32 [B, P, K + 1], background first.
+          counts: int32 [B], how many rows of an image are no padding, the first ones.
+          true_shapes: int32 [B, 3].
+
+        Returns:
+          The detections by the names of `DetectionFields`.
+        """
+        batch, rows = tf.unstack(tf.shape(scores)[:2])
         windows = true_image_windows(true_shapes)
         anchor_indices = tf.tile(tf.range(rows, dtype=tf.int32)[tf.newaxis], [batch, 1])
         detections = self._nms(
             boxes,
             scores[..., 1:],
             clip_window=windows,
-            num_valid_boxes=proposals.count,
+            num_valid_boxes=counts,
             change_coordinate_frame=True,
             additional_fields={'multiclass_scores': scores, 'anchor_indices': anchor_indices},
         )
@@ -318,7 +355,9 @@ class BoxStage(keras.layers.Layer):
                 detections.additional_fields['anchor_indices'], tf.float32
             ),
             'num_detections': tf.cast(detections.num_detections, tf.float32),
-            'raw_detection_boxes': _best_class_boxes(boxes, scores, windows),
+            'raw_detection_boxes': box_ops.change_frame(
+                box_ops.clip(_of_best_class(boxes, scores), windows), windows
+            ),
             'raw_detection_scores': scores,
         }
 
@@ -328,11 +367,43 @@ def is_positive(targets: Targets) -> tf.Tensor:
     return tf.argmax(targets.class_targets, axis=-1) > 0
 
 
-def _best_class_boxes(boxes: tf.Tensor, scores: tf.Tensor, windows: tf.Tensor) -> tf.Tensor:
-    """[B, P, K or 1, 4], [B, P, K + 1] -> [B, P, 4], normalized to the true images and clipped."""
+def mean_scores(
+    stages: Sequence[BoxStage], regions: Sequence[RegionPredictions], batch: Any, rows: Any
+) -> tf.Tensor:
+    """Returns the mean scores of regions over stages, float32 [B, P, K + 1], background first.
+
+    Args:
+      stages: the stages.
+      regions: predictions of each stage for the same B * P regions, or for boxes refined from them.
+      batch, rows: B and P.
+    """
+    scores = [
+        stage.scores(predicted.class_logits, batch, rows)
+        for stage, predicted in zip(stages, regions, strict=True)
+    ]
+    return tf.add_n(scores) / len(scores)
+
+
+@tracing.named('detections')
+def detect(
+    stages: Sequence[BoxStage], predicted: Sequence[BoxPredictions], true_shapes: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Returns the detections: the boxes of the last stage, with the mean scores of all stages.
+
+    Args:
+      stages: the stages.
+      predicted: what each of them predicted.
+      true_shapes: int32 [B, 3].
+    """
+    proposals, regions, _ = predicted[-1]
+    batch, rows = tf.unstack(tf.shape(proposals.scores))
+    boxes = stages[-1].decode(regions.box_codes, proposals)
+    scores = mean_scores(stages, [each.regions for each in predicted], batch, rows)
+    return stages[-1].suppress(boxes, scores, proposals.count, true_shapes)
+
+
+def _of_best_class(boxes: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    """Returns the box of each region, [B, P, 4], of [B, P, K or 1, 4] and scores [B, P, K + 1]."""
     if boxes.shape[2] == 1:
-        best = boxes[:, :, 0]
-    else:
-        best = tf.gather(boxes, tf.argmax(scores[..., 1:], axis=-1), axis=2, batch_dims=2)
-    best = box_ops.clip(best, windows)
-    return box_ops.change_frame(best, windows)
+        return boxes[:, :, 0]
+    return tf.gather(boxes, tf.argmax(scores[..., 1:], axis=-1), axis=2, batch_dims=2)

@@ -355,7 +355,7 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
             with_masks=config.number_of_stages == 3,
         )
         box_stage = build_second_stage.build(config, box_head, static)
-        parts = {'box_stage': box_stage, 'outputs': outputs}
+        parts = {'box_stages': [box_stage], 'outputs': outputs}
         if config.number_of_stages == 3:
             parts['mask_stage'] = build_second_stage.build_masks(config, mask_head, extractor)
         if isinstance(box_head, RfcnHead):

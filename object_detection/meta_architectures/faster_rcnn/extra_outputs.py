@@ -7,10 +7,8 @@ import tensorflow as tf
 from object_detection.core import boxes as box_ops
 from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
-from object_detection.meta_architectures.faster_rcnn.proposals import (
-    Proposals,
-    true_image_windows,
-)
+from object_detection.meta_architectures.faster_rcnn.predictions import BoxPredictions
+from object_detection.meta_architectures.faster_rcnn.proposals import true_image_windows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,21 +49,18 @@ def absolute_boxes(boxes: tf.Tensor, true_shapes: tf.Tensor) -> tf.Tensor:
     return boxes * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
 
 
-def raw_boxes(
-    box_stage: BoxStage, codes: tf.Tensor, proposals: Proposals, true_shapes: tf.Tensor
-) -> tf.Tensor:
+def raw_boxes(box_stage: BoxStage, predicted: BoxPredictions, true_shapes: tf.Tensor) -> tf.Tensor:
     """Returns the refined boxes of all classes, before suppression.
 
     Args:
-      box_stage: the stage that decodes the codes.
-      codes: float32 [B * P, K or 1, D].
-      proposals: P proposals per image.
+      box_stage: the stage that decodes them.
+      predicted: what it predicted for P proposals per image.
       true_shapes: int32 [B, 3].
 
     Returns:
       float32 [B, P, K or 1, 4], clipped and normalized to the true images.
     """
-    boxes = box_stage.decode(codes, proposals)
+    boxes = box_stage.decode(predicted.regions.box_codes, predicted.proposals)
     batch, rows, count = dimensions(boxes, 0, 1, 2)
     windows = true_image_windows(true_shapes)
     flat = tf.reshape(boxes, [batch, rows * count, 4])

@@ -16,8 +16,11 @@ def _build(config: FasterRcnn, is_training: bool) -> Detector:
 
 
 def _loss_names(config: FasterRcnn) -> Sequence[str]:
-    keypoints = rules.predicts_keypoints(config)
-    return loss_names.of_stages(config.number_of_stages, keypoints=keypoints)
+    return loss_names.of_parts(
+        box_stages=int(config.number_of_stages > 1),
+        masks=config.number_of_stages == 3,
+        keypoints=rules.predicts_keypoints(config),
+    )
 
 
 def _needs(config: FasterRcnn) -> Needs:

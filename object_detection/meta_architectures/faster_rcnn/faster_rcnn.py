@@ -1,6 +1,9 @@
-"""Faster R-CNN (https://arxiv.org/abs/1506.01497) and Mask R-CNN (https://arxiv.org/abs/1703.06870)."""
+"""Faster R-CNN (https://arxiv.org/abs/1506.01497) and Mask R-CNN (https://arxiv.org/abs/1703.06870).
 
-from collections.abc import Callable
+Also Cascade R-CNN (https://arxiv.org/abs/1712.00726), which has several box stages.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,7 +18,11 @@ from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn import loss_names
-from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
+from object_detection.meta_architectures.faster_rcnn.box_stage import (
+    BoxStage,
+    detect,
+    mean_scores,
+)
 from object_detection.meta_architectures.faster_rcnn.context_stage import (
     ContextStage,
     RegionContext,
@@ -36,6 +43,7 @@ from object_detection.meta_architectures.faster_rcnn.mask_stage import (
     take_rows,
 )
 from object_detection.meta_architectures.faster_rcnn.predictions import (
+    BoxPredictions,
     MaskPredictions,
     Predictions,
     RegionPredictions,
@@ -49,9 +57,9 @@ from object_detection.meta_architectures.faster_rcnn.variable_names import FASTE
 from object_detection.models import rounding
 from object_detection.targets.target_assigner import Targets
 
-# Told apart in the seeds, so that the samples of the two stages and dropout do not depend on each
-# other. Added to even numbers.
-_ANCHOR_SAMPLE, _PROPOSAL_SAMPLE, _DROPOUT = (0, 0), (0, 1), (1, 0)
+# Distinguish the seeds of the samples of the two stages, of dropout, and of further box stages.
+# Added to even numbers.
+_ANCHOR_SAMPLE, _PROPOSAL_SAMPLE, _DROPOUT, _NEXT_STAGE = (0, 0), (0, 1), (1, 0), (1, 1)
 
 # Side of the image that variables are built for; the coarsest level (stride 128) keeps a cell.
 _PROBE_SIZE = 128
@@ -74,7 +82,9 @@ class FasterRcnn(DetectionModel):
       feature_extractor: backbone and neck; also the layers between a crop and the box head.
       rpn: the first stage.
       cropper: crops the features of regions; None with one stage.
-      box_stage: the second stage, or None.
+      box_stages: the second stage: none, one, or the stages of a cascade. Each but the first takes
+        the boxes that the one before refined. Masks, keypoints and `outputs` are trained on the
+        proposals of the first, and share its layers over the crops.
       mask_stage: the third stage, or None.
       keypoint_stage: predicts keypoints, or None.
       context_stage: what regions see in other images and in each other, or None. It changes the
@@ -94,7 +104,7 @@ class FasterRcnn(DetectionModel):
         feature_extractor: Any,
         rpn: RegionProposalNetwork,
         cropper: RoiCropper | RoiAlignCropper | None = None,
-        box_stage: BoxStage | None = None,
+        box_stages: Sequence[BoxStage] = (),
         mask_stage: MaskStage | None = None,
         keypoint_stage: KeypointStage | None = None,
         context_stage: ContextStage | None = None,
@@ -106,7 +116,7 @@ class FasterRcnn(DetectionModel):
         super().__init__(num_classes=num_classes, resizer=resizer, name=name)
         self.feature_extractor = feature_extractor
         self.rpn = rpn
-        self.box_stage = box_stage
+        self.box_stages = list(box_stages)
         self.mask_stage = mask_stage
         self.keypoint_stage = keypoint_stage
         self.context_stage = context_stage
@@ -117,8 +127,9 @@ class FasterRcnn(DetectionModel):
 
     def parts(self) -> dict[str, keras.layers.Layer]:
         layers = {**self.feature_extractor.parts(), 'rpn': self.rpn.head}
-        if self.box_stage is not None:
-            layers['box_head'] = self.box_stage.head
+        for number, stage in enumerate(self.box_stages, 1):
+            named = stage.parts().items()
+            layers |= {loss_names.numbered(name, number): layer for name, layer in named}
         if self.mask_stage is not None:
             layers['mask_head'] = self.mask_stage.head
         if self.keypoint_stage is not None:
@@ -135,11 +146,12 @@ class FasterRcnn(DetectionModel):
         boxes = tf.zeros([1, 1, 4])
         maps = self.feature_extractor.empty_features(_PROBE_SIZE)
         self.rpn.head(maps)
-        if self.box_stage is None:
+        if not self.box_stages:
             return
-        frame = (_PROBE_SIZE, _PROBE_SIZE)
-        regions = self._classify_regions(
-            maps, boxes, frame, training=False, context=no_context(self.context_stage)
+        frame, context = (_PROBE_SIZE, _PROBE_SIZE), no_context(self.context_stage)
+        regions, *_ = (
+            self._classify_regions(stage, maps, boxes, frame, training=False, context=context)
+            for stage in self.box_stages
         )
         if self.keypoint_stage is not None:
             self.keypoint_stage.heat_maps(maps, boxes)
@@ -172,20 +184,12 @@ class FasterRcnn(DetectionModel):
         ground truth, regions are matched to it, once for all losses; and the third stage predicts
         the masks that the mask loss needs. Without, masks are the business of `postprocess`.
         """
-        if training and groundtruth is None and self.box_stage is not None:
-            raise UserError(
-                'FasterRcnn.predict: training needs `groundtruth`, which proposals are sampled by.'
-            )
-        if groundtruth is not None and groundtruth.classes.shape[-1] != self.num_classes:
-            raise UserError(
-                f'{self.name}: expected groundtruth.classes of {self.num_classes} columns '
-                f'(num_classes). Received: shape {groundtruth.classes.shape}.'
-            )
+        self._check(groundtruth, training)
         features = self.feature_extractor.proposal_features(images, training)
         size = dimensions(images, 1, 2)
         anchors = self.rpn.predict(features, *size, training)
         proposals, targets = self.rpn.propose(anchors, true_shapes, training), None
-        if self.box_stage is not None and groundtruth is not None:
+        if self.box_stages and groundtruth is not None:
             objects = box_ops.normalized_to_absolute(groundtruth.boxes, *size)
             proposals, targets = self._match(proposals, objects, groundtruth, training, seeds)
         normalized = box_ops.absolute_to_normalized(proposals.boxes, *size)
@@ -196,22 +200,64 @@ class FasterRcnn(DetectionModel):
             proposals=proposals,
             proposals_normalized=normalized,
             final_anchors=normalized,
-            targets=targets,
             memory=remember(self.context_stage, context_features, valid_context_size, training),
         )
-        if self.box_stage is None:
-            return predictions
-        regions = self._classify_regions(
-            features,
-            proposals.boxes,
-            self.feature_extractor.padded_size(*size),
-            training,
-            _fold_in(seeds, _DROPOUT),
-            RegionContext(proposals.count, predictions.memory),
-        )
-        predictions = predictions._replace(regions=regions)
+        for stage in self.box_stages:
+            if predictions.box_stages:
+                proposals, targets = self._refine(predictions, true_shapes, groundtruth, training)
+                seeds = _fold_in(seeds, _NEXT_STAGE)
+            regions = self._classify_regions(
+                stage,
+                features,
+                proposals.boxes,
+                self.feature_extractor.padded_size(*size),
+                training,
+                _fold_in(seeds, _DROPOUT),
+                RegionContext(proposals.count, predictions.memory),
+            )
+            found = BoxPredictions(proposals, regions, targets)
+            predictions = predictions._replace(box_stages=[*predictions.box_stages, found])
+        return self._predict_in_boxes(predictions, true_shapes, groundtruth, training)
+
+    def _check(self, groundtruth: Groundtruth | None, training: bool) -> None:
+        """Checks the ground truth that `predict` is given."""
+        if training and groundtruth is None and self.box_stages:
+            raise UserError(
+                'FasterRcnn.predict: training needs `groundtruth`, which proposals are sampled by.'
+            )
+        if groundtruth is not None and groundtruth.classes.shape[-1] != self.num_classes:
+            raise UserError(
+                f'{self.name}: expected groundtruth.classes of {self.num_classes} columns '
+                f'(num_classes). Received: shape {groundtruth.classes.shape}.'
+            )
+
+    def _refine(
+        self,
+        predictions: Predictions,
+        true_shapes: tf.Tensor,
+        groundtruth: Groundtruth | None,
+        training: bool,
+    ) -> tuple[Proposals, Targets | None]:
+        """Returns the proposals of the box stage after those that ran, and their targets."""
+        number = len(predictions.box_stages)
+        proposals = self.box_stages[number - 1].refine(predictions.box_stages[-1], true_shapes)
+        if training:
+            proposals = proposals._replace(boxes=tf.stop_gradient(proposals.boxes))
+        if groundtruth is None:
+            return proposals, None
+        objects = _absolute_objects(predictions, groundtruth)
+        return proposals, self.box_stages[number].assign(proposals.boxes, objects, groundtruth)
+
+    def _predict_in_boxes(
+        self,
+        predictions: Predictions,
+        true_shapes: tf.Tensor,
+        groundtruth: Groundtruth | None,
+        training: bool,
+    ) -> Predictions:
+        """Adds the raw boxes, and with ground truth the masks and keypoints that train."""
         if self._outputs.raw_detections:
-            boxes = raw_boxes(self.box_stage, regions.box_codes, proposals, true_shapes)
+            boxes = raw_boxes(self.box_stages[-1], predictions.box_stages[-1], true_shapes)
             predictions = predictions._replace(raw_boxes=boxes)
         if self.mask_stage is not None and groundtruth is not None:
             masks = self._predict_masks_of_proposals(predictions, training)
@@ -221,7 +267,7 @@ class FasterRcnn(DetectionModel):
                 predictions,
                 groundtruth,
                 training=training,
-                max_positives=self.box_stage.params.max_positives,
+                max_positives=self.box_stages[0].params.max_positives,
             )
             predictions = predictions._replace(keypoints=keypoints)
         return predictions
@@ -229,9 +275,9 @@ class FasterRcnn(DetectionModel):
     @tracing.named('postprocess')
     def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
         proposals = predictions.proposals
-        if self.box_stage is None:
+        if not self.box_stages:
             return proposals_as_detections(self.rpn, predictions.anchors, proposals, true_shapes)
-        detections = self.box_stage.detect(predictions.regions, proposals, true_shapes)
+        detections = detect(self.box_stages, predictions.box_stages, true_shapes)
         return self._add_to_detections(detections, predictions, true_shapes)
 
     def predict_masks_from_boxes(
@@ -253,20 +299,24 @@ class FasterRcnn(DetectionModel):
         Raises:
           ValueError: if there is no second stage.
         """
-        if self.box_stage is None:
+        if not self.box_stages:
             raise UserError(
                 f'{self.name}: classes and masks of given boxes need number_of_stages of 2 or 3. '
                 'Received: 1.'
             )
         batch, count = dimensions(boxes, 0, 1)
-        regions = self._classify_regions(
-            predictions.features,
-            absolute_boxes(boxes, true_shapes),
-            self._features_frame(predictions),
-            training=False,
-            context=RegionContext(tf.fill([batch], count), predictions.memory),
-        )
-        scores = self.box_stage.scores(regions.class_logits, batch, count)
+        regions = [
+            self._classify_regions(
+                stage,
+                predictions.features,
+                absolute_boxes(boxes, true_shapes),
+                self._features_frame(predictions),
+                training=False,
+                context=RegionContext(tf.fill([batch], count), predictions.memory),
+            )
+            for stage in self.box_stages
+        ]
+        scores = mean_scores(self.box_stages, regions, batch, count)
         classes = tf.argmax(scores[..., 1:], axis=-1)
         detections = {
             DetectionFields.BOXES: boxes,
@@ -300,7 +350,7 @@ class FasterRcnn(DetectionModel):
         pooled = self._pool_crops(crops, context, training=False)
         uses_crops = shares_crops and self.mask_stage.from_crops
         if self._outputs.box_features or (shares_crops and not uses_crops):
-            features = self._features_of(pooled, context, training=False)
+            features = self._features_of(self.box_stages[0], pooled, context, training=False)
         if shares_crops:
             detections['detection_masks'] = self.mask_stage.detect(
                 crops if uses_crops else features, detections
@@ -312,8 +362,9 @@ class FasterRcnn(DetectionModel):
         return detections
 
     def loss_names(self) -> list[str]:
-        stages = 1 + (self.box_stage is not None) + self.needs_masks
-        return loss_names.of_stages(stages, keypoints=self.needs_keypoints)
+        return loss_names.of_parts(
+            box_stages=len(self.box_stages), masks=self.needs_masks, keypoints=self.needs_keypoints
+        )
 
     @property
     def needs_masks(self) -> bool:
@@ -335,34 +386,31 @@ class FasterRcnn(DetectionModel):
         losses = self.rpn.loss_sums(
             predictions.anchors, boxes, groundtruth, _fold_in(seeds, _ANCHOR_SAMPLE)
         )
-        if self.box_stage is None:
-            return losses
-        proposals, targets = predictions.proposals, self._targets(predictions, groundtruth)
-        losses |= self.box_stage.loss_sums(predictions.regions, proposals, targets)
+        stages = zip(self.box_stages, predictions.box_stages, strict=True)
+        for number, (stage, (proposals, regions, targets)) in enumerate(stages, 1):
+            if targets is None:
+                targets = stage.assign(proposals.boxes, boxes, groundtruth)
+            sums = stage.loss_sums(regions, proposals, targets).items()
+            losses |= {loss_names.numbered(name, number): each for name, each in sums}
         if predictions.masks is not None:
             rows = predictions.masks.rows
             losses |= self.mask_stage.loss_sums(
                 predictions.masks.logits,
                 tf.gather(predictions.proposals_normalized, rows, batch_dims=1),
-                self._mask_targets(predictions, targets),
+                self._mask_targets(predictions),
                 groundtruth,
             )
         if predictions.keypoints is not None:
             losses |= self.keypoint_stage.loss_sums(predictions.keypoints)
         return losses
 
-    def _targets(self, predictions: Predictions, groundtruth: Groundtruth) -> Targets:
-        """The targets of the proposals: those of `predict`, or else matched here."""
-        if predictions.targets is not None:
-            return predictions.targets
-        boxes = _absolute_objects(predictions, groundtruth)
-        return self.box_stage.assign(predictions.proposals.boxes, boxes, groundtruth)
-
-    def _mask_targets(self, predictions: Predictions, targets: Targets) -> Targets:
+    def _mask_targets(self, predictions: Predictions) -> Targets:
         """The targets of the rows whose masks were predicted; padding has no weight."""
         is_valid = tf.cast(predictions.proposals.is_valid(), tf.float32)
+        targets = predictions.targets
         targets = targets._replace(box_weights=targets.box_weights * is_valid)
-        return take_rows(targets, predictions.masks.rows, self.box_stage.params.use_matmul_gather)
+        use_matmul = self.box_stages[0].params.use_matmul_gather
+        return take_rows(targets, predictions.masks.rows, use_matmul)
 
     def _match(
         self,
@@ -375,11 +423,12 @@ class FasterRcnn(DetectionModel):
         """Returns the proposals of the losses, in training a sample, and their targets."""
         if training:
             seeds = _fold_in(seeds, _PROPOSAL_SAMPLE)
-            return self.box_stage.sample(proposals, objects, groundtruth, seeds)
-        return proposals, self.box_stage.assign(proposals.boxes, objects, groundtruth)
+            return self.box_stages[0].sample(proposals, objects, groundtruth, seeds)
+        return proposals, self.box_stages[0].assign(proposals.boxes, objects, groundtruth)
 
     def _classify_regions(
         self,
+        stage: BoxStage,
         features: list[tf.Tensor],
         boxes: tf.Tensor,
         frame: tuple[Any, Any],
@@ -387,9 +436,10 @@ class FasterRcnn(DetectionModel):
         seeds: tf.Tensor | None = None,
         context: RegionContext | None = None,
     ) -> RegionPredictions:
-        """Runs the second stage's networks.
+        """Runs the networks of a box stage.
 
         Args:
+          stage: the stage.
           features: levels, fine to coarse, [B, Hl, Wl, C].
           boxes: float32 [B, P, 4], absolute.
           frame: height and width in pixels that the features cover.
@@ -400,8 +450,8 @@ class FasterRcnn(DetectionModel):
         # Training stops gradients at the proposals; elsewhere all is differentiable.
         crops = self._cropper(features, boxes, *frame, box_gradients=not training)
         pooled = self._pool_crops(crops, context, training)
-        box_features = self._features_of(pooled, context, training)
-        codes, logits = self.box_stage.head(box_features, training=training, seeds=seeds)
+        box_features = self._features_of(stage, pooled, context, training)
+        codes, logits = stage.head(box_features, training=training, seeds=seeds)
         codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
         return RegionPredictions(codes, logits, box_features, crops)
 
@@ -414,10 +464,11 @@ class FasterRcnn(DetectionModel):
         return self.context_stage.add_to_crops(pooled, context, training)
 
     def _features_of(
-        self, pooled: tf.Tensor, context: RegionContext | None, training: bool
+        self, stage: BoxStage, pooled: tf.Tensor, context: RegionContext | None, training: bool
     ) -> tf.Tensor:
-        """Returns the features that classify boxes, of pooled crops [B * P, h, w, C]."""
-        features = self.feature_extractor.box_classifier_features(pooled, training)
+        """Returns the features that a stage sees, of pooled crops [B * P, h, w, C]."""
+        classifier = stage.classifier or self.feature_extractor.box_classifier
+        features = classifier(pooled, training=training)
         if self.context_stage is None:
             return features
         return self.context_stage.add_to_features(features, context, training)
@@ -456,7 +507,7 @@ class FasterRcnn(DetectionModel):
         size = count
         if training:
             limit = self.mask_stage.max_regions or count
-            size = min(self.box_stage.params.max_positives, limit, count)
+            size = min(self.box_stages[0].params.max_positives, limit, count)
         pads = self.mask_stage.pad_regions or not training
         rows = positive_rows(predictions.targets, proposals.is_valid(), size, pad=pads)
         features = shared = regions.crops if self.mask_stage.from_crops else regions.features

@@ -16,22 +16,27 @@ NVIDIA_NAMES = {
     BOX_CLASSIFICATION: 'fast_rcnn_class_loss',
     MASK: 'mask_rcnn_loss',
 }
-# Stage of the model -> the losses that it adds.
-_OF_STAGE = {
-    1: (RPN_LOCALIZATION, RPN_OBJECTNESS),
-    2: (BOX_LOCALIZATION, BOX_CLASSIFICATION),
-    3: (MASK,),
-}
 
 
-def of_stages(number_of_stages: int, *, keypoints: bool = False) -> list[str]:
-    """Returns the names of the losses of the first 1 to 3 stages.
+def numbered(name: str, number: int) -> str:
+    """Returns the name of something of one box stage of a cascade; the first stage has no number.
 
     Args:
-      number_of_stages: the number of stages.
+      name: that of the first stage.
+      number: the number of the stage, from 1.
+    """
+    return name if number == 1 else f'{name}_{number}'
+
+
+def of_parts(*, box_stages: int = 1, masks: bool = False, keypoints: bool = False) -> list[str]:
+    """Returns the names of the losses of a detector.
+
+    Args:
+      box_stages: number of stages that classify and refine boxes.
+      masks: whether masks are predicted.
       keypoints: whether keypoints are predicted.
     """
-    names = [
-        name for stage, names in _OF_STAGE.items() if stage <= number_of_stages for name in names
-    ]
-    return [*names, KEYPOINTS] if keypoints else names
+    names = [RPN_LOCALIZATION, RPN_OBJECTNESS]
+    for number in range(1, box_stages + 1):
+        names += [numbered(name, number) for name in (BOX_LOCALIZATION, BOX_CLASSIFICATION)]
+    return [*names, *[MASK] * masks, *[KEYPOINTS] * keypoints]

@@ -3,11 +3,13 @@
 All are NamedTuples, which a `tf.function` can return.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
+from object_detection.meta_architectures.faster_rcnn.loss_names import numbered
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.models.heads.context_attention import Memory
 from object_detection.targets.target_assigner import Targets
@@ -52,6 +54,20 @@ class RegionPredictions(NamedTuple):
     crops: tf.Tensor | None = None
 
 
+class BoxPredictions(NamedTuple):
+    """What a box stage sees and predicts.
+
+    Attributes:
+      proposals: P per image; in predictions for training, the sample that trains.
+      regions: its predictions for them.
+      targets: targets of the proposals, from the ground truth given to `predict`; None without.
+    """
+
+    proposals: Proposals
+    regions: RegionPredictions
+    targets: Targets | None = None
+
+
 class MaskPredictions(NamedTuple):
     """The predictions of the third stage for S of the P regions of an image.
 
@@ -87,14 +103,14 @@ class Predictions(NamedTuple):
       image_shape: int32 [4], of the preprocessed images.
       features: the feature maps, fine to coarse, [B, Hl, Wl, C].
       anchors: predictions of the first stage.
-      proposals: P per image; in predictions for training, the sample that trains.
+      proposals: those of the first stage, P per image; in predictions for training, the sample that
+        trains.
       proposals_normalized: float32 [B, P, 4], their boxes normalized to the padded image.
       final_anchors: float32 [B, P, 4], under the reference's name: the proposals, normalized;
         absolute in R-FCN.
-      regions: predictions of the second stage.
+      box_stages: what each box stage sees and predicts, the first stage the proposals above.
       raw_boxes: float32 [B, P, K or 1, 4], refined boxes before suppression, clipped and normalized
         to the true images, if the config requests them.
-      targets: targets of the proposals, from the ground truth given to `predict`.
       masks: predictions of the third stage.
       keypoints: predictions of keypoints, with their targets.
       memory: the memory of the images that regions attend to, if there is one.
@@ -106,12 +122,21 @@ class Predictions(NamedTuple):
     proposals: Proposals
     proposals_normalized: tf.Tensor
     final_anchors: tf.Tensor
-    regions: RegionPredictions | None = None
+    box_stages: Sequence[BoxPredictions] = ()
     raw_boxes: tf.Tensor | None = None
-    targets: Targets | None = None
     masks: MaskPredictions | None = None
     keypoints: KeypointPredictions | None = None
     memory: Memory | None = None
+
+    @property
+    def regions(self) -> RegionPredictions | None:
+        """The predictions of the first box stage; None if there is none."""
+        return self.box_stages[0].regions if self.box_stages else None
+
+    @property
+    def targets(self) -> Targets | None:
+        """The targets of the proposals; None without ground truth or box stage."""
+        return self.box_stages[0].targets if self.box_stages else None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the predictions by the names of the reference, or by own names if it has none."""
@@ -132,12 +157,15 @@ class Predictions(NamedTuple):
             'proposal_boxes_normalized': self.proposals_normalized,
             'final_anchors': self.final_anchors,
         }
-        if self.regions is not None:
-            named |= {
-                'box_classifier_features': self.regions.features,
-                'refined_box_encodings': self.regions.box_codes,
-                'class_predictions_with_background': self.regions.class_logits,
+        for number, stage in enumerate(self.box_stages, 1):
+            of_stage = {
+                'box_classifier_features': stage.regions.features,
+                'refined_box_encodings': stage.regions.box_codes,
+                'class_predictions_with_background': stage.regions.class_logits,
             }
+            if number > 1:
+                of_stage['proposal_boxes'] = stage.proposals.boxes
+            named |= {numbered(name, number): value for name, value in of_stage.items()}
         if self.raw_boxes is not None:
             named |= {
                 DetectionFields.RAW_BOXES: self.raw_boxes,

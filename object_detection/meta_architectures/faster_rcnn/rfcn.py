@@ -1,6 +1,6 @@
 """R-FCN (https://arxiv.org/abs/1605.06409)."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,14 +10,10 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
 from object_detection.meta_architectures.faster_rcnn.context_stage import RegionContext
-from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
 from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
 from object_detection.meta_architectures.faster_rcnn.predictions import (
     Predictions,
     RegionPredictions,
-)
-from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
-    RegionProposalNetwork,
 )
 
 
@@ -29,13 +25,10 @@ class Rfcn(FasterRcnn):
     predictions, which are absolute here. There are two stages, always.
 
     Args:
-      num_classes: K, without background.
-      resizer: the image resizer.
       feature_extractor: has one feature map.
-      rpn: the first stage.
-      box_stage: the second stage; its head is `(features [B, H, W, C], boxes [B, P, 4], training,
-        box_gradients) -> (codes [B * P, K, D], logits [B * P, K + 1])`, as RfcnHead is.
-      outputs: what is returned beside the usual.
+      box_stages: their heads are `(features [B, H, W, C], boxes [B, P, 4], training, box_gradients)
+        -> (codes [B * P, K, D], logits [B * P, K + 1])`, as RfcnHead is.
+      **options: arguments of `FasterRcnn`, but no croppers, and no stages that need them.
 
     Raises:
       ValueError: if the extractor has a pyramid.
@@ -44,13 +37,10 @@ class Rfcn(FasterRcnn):
     def __init__(
         self,
         *,
-        num_classes: int,
-        resizer: Callable,
         feature_extractor: Any,
-        rpn: RegionProposalNetwork,
-        box_stage: BoxStage,
-        outputs: ExtraOutputs | None = None,
+        box_stages: Sequence[BoxStage],
         name: str = 'rfcn',
+        **options: Any,
     ):
         if feature_extractor.num_levels != 1:
             raise UserError(
@@ -58,13 +48,7 @@ class Rfcn(FasterRcnn):
                 f'Received: one of {feature_extractor.num_levels} levels.'
             )
         super().__init__(
-            num_classes=num_classes,
-            resizer=resizer,
-            feature_extractor=feature_extractor,
-            rpn=rpn,
-            box_stage=box_stage,
-            outputs=outputs,
-            name=name,
+            feature_extractor=feature_extractor, box_stages=box_stages, name=name, **options
         )
 
     def forward(
@@ -80,6 +64,7 @@ class Rfcn(FasterRcnn):
 
     def _classify_regions(
         self,
+        stage: BoxStage,
         features: list[tf.Tensor],
         boxes: tf.Tensor,
         frame: tuple[Any, Any],
@@ -91,7 +76,5 @@ class Rfcn(FasterRcnn):
         maps = self.feature_extractor.box_classifier_features(features[0], training)
         normalized = box_ops.absolute_to_normalized(boxes, *frame)
         # As in Faster R-CNN: training stops gradients at the proposals.
-        codes, logits = self.box_stage.head(
-            maps, normalized, training=training, box_gradients=not training
-        )
+        codes, logits = stage.head(maps, normalized, training=training, box_gradients=not training)
         return RegionPredictions(tf.cast(codes, tf.float32), tf.cast(logits, tf.float32), maps)

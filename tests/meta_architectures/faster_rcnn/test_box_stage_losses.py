@@ -34,7 +34,7 @@ TWO_STAGES = second_stage(
 
 def box_stage(fields: str):
     pipeline = tiny.tiny_pipeline(TWO_STAGES, second_stage(fields))
-    return model_builder.build(pipeline.model).box_stage
+    return model_builder.build(pipeline.model).box_stages[0]
 
 
 @pytest.fixture(scope='module')

@@ -262,8 +262,8 @@ def test_given_boxes_are_classified_with_the_context(detector, images):
     features, _ = expected_features(
         detector, predictions, boxes * tiny.IMAGE_SIZE, tf.constant([2, 2]), False, False
     )
-    _, logits = detector.box_stage.head(features)
-    wanted = detector.box_stage.scores(logits, 2, 2)
+    _, logits = detector.box_stages[0].head(features)
+    wanted = detector.box_stages[0].scores(logits, 2, 2)
     np.testing.assert_allclose(
         found[DetectionFields.MULTICLASS_SCORES], wanted, rtol=1e-4, atol=1e-5
     )

@@ -120,7 +120,7 @@ def test_an_images_sample_depends_on_its_own_seed_alone(detector, images, ground
         proposals = detector.rpn.propose(predictions.anchors, shapes(batch), training=True)
         boxes = rows.boxes * tiny.IMAGE_SIZE
         seeds = tf.gather(SEEDS, order)
-        sample, _ = detector.box_stage.sample(proposals, boxes, rows, seeds)
+        sample, _ = detector.box_stages[0].sample(proposals, boxes, rows, seeds)
         return sample.boxes
 
     np.testing.assert_allclose(sampled([0, 1])[0], sampled([1, 0])[1], rtol=1e-5)
@@ -129,7 +129,7 @@ def test_an_images_sample_depends_on_its_own_seed_alone(detector, images, ground
 def test_sampled_proposals_keep_their_order(detector, images, groundtruth):
     predictions = detector.predict(detector.normalize(images), shapes(images))
     proposals = detector.rpn.propose(predictions.anchors, shapes(images), training=True)
-    sample, _ = detector.box_stage.sample(
+    sample, _ = detector.box_stages[0].sample(
         proposals, groundtruth.boxes * tiny.IMAGE_SIZE, groundtruth, SEEDS
     )
     for image in range(2):
@@ -364,11 +364,11 @@ def test_groundtruth_is_matched_once_to_anchors_and_once_to_proposals(
     training, detector, images, groundtruth
 ):
     normalized = detector.normalize(images)
-    assign = detector.rpn.target_assigner.match, detector.box_stage.target_assigner.match
+    assign = detector.rpn.target_assigner.match, detector.box_stages[0].target_assigner.match
     with (
         mock.patch.object(detector.rpn.target_assigner, 'match', side_effect=assign[0]) as first,
         mock.patch.object(
-            detector.box_stage.target_assigner, 'match', side_effect=assign[1]
+            detector.box_stages[0].target_assigner, 'match', side_effect=assign[1]
         ) as second,
     ):
         predictions = detector.predict(normalized, shapes(images), training, groundtruth, SEEDS)

@@ -69,7 +69,7 @@ def filled(request) -> Filled:
     golden_models.fill_proposal_layers(golden, detector.feature_extractor)
     golden_models.fill_box_classifier(golden, detector.feature_extractor)
     golden_models.fill_rpn_head(golden, detector.rpn.head)
-    golden_models.fill_box_head(golden, detector.box_stage.head)
+    golden_models.fill_box_head(golden, detector.box_stages[0].head)
     if detector.mask_stage is not None:
         golden_models.fill_mask_head(golden, detector.mask_stage.head)
     assert not golden.unused

@@ -12,6 +12,7 @@ from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
 from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
 from object_detection.meta_architectures.faster_rcnn.predictions import (
+    BoxPredictions,
     KeypointPredictions,
     Predictions,
 )
@@ -107,7 +108,7 @@ def one_image() -> tuple[Predictions, Groundtruth]:
         proposals=proposals,
         proposals_normalized=tf.constant([boxes]),
         final_anchors=None,
-        targets=targets,
+        box_stages=[BoxPredictions(proposals, None, targets)],
     )
     # The second keypoint is outside of the smaller region.
     points = tf.constant([[[[0.1, 0.49], [0.9, 0.6]]]])

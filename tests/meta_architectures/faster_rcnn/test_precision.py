@@ -144,7 +144,7 @@ def test_boxes_of_many_pixels_are_cropped_where_they_are(dtype, use_matmul):
 def test_codes_of_a_class_are_not_multiplied_as_matrices():
     # GPUs would round them to the 10 bits of TF32.
     detector = tiny.tiny_detector()
-    stage = detector.box_stage
+    stage = detector.box_stages[0]
 
     @tf.function(autograph=False)
     def loss(codes, logits, boxes, scores, truth):

@@ -105,7 +105,7 @@ def test_the_head_sees_the_whole_padded_map_and_its_own_proposals(detector):
     maps = detector.feature_extractor.backbone(padded)
     maps = detector.feature_extractor.box_classifier(tf.nest.flatten(maps)[0])
     boxes = predictions.proposals.boxes / 64.0  # In the frame that the maps cover.
-    codes, logits = detector.box_stage.head(maps, boxes)
+    codes, logits = detector.box_stages[0].head(maps, boxes)
     np.testing.assert_allclose(predictions.regions.box_codes, codes, atol=1e-5)
     np.testing.assert_allclose(predictions.regions.class_logits, logits, atol=1e-5)
     assert np.ptp(logits, axis=0).max() > 1e-3
@@ -209,7 +209,7 @@ def test_what_there_is_not(setting, message):
 def test_pyramids_are_rejected():
     extractor = mock.Mock(num_levels=3)
     with pytest.raises(ValueError, match=r'one feature map\. Received: one of 3'):
-        Rfcn(num_classes=1, resizer=None, feature_extractor=extractor, rpn=None, box_stage=None)
+        Rfcn(num_classes=1, resizer=None, feature_extractor=extractor, rpn=None, box_stages=[])
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason='needs ../shared/reference')

@@ -144,8 +144,9 @@ def test_masks_of_detections_are_those_of_proposals_there(detector, images, grou
         detector.normalize(images), shapes(images), groundtruth=groundtruth
     )
     # Each box is its proposal.
-    codes = tf.zeros_like(predictions.regions.box_codes)
-    predictions = predictions._replace(regions=predictions.regions._replace(box_codes=codes))
+    (stage,) = predictions.box_stages
+    regions = stage.regions._replace(box_codes=tf.zeros_like(stage.regions.box_codes))
+    predictions = predictions._replace(box_stages=[stage._replace(regions=regions)])
     detections = detector.postprocess(predictions, shapes(images))
     rows = tf.cast(detections['detection_anchor_indices'], tf.int32)
     np.testing.assert_array_equal(predictions.masks.rows[0], tf.range(16))

@@ -174,11 +174,11 @@ def test_compiled_sample_and_losses_are_the_same(detector, static, images, groun
 
     def losses_of(detector, count):
         proposals = Proposals(predictions.proposals.boxes, predictions.proposals.scores, count)
-        sample, targets = detector.box_stage.sample(proposals, boxes, groundtruth, SEEDS)
+        sample, targets = detector.box_stages[0].sample(proposals, boxes, groundtruth, SEEDS)
         rows = positive_rows(targets, sample.is_valid(), 2)
         regions = tf.gather(sample.boxes, rows, batch_dims=1) / tiny.IMAGE_SIZE
         rows = take_rows(targets, rows, use_matmul=True)
-        sums = detector.box_stage.loss_sums(outputs, sample, targets)
+        sums = detector.box_stages[0].loss_sums(outputs, sample, targets)
         return divide(sums | detector.mask_stage.loss_sums(masks, regions, rows, groundtruth))
 
     wanted = losses_of(detector, predictions.proposals.count)
@@ -215,7 +215,7 @@ def test_boxes_outside_of_the_image_are_dropped_in_any_case():
     detector = tiny.tiny_detector(
         f'model {{ faster_rcnn {{ second_stage_post_processing {{ {nms} }} }} }}'
     )
-    detections = detector.box_stage._nms(
+    detections = detector.box_stages[0]._nms(
         tf.constant([[[[20.0, -30, 40, -10]], [[0.0, 0, 10, 80]]]]),
         tf.constant([[[0.9], [0.8]]]),
         clip_window=tf.constant([[0.0, 0, 64, 64]]),
