@@ -1,14 +1,12 @@
 """Options of feature extractors for tests, from one flat set of fields."""
 
-import dataclasses
-
 from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     PyramidOptions,
     TwoStageOptions,
 )
-from object_detection.models.resnet_options import ResnetOptions
+from object_detection.models.backbones.table import BACKBONES
 
-_RESNET = {field.name for field in dataclasses.fields(ResnetOptions)}
+_RESNET = BACKBONES['resnet_v1_50'].uses
 _PYRAMID = {'levels': 'levels', 'pyramid_depth': 'depth', 'pyramid': 'network'}
 
 
@@ -19,10 +17,10 @@ def two_stage_options(**fields) -> TwoStageOptions:
     """
     pyramid = {_PYRAMID[name]: value for name, value in fields.items() if name in _PYRAMID}
     pyramid = {name: value for name, value in pyramid.items() if value is not None}
-    resnet = {name: value for name, value in fields.items() if name in _RESNET}
+    resnet = {n: v for n, v in fields.items() if n in _RESNET and v is not None}
     others = {name: value for name, value in fields.items() if name not in {*_RESNET, *_PYRAMID}}
     return TwoStageOptions(
         **others,
         pyramid=PyramidOptions(**pyramid) if pyramid else None,
-        resnet=ResnetOptions(**resnet) if resnet else None,
+        resnet=resnet,
     )

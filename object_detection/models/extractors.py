@@ -11,6 +11,7 @@ from object_detection.models.backbones.table import (
     KERAS_MULTIPLE,
     is_backbone,
 )
+from object_detection.models.necks.table import NECKS
 
 
 class Extractor(NamedTuple):
@@ -18,7 +19,8 @@ class Extractor(NamedTuple):
 
     Attributes:
       backbone: name in `BACKBONES`; None leaves it to the field `backbone` of the config.
-      neck: name in `NECKS`; None returns the maps of the backbone.
+      neck: name in `NECKS`, unless the field `neck` of the config names another; None returns the
+        maps of the backbone.
       levels: of the maps of the backbone that the neck takes; None leaves them to the config.
       settings: arguments of the parts that the type determines.
       padding_multiple: multiple to which images are padded unless the config has one.
@@ -31,11 +33,7 @@ class Extractor(NamedTuple):
     padding_multiple: int = 1
 
 
-def backbone_problem(type_name: str, extractor: Extractor, backbone: str) -> str | None:
-    """Returns what is wrong with the field `backbone` of a config, '' if it is not set, or None.
-
-    It continues the name of the field, such as 'expected ...'.
-    """
+def _backbone_problem(type_name: str, extractor: Extractor, backbone: str) -> str | None:
     if extractor.backbone is not None:
         if not backbone:
             return None
@@ -50,17 +48,37 @@ def backbone_problem(type_name: str, extractor: Extractor, backbone: str) -> str
     return overrides.unknown_choice(backbone, [*BACKBONES, f'{KERAS}<network>'])
 
 
+def _neck_problem(type_name: str, extractor: Extractor, neck: str) -> str | None:
+    if not neck:
+        return None
+    if extractor.neck is None:
+        return f'expected none, as the type {type_name} has no neck. Received: {neck!r}.'
+    names = [extractor.neck, *(name for name in NECKS if name not in NECKS.built_in)]
+    return None if neck in names else overrides.unknown_choice(neck, names)
+
+
+def part_problems(type_name: str, extractor: Extractor, backbone: str, neck: str) -> Iterator[str]:
+    """Yields what is wrong with the fields `backbone` and `neck` of a config, '' if not set.
+
+    Each sentence begins with the name of the field.
+    """
+    if problem := _backbone_problem(type_name, extractor, backbone):
+        yield f'backbone: {problem}'
+    if problem := _neck_problem(type_name, extractor, neck):
+        yield f'neck: {problem}'
+
+
 def problems(extractors: Mapping[str, Extractor], config: Any, root: str) -> Iterator[str]:
-    """Yields what is wrong with the backbone of a feature extractor of a known type.
+    """Yields what is wrong with the parts of a feature extractor of a known type.
 
     Args:
       extractors: the table of the family.
       config: message of the extractor.
       root: path of the message of the model.
     """
-    problem = backbone_problem(config.type, extractors[config.type], config.backbone)
-    if problem:
-        yield f'{root}.feature_extractor.backbone: {problem}'
+    row = extractors[config.type]
+    for problem in part_problems(config.type, row, config.backbone, config.neck):
+        yield f'{root}.feature_extractor.{problem}'
 
 
 def padding_multiple(extractor: Extractor, backbone: str, given: int | None) -> int:

@@ -12,10 +12,10 @@ from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, round_up
 from object_detection.errors import UserError, format_list
 from object_detection.models.backbones.table import Backbone, BackboneOptions, find
-from object_detection.models.extractors import Extractor, backbone_problem
+from object_detection.models.extractors import Extractor, part_problems
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_values import subtract_means
-from object_detection.models.resnet_options import ResnetOptions, with_freezing
+from object_detection.models.necks.table import MAPS, NECKS, NeckOptions
 
 
 class FeatureExtractor(keras.layers.Layer):
@@ -146,16 +146,16 @@ class ExtractorOptions:
       hyperparams: hyperparameters of the layers on the backbone; None if the config has none.
       override_backbone: whether `hyperparams` also apply to the backbone.
       pad_to_multiple: multiple to which images are padded; None is the extractor's default.
-      resnet: options of a ResNet; None if the config has none.
       backbone: name in `BACKBONES`, of types that do not name it; None if the config has none.
+      neck: name in `NECKS` in place of that of the type; None if the config has none.
     """
 
     batch_norm_trainable: bool
     hyperparams: LayerHyperparams | None = None
     override_backbone: bool = False
     pad_to_multiple: int | None = None
-    resnet: ResnetOptions | None = None
     backbone: str | None = None
+    neck: str | None = None
 
     def for_backbone(self, row: Backbone, **fields: Any) -> BackboneOptions:
         """Returns the options of a backbone; `fields` are those that only some families have."""
@@ -164,31 +164,33 @@ class ExtractorOptions:
         default = dataclasses.replace(
             row.hyperparams, initializer=row.hyperparams.initializer.clone()
         )
-        hyperparams = self.hyperparams if self.override_backbone else default
         return BackboneOptions(
-            hyperparams=with_freezing(hyperparams, self.resnet),
+            hyperparams=self.hyperparams if self.override_backbone else default,
             batch_norm_trainable=self.batch_norm_trainable,
-            resnet=self.resnet,
             **fields,
         )
-
-    def normalization(self, row: Backbone) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Returns the function that converts images to the input of a backbone."""
-        return (self.resnet and self.resnet.preprocess) or row.normalize
 
     def padding(self, row: Backbone, default: int = 1) -> int:
         """Returns the multiple to which images are padded, which is one of the backbone's."""
         return math.lcm(self.pad_to_multiple or default, row.padding_multiple)
 
 
-def find_backbone(type_name: str, extractor: Extractor, options: ExtractorOptions) -> Backbone:
-    """Returns the backbone of a type, after checking what every family has to check.
+def find_parts(
+    type_name: str, extractors: Mapping[str, Extractor], options: ExtractorOptions
+) -> tuple[Extractor, Backbone]:
+    """Returns the row of a type, with the parts that the config names, and that of its backbone.
+
+    It checks what every family has to check.
 
     Raises:
-      UserError: if there is no such backbone, or options do not fit it or each other.
+      UserError: if there is no such type, backbone or neck, or options do not fit it or each other.
     """
-    if problem := backbone_problem(type_name, extractor, options.backbone or ''):
-        raise UserError(f'backbone: {problem}')
+    if type_name not in extractors:
+        raise UserError(f'type: expected one of {", ".join(extractors)}. Received: {type_name!r}.')
+    extractor = extractors[type_name]
+    backbone, neck = options.backbone or '', options.neck or ''
+    for problem in part_problems(type_name, extractor, backbone, neck):
+        raise UserError(problem)
     if options.override_backbone and options.hyperparams is None:
         raise UserError(
             '`override_base_feature_extractor_hyperparams: true` needs `conv_hyperparams`. '
@@ -198,10 +200,36 @@ def find_backbone(type_name: str, extractor: Extractor, options: ExtractorOption
         raise UserError(
             f'pad_to_multiple: expected at least 1. Received: {options.pad_to_multiple}.'
         )
-    name = extractor.backbone or options.backbone
-    row = find(name)
-    check_used(options.resnet.given() if options.resnet else {}, row.uses, f'the backbone {name}')
-    return row
+    if neck:
+        _check_neck(neck, extractor.neck)
+    named = extractor._replace(backbone=extractor.backbone or backbone, neck=neck or extractor.neck)
+    return named, find(named.backbone)
+
+
+def _check_neck(name: str, own: str) -> None:
+    """Checks that a neck reads what says which maps there are, as a type's own neck does."""
+    needed, read = (NECKS[each].uses & MAPS for each in (own, name))
+
+    def fits(read: frozenset[str]) -> bool:
+        return needed <= read if needed else not read
+
+    if not fits(read):
+        others = {each: row for each, row in NECKS.items() if each not in NECKS.built_in}
+        choices = [own, *(each for each, row in others.items() if fits(row.uses & MAPS))]
+        needs, reads = (
+            ', '.join(sorted(fields)) or f'none of {", ".join(sorted(MAPS))}'
+            for fields in (needed, read)
+        )
+        raise UserError(
+            f'neck: expected one of {", ".join(choices)}, as the maps of the type need one that '
+            f'reads {needs}. Received: {name!r}, which reads {reads}.'
+        )
+
+
+def build_neck(extractor: Extractor, backbone: keras.Model, options: NeckOptions) -> keras.Model:
+    """Builds the neck of a row on the maps of a backbone."""
+    channels = [output.shape[-1] for output in backbone.outputs]
+    return NECKS[extractor.neck].build(channels, options)
 
 
 def check_used(

@@ -20,10 +20,9 @@ from object_detection.models.extractors import Extractor
 from object_detection.models.feature_extractor import (
     ExtractorOptions,
     FeatureExtractor,
-    find_backbone,
+    find_parts,
 )
 from object_detection.models.necks.table import NECKS
-from object_detection.models.resnet_options import ResnetOptions
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from tests import tolerances
@@ -59,9 +58,13 @@ def test_contract(num_stacks):
         (TOY, {'pad_to_multiple': 0}, 'pad_to_multiple: expected at least 1'),
         (
             TOY,
-            {'resnet': ResnetOptions(frozen_stages=1)},
-            'frozen_stages: expected none, as the backbone hourglass_10 does not read it; '
-            'it reads no such field. Received: 1.',
+            {'neck': 'fpn'},
+            "neck: expected none, as the type toy has no neck. Received: 'fpn'.",
+        ),
+        (
+            Extractor('resnet_v1_50', 'fpn'),
+            {'neck': 'bifpn'},
+            "neck: Received: 'bifpn'; did you mean 'fpn'? Expected one of fpn.",
         ),
         (
             TOY,
@@ -83,7 +86,7 @@ def test_contract(num_stacks):
 )
 def test_errors_of_every_family(extractor, options, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        find_backbone('toy', extractor, ExtractorOptions(batch_norm_trainable=True, **options))
+        find_parts('toy', {'toy': extractor}, ExtractorOptions(True, **options))
 
 
 def test_every_row_of_the_tables_can_be_loaded():

@@ -25,7 +25,11 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 LOSS = """
   num_classes: 2
-  feature_extractor { type: 'ssd' backbone: 'plain' depth_multiplier: 1 min_depth: 16 }
+  feature_extractor {
+    type: 'ssd_fpn' backbone: 'plain' neck: 'laterals' depth_multiplier: 1 min_depth: 16
+    fpn { min_level: 3 max_level: 6 additional_layer_depth: 24 }
+  }
+  anchor_generator { ssd_anchor_generator { num_layers: 4 } }
   loss {
     classification_loss {
       plugin { name: 'asymmetric' options { key: 'background' value: '0.25' } }
@@ -63,10 +67,11 @@ eval_input_reader {
 """
 # Commands of one process, since each would load TensorFlow.
 DRIVER = """
-import json, sys
+import json, sys, time
 import click
 from object_detection.cli.main import main
 for command in json.load(sys.stdin):
+    print(time.time(), command, file=sys.stderr)
     try:
         main(command, standalone_mode=False)
     except click.ClickException as error:
@@ -76,6 +81,7 @@ for command in json.load(sys.stdin):
             raise
 """
 PLACES = ('--config', 'toy.config', '--checkpoint_dir', 'model')
+FAMILY_PLACES = ('--config', 'family.config', '--checkpoint_dir', 'family')
 PLUGIN = ('--plugin', 'toy_parts.registered')
 COMMANDS = (
     ('convert', 'lines', '--annotations', 'boxes.txt', '--output', 'data/train', '--shards', '1'),
@@ -84,7 +90,9 @@ COMMANDS = (
     # The list of modules is that of the process from now on, and of those that it starts.
     ('train', *PLACES[:2], '--model_dir', 'model', '--log_every_n', '1', '--noevaluate'),
     ('eval', *PLACES, '--model_dir', 'model', '--run_once'),
-    ('train', '--config', 'family.config', '--model_dir', 'family', '--noevaluate'),
+    ('train', *FAMILY_PLACES[:2], '--model_dir', 'family', '--noevaluate'),
+    ('eval', *FAMILY_PLACES, '--model_dir', 'family', '--run_once'),
+    ('export', *FAMILY_PLACES, '--output', 'family_out', '--verify', 'red.png'),
     ('export', *PLACES, '--output', 'out', '--format', 'frozen_graph', '--verify', 'red.png'),
 )
 
@@ -103,6 +111,7 @@ def folder(tmp_path_factory):
     (folder / 'boxes.txt').write_text('red.png warm 10 10 50 40\nblue.png cold 10 10 50 40\n')
     model = configs.tiny()
     model.ssd.ClearField('loss')
+    model.ssd.feature_extractor.ClearField('num_layers')
     text_format.Merge(LOSS, model.ssd)
     text = text_format.MessageToString(TrainEvalPipelineConfig(model=model)) + REST
     (folder / 'toy.config').write_text(text)
@@ -148,16 +157,26 @@ def test_losses_step_and_sink_of_a_training(output, folder):
     assert [float(line.split(',')[2]) for line in lines] == losses
 
 
-def test_the_backbone(output, folder):
+def test_the_backbone_and_the_neck(output, folder):
     summary = (folder / 'model' / 'model_summary.txt').read_text()
     # 9 * (3 * 8 + 8 * 8 + 8 * 16 + 16 * 16 + 16 * 32) weights.
     assert re.search(r'backbone +conv \(5\) .* 8,856 ', summary)
+    # 24 * (16 + 16 + 32) weights of size 1, and 9 * 24 * 24 of the coarser map.
+    assert re.search(r'fpn +conv \(4\) .* 6,720 ', summary)
 
 
 def test_the_family(output, folder):
     line = (folder / 'family' / 'train' / 'history.jsonl').read_text().splitlines()[-1]
     assert {*toy_family.LOSSES} < json.loads(line)['losses'].keys()
     assert list((folder / 'family').glob('ckpt-*.index'))
+    metrics = json.loads((folder / 'family' / 'eval' / 'metrics.json').read_text())
+    assert metrics['Counts/Accuracy'] in (0, 0.5, 1)
+    assert {*toy_family.LOSSES} < metrics.keys()
+    model = tf.saved_model.load(str(folder / 'family_out' / 'saved_model'))
+    image = np.asarray(Image.open(folder / 'red.png'))[np.newaxis]
+    found = model.signatures['serving_default'](tf.constant(image))
+    assert found['detection_boxes'].shape == (1, 1, 4)
+    assert output.count('images: ') == 2
 
 
 def test_the_metric_set(output, folder):

@@ -289,7 +289,7 @@ def _extractor_options(
     config: center_net_pb2.CenterNetFeatureExtractor, is_training: bool
 ) -> CenterNetOptions:
     reason = f'feature extractors of the type {config.type} do not read it'
-    reading.unused(config, rules.unread_fields(config.type), reason)
+    reading.unused(config, rules.unread_fields(config), reason)
     reading.unused(config, 'use_depthwise', _NO_EXTRACTOR)
     return CenterNetOptions(
         batch_norm_trainable=is_training,
@@ -300,6 +300,7 @@ def _extractor_options(
         depth_multiplier=config.depth_multiplier,
         bilinear=config.upsampling_interpolation == 'bilinear',
         backbone=config.backbone or None,
+        neck=config.neck or None,
     )
 
 

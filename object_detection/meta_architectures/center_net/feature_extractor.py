@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net.extractors import EXTRACTORS
 from object_detection.models.extractors import Extractor
 from object_detection.models.feature_extractor import (
     ExtractorOptions,
     FeatureExtractor,
+    build_neck,
     check_levels,
     check_used,
-    find_backbone,
+    find_parts,
 )
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_channels import RGB, of_channels
@@ -100,12 +100,9 @@ def build_center_net(type_name: str, options: CenterNetOptions) -> FeatureExtrac
     Raises:
       ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
-    if type_name not in EXTRACTORS:
-        raise UserError(f'type: expected one of {", ".join(EXTRACTORS)}. Received: {type_name!r}.')
-    extractor = EXTRACTORS[type_name]
-    row = find_backbone(type_name, extractor, options)
+    extractor, row = find_parts(type_name, EXTRACTORS, options)
     check_levels('backbone', extractor.levels, row)
-    if extractor.backbone is None and options.depth_multiplier != 1:
+    if options.backbone and options.depth_multiplier != 1:
         given = {'depth_multiplier': options.depth_multiplier}
         check_used(given, row.uses, f'the backbone {options.backbone}', {'depth_multiplier': 1.0})
     backbone = row.trunk(
@@ -113,8 +110,7 @@ def build_center_net(type_name: str, options: CenterNetOptions) -> FeatureExtrac
     )
     neck = None
     if extractor.neck is not None:
-        channels = [output.shape[-1] for output in backbone.outputs]
-        neck = NECKS[extractor.neck].build(channels, _neck_options(extractor, options))
+        neck = build_neck(extractor, backbone, _neck_options(extractor, options))
     return FeatureExtractor(
         backbone=backbone,
         pyramid=neck,
@@ -126,11 +122,13 @@ def build_center_net(type_name: str, options: CenterNetOptions) -> FeatureExtrac
 
 
 def _neck_options(extractor: Extractor, options: CenterNetOptions) -> NeckOptions:
-    settings = dict(extractor.settings)
+    # Those of the type are arguments of the type's own neck.
+    settings = dict(extractor.settings) if extractor.neck in NECKS.built_in else {}
     return NeckOptions(
         hyperparams=_NECK,
         batch_norm_trainable=options.batch_norm_trainable,
         levels=range(2, 3),
+        inputs=extractor.levels,
         use_depthwise=settings.pop('is_separable', options.use_separable_conv),
         bilinear=options.bilinear,
         settings=settings,

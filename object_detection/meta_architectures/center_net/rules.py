@@ -9,6 +9,7 @@ from object_detection.config import model_rules, overrides
 from object_detection.meta_architectures.center_net.deepmac import rules
 from object_detection.meta_architectures.center_net.extractors import EXTRACTORS
 from object_detection.models import extractors
+from object_detection.models.necks.table import NECKS
 from object_detection.protos.center_net_pb2 import CenterNet, CenterNetFeatureExtractor
 from object_detection.protos.post_processing_pb2 import PostProcessing
 
@@ -23,18 +24,18 @@ def type_problem(type_name: str) -> str | None:
     return overrides.unknown_choice(type_name, list(EXTRACTORS))
 
 
-def unread_fields(type_name: str) -> Iterator[str]:
-    """Yields the fields of a feature extractor that those of a type do not read."""
-    if type_name not in EXTRACTORS:
+def unread_fields(config: CenterNetFeatureExtractor) -> Iterator[str]:
+    """Yields the fields of a feature extractor that its parts do not read."""
+    if config.type not in EXTRACTORS:
         return
-    extractor = EXTRACTORS[type_name]
+    extractor = EXTRACTORS[config.type]
     if not (extractor.backbone or 'mobilenet').startswith('mobilenet'):
         yield 'depth_multiplier'
-    has_pyramid = extractor.neck == 'merged_pyramid'
-    if not has_pyramid or extractor.settings.get('is_separable') is False:
-        yield 'use_separable_conv'
-    if not has_pyramid:
-        yield 'upsampling_interpolation'
+    neck = NECKS.get(config.neck or extractor.neck)
+    fields = {'use_separable_conv', 'upsampling_interpolation'} - (neck.uses if neck else set())
+    if config.neck in ('', extractor.neck) and extractor.settings.get('is_separable') is False:
+        fields.add('use_separable_conv')
+    yield from sorted(fields)
 
 
 ROOT = 'model.center_net'

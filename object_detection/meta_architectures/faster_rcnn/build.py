@@ -45,8 +45,8 @@ from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_channels import RGB
 from object_detection.models.image_values import Preprocess
-from object_detection.models.resnet_options import ResnetOptions
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher, Matcher
@@ -113,13 +113,13 @@ def _options(
         reading.unused(config, 'first_stage_features_stride', _OWN_STRIDES, harmless=())
     if config.freeze_affine:
         _check_freeze_affine(config)
-    resnet = ResnetOptions(
-        stride_in_1x1=if_set('stride_in_1x1'),
-        padding_mode=PADDINGS.get(if_set('padding_mode')),
-        frozen_stages=if_set('frozen_stages'),
-        freeze_affine=if_set('freeze_affine'),
-        preprocess=_preprocess(config.preprocess) if config.HasField('preprocess') else None,
-    )
+    resnet = {
+        'stride_in_1x1': if_set('stride_in_1x1'),
+        'padding_mode': PADDINGS.get(if_set('padding_mode')),
+        'frozen_stages': if_set('frozen_stages'),
+        'freeze_affine': if_set('freeze_affine'),
+        'preprocess': _preprocess(config.preprocess) if config.HasField('preprocess') else None,
+    }
     return TwoStageOptions(
         batch_norm_trainable=config.batch_norm_trainable and is_training,
         hyperparams=(
@@ -134,8 +134,9 @@ def _options(
         pad_to_multiple=if_set('pad_to_multiple'),
         pyramid=_pyramid(config.fpn) if config.HasField('fpn') else None,
         box_head_depth=if_set('box_head_depth'),
-        resnet=resnet if resnet.given() else None,
+        resnet={name: value for name, value in resnet.items() if value is not None},
         backbone=config.backbone or None,
+        neck=config.neck or None,
     )
 
 
@@ -148,6 +149,12 @@ def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> PyramidOptions:
 
 def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:
     lists = {name: tuple(getattr(config, name)) for name in ('mean', 'std')}
+    for name, values in lists.items():
+        if len(values) not in (0, RGB):
+            raise UserError(
+                f'preprocess.{name}: expected three numbers, for red, green and blue. '
+                f'Received: {list(values)}.'
+            )
     return Preprocess(
         scale=config.scale, **{name: values for name, values in lists.items() if values}
     )

@@ -1,26 +1,28 @@
 """The networks of Faster R-CNN around the cropping of proposals, from the rows of `EXTRACTORS`."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.extractors import EXTRACTORS
-from object_detection.models import resnet_options
-from object_detection.models.backbones.table import Backbone
+from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.convolutions import Dense
 from object_detection.models.extractors import Extractor
 from object_detection.models.feature_extractor import (
     ExtractorOptions,
     FeatureExtractor,
+    build_neck,
     check_levels,
-    find_backbone,
+    check_used,
+    find_parts,
 )
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks import fpn
-from object_detection.models.necks.table import NECKS, NeckOptions
-from object_detection.models.resnet_options import with_freezing
+from object_detection.models.necks.table import NeckOptions
 
 _DEFAULT_BOX_HEAD_DEPTH = 1024
 
@@ -133,11 +135,35 @@ class TwoStageOptions(ExtractorOptions):
       stride: stride of the single feature map of extractors without a pyramid.
       pyramid: None if the config does not describe it.
       box_head_depth: units of the fully connected layers over a pyramid's crops; None is 1024.
+      resnet: options of a ResNet v1 that the config sets: 'stride_in_1x1', 'padding_mode' (a
+        `resnet_v1.Padding`) and 'frozen_stages', see `resnet_v1.Options`; 'freeze_affine', whether
+        offset and scale of frozen batch norms are frozen, too; 'preprocess' (a `Preprocess`) in
+        place of the normalization of the backbone.
     """
 
     stride: int = 16
     pyramid: PyramidOptions | None = None
     box_head_depth: int | None = None
+    resnet: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def for_backbone(self, row: Backbone, **fields: Any) -> BackboneOptions:
+        """Returns the options of a backbone, those of a ResNet among them."""
+        names = {'stride_in_1x1': 'stride_in_1x1', 'padding_mode': 'padding'}
+        names['frozen_stages'] = 'frozen_stages'
+        settings = {new: self.resnet[name] for name, new in names.items() if name in self.resnet}
+        found = super().for_backbone(row, settings=settings, **fields)
+        return dataclasses.replace(found, hyperparams=self.frozen(found.hyperparams))
+
+    def frozen(self, hyperparams: LayerHyperparams) -> LayerHyperparams:
+        """Adds `freeze_affine` to the batch norms of hyperparameters."""
+        if not self.resnet.get('freeze_affine') or hyperparams.batch_norm is None:
+            return hyperparams
+        norm = dataclasses.replace(hyperparams.batch_norm, freeze_affine=True)
+        return dataclasses.replace(hyperparams, batch_norm=norm)
+
+    def normalization(self, row: Backbone) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the function that converts images to the input of a backbone."""
+        return self.resnet.get('preprocess') or row.normalize
 
 
 def build_faster_rcnn(type_name: str, options: TwoStageOptions) -> TwoStageFeatureExtractor:
@@ -177,18 +203,23 @@ def _with_pyramid(
     """Returns the maps of a pyramid, and dense layers over the crops of its levels."""
     pyramid = options.pyramid or PyramidOptions()
     levels = range(pyramid.levels[0], pyramid.levels[1] + 1)
-    backbone = row.trunk(
-        range(levels[0], min(levels[-1], row.levels[-1]) + 1), options.for_backbone(row)
-    )
+    taken = range(levels[0], min(levels[-1], row.levels[-1]) + 1)
+    backbone = row.trunk(taken, options.for_backbone(row))
     common = {
-        'hyperparams': with_freezing(options.hyperparams, options.resnet),
+        'hyperparams': options.frozen(options.hyperparams),
         'batch_norm_trainable': options.batch_norm_trainable,
     }
-    neck = NeckOptions(levels=levels, depth=pyramid.depth, settings=vars(pyramid.network), **common)
+    neck = NeckOptions(
+        levels=levels,
+        inputs=taken,
+        depth=pyramid.depth,
+        settings=vars(pyramid.network),
+        **common,
+    )
     depth = options.box_head_depth
     return TwoStageFeatureExtractor(
         backbone=backbone,
-        pyramid=NECKS[extractor.neck].build([map_.shape[-1] for map_ in backbone.outputs], neck),
+        pyramid=build_neck(extractor, backbone, neck),
         box_classifier=FullyConnectedBoxClassifier(
             _DEFAULT_BOX_HEAD_DEPTH if depth is None else depth, **common
         ),
@@ -200,18 +231,31 @@ def _with_pyramid(
 
 def _checked(type_name: str, options: TwoStageOptions) -> tuple[Extractor, Backbone]:
     """Returns the rows of a type and of its backbone, after checking the options."""
-    if type_name not in EXTRACTORS:
-        raise UserError(f'type: expected one of {", ".join(EXTRACTORS)}. Received: {type_name!r}.')
-    extractor = EXTRACTORS[type_name]
-    row = find_backbone(type_name, extractor, options)
+    extractor, row = find_parts(type_name, EXTRACTORS, options)
+    check_used(options.resnet, row.uses, f'the backbone {extractor.backbone}')
     if extractor.neck is None:
         top_level = extractor.levels[-1]
         _check_single_map(extractor, options, row)
     else:
         top_level = _check_pyramid(extractor, options, row)
-    override = options.hyperparams if options.override_backbone else None
-    resnet_options.check_resnet(options.resnet, override, top_level)
+    _check_resnet(options, top_level)
     return extractor, row
+
+
+def _check_resnet(options: TwoStageOptions, top_level: int) -> None:
+    """Checks what relates the options of a ResNet; its last stage has stride 2**top_level."""
+    frozen_stages = options.resnet.get('frozen_stages', 0)
+    if not 0 <= frozen_stages <= top_level:
+        raise UserError(
+            f'frozen_stages: expected 0 to {top_level}, the stages of the backbone. '
+            f'Received: {frozen_stages}.'
+        )
+    has_norms = not options.override_backbone or options.hyperparams.batch_norm
+    if options.resnet.get('freeze_affine') and not has_norms:
+        raise UserError(
+            'freeze_affine: expected batch norms in conv_hyperparams, which hold for the backbone. '
+            'Received: none.'
+        )
 
 
 def _check_single_map(extractor: Extractor, options: TwoStageOptions, row: Backbone) -> None:

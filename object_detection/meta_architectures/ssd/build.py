@@ -98,6 +98,7 @@ def _options(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> SingleS
         override_backbone=config.override_base_feature_extractor_hyperparams,
         pad_to_multiple=config.pad_to_multiple,
         backbone=config.backbone or None,
+        neck=config.neck or None,
         depth_multiplier=config.depth_multiplier,
         min_depth=config.min_depth,
         use_explicit_padding=config.use_explicit_padding,

@@ -4,20 +4,19 @@ import dataclasses
 
 from object_detection.errors import UserError
 from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
-from object_detection.models import resnet_options
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.extractors import Extractor
 from object_detection.models.feature_extractor import (
     ExtractorOptions,
     FeatureExtractor,
+    build_neck,
     check_levels,
     check_used,
-    find_backbone,
+    find_parts,
 )
 from object_detection.models.necks import bifpn, fpn, multi_resolution
 from object_detection.models.necks.bifpn import Options as BiFpnOptions
 from object_detection.models.necks.table import NECKS, NeckOptions
-from object_detection.models.resnet_options import with_freezing
 
 # Number of maps of the networks without a feature pyramid, unless the config says otherwise.
 NUM_LAYERS = 6
@@ -83,26 +82,21 @@ def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
       ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
     extractor, row = _checked(type_name, options)
-    levels = _levels(extractor, options)
-    backbone = row.trunk(
-        _levels_of_backbone(extractor, options, row), _backbone_options(extractor, options, row)
-    )
-    channels = [output.shape[-1] for output in backbone.outputs]
+    taken = _levels_of_backbone(extractor, options, row)
+    backbone = row.trunk(taken, _backbone_options(extractor, options, row))
+    neck_options = _neck_options(extractor, options, taken)
     return FeatureExtractor(
         backbone=backbone,
-        pyramid=NECKS[extractor.neck].build(channels, _neck_options(extractor, options, levels)),
-        strides=[2**level for level in levels],
+        pyramid=build_neck(extractor, backbone, neck_options),
+        strides=[2**level for level in neck_options.levels],
         pad_to_multiple=options.padding(row),
-        normalize=options.normalization(row),
+        normalize=row.normalize,
     )
 
 
 def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Backbone]:
     """Returns the rows of a type and of its backbone, after checking the options."""
-    if type_name not in EXTRACTORS:
-        raise UserError(f'type: expected one of {", ".join(EXTRACTORS)}. Received: {type_name!r}.')
-    extractor = EXTRACTORS[type_name]
-    row = find_backbone(type_name, extractor, options)
+    extractor, row = find_parts(type_name, EXTRACTORS, options)
     if options.hyperparams is None:
         raise UserError('The feature extractor needs `conv_hyperparams`. Received: none.')
     if not options.depth_multiplier > 0:
@@ -111,15 +105,12 @@ def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Bac
         )
     if options.min_depth < 1:
         raise UserError(f'min_depth: expected at least 1. Received: {options.min_depth}.')
-    name = extractor.backbone or options.backbone
-    check_used(options.given(*_OF_BACKBONE), row.uses, f'the backbone {name}', DEFAULTS)
-    uses = NECKS[extractor.neck].uses
-    check_used(options.given(*_OF_NECK), uses, f'the neck {extractor.neck} of the type', DEFAULTS)
+    owners = {f'the backbone {extractor.backbone}': (_OF_BACKBONE, row)}
+    owners[f'the neck {extractor.neck}'] = (_OF_NECK, NECKS[extractor.neck])
+    for owner, (fields, part) in owners.items():
+        check_used(options.given(*fields), part.uses, owner, DEFAULTS)
     _check_maps(extractor, options, row)
-    taken = _levels_of_backbone(extractor, options, row)
-    check_levels('backbone', taken, row)
-    override = options.hyperparams if options.override_backbone else None
-    resnet_options.check_resnet(options.resnet, override, taken[-1])
+    check_levels('backbone', _levels_of_backbone(extractor, options, row), row)
     return extractor, row
 
 
@@ -197,14 +188,14 @@ def _backbone_options(
         explicit_padding=options.use_explicit_padding,
         is_thin=options.use_depthwise and 'fpn' in NECKS[extractor.neck].uses,
     )
-    if set(resnet_options.FIELDS) <= row.uses:
-        # As in the reference, its convolutions before norms never have a bias.
+    if 'stride_in_1x1' in row.uses:
+        # As in the reference, the convolutions of a ResNet before norms never have a bias.
         hyperparams = dataclasses.replace(found.hyperparams, force_use_bias=False)
         found = dataclasses.replace(found, hyperparams=hyperparams)
     return found
 
 
-def _neck_options(extractor: Extractor, options: SingleShotOptions, levels: range) -> NeckOptions:
+def _neck_options(extractor: Extractor, options: SingleShotOptions, taken: range) -> NeckOptions:
     pyramid, settings, depth = _pyramid(extractor, options), dict(extractor.settings), None
     if isinstance(pyramid, BiFpnOptions):
         names = ('num_iterations', 'num_filters', 'combine_method')
@@ -215,9 +206,10 @@ def _neck_options(extractor: Extractor, options: SingleShotOptions, levels: rang
     else:
         depth = settings.pop('depth', None)
     return NeckOptions(
-        hyperparams=with_freezing(options.hyperparams, options.resnet),
+        hyperparams=options.hyperparams,
         batch_norm_trainable=options.batch_norm_trainable,
-        levels=levels,
+        levels=_levels(extractor, options),
+        inputs=taken,
         depth=depth,
         depth_multiplier=options.depth_multiplier,
         min_depth=options.min_depth,

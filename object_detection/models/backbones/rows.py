@@ -1,13 +1,12 @@
 """The rows of the built-in backbones; `table` names them."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from object_detection.models import resnet_options
 from object_detection.models.backbones import (
     efficientnet,
     hourglass,
@@ -44,20 +43,45 @@ _CENTER_NET_MOBILENET = LayerHyperparams(
 # Statistics of ImageNet.
 _IMAGENET = Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), scale=1 / 255)
 _FACTORS = ('depth_multiplier', 'min_depth')
+# Of a ResNet v1, beyond those: of the network, of its norms and of its images.
+_RESNET = ('stride_in_1x1', 'padding_mode', 'frozen_stages', 'freeze_affine', 'preprocess')
+# Factor of the sum of squares of a backbone under TensorFlow 1: TF-Slim's weight decay is 1e-4, and
+# its penalty is half of the sum of squares.
+_SLIM_PENALTY = 0.5 * 1e-4
+
+
+def _common(options: BackboneOptions, name: str = _NAME) -> dict[str, Any]:
+    return {
+        'hyperparams': options.hyperparams,
+        'batch_norm_trainable': options.batch_norm_trainable,
+        'name': name,
+    }
 
 
 def _resnet_v1(depth: int, penalty: float, strides: Sequence[int] = (8, 16)) -> Backbone:
     def trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
-        arguments = _resnet_arguments(options)
-        return resnet_v1.trunk(depth, levels=levels, stride=options.stride, name=_NAME, **arguments)
+        return resnet_v1.trunk(
+            depth,
+            levels=levels,
+            stride=options.stride,
+            options=network_options(options),
+            **_common(options),
+        )
 
     def crop_stage(options: BackboneOptions) -> keras.Model:
         return resnet_v1.stage(
             depth,
             5,
             keeps_resolution=options.keeps_crops,
-            name=_CROP_STAGE_NAME,
-            **_resnet_arguments(options),
+            options=network_options(options),
+            **_common(options, _CROP_STAGE_NAME),
+        )
+
+    def network_options(options: BackboneOptions) -> resnet_v1.Options:
+        return resnet_v1.Options(
+            depth_multiplier=options.depth_multiplier,
+            min_depth=options.min_depth,
+            **options.settings,
         )
 
     return Backbone(
@@ -65,19 +89,10 @@ def _resnet_v1(depth: int, penalty: float, strides: Sequence[int] = (8, 16)) -> 
         _LEVELS,
         subtract_means,
         resnet_v1.default_hyperparams(penalty),
-        uses=frozenset((*_FACTORS, *resnet_options.FIELDS)),
+        uses=frozenset((*_FACTORS, *_RESNET)),
         crop_stage=crop_stage,
         strides=strides,
     )
-
-
-def _resnet_arguments(options: BackboneOptions) -> dict:
-    """Returns the common arguments of the components of a ResNet v1."""
-    return {
-        'hyperparams': options.hyperparams,
-        'batch_norm_trainable': options.batch_norm_trainable,
-        'options': resnet_options.network_options(options),
-    }
 
 
 def _biased_resnet(depth: int) -> Backbone:
@@ -85,10 +100,8 @@ def _biased_resnet(depth: int) -> Backbone:
         return resnet_v1.trunk(
             depth,
             levels=levels,
-            hyperparams=options.hyperparams,
-            batch_norm_trainable=options.batch_norm_trainable,
             options=resnet_v1.Options(padding=resnet_v1.Padding.SYMMETRIC_ALL),
-            name=_NAME,
+            **_common(options),
         )
 
     return Backbone(trunk, _LEVELS, caffe, _BIASED)
@@ -112,9 +125,9 @@ RESNET_V1_50 = _resnet_v1(50, 1e-4)
 RESNET_V1_101 = _resnet_v1(101, 1e-4)
 RESNET_V1_152 = _resnet_v1(152, 1e-4)
 RESNET_V1_200 = _resnet_v1(200, 1e-4)
-RESNET_V1_50_SLIM = _resnet_v1(50, resnet_options.SLIM_PENALTY)
-RESNET_V1_101_SLIM = _resnet_v1(101, resnet_options.SLIM_PENALTY)
-RESNET_V1_152_SLIM = _resnet_v1(152, resnet_options.SLIM_PENALTY)
+RESNET_V1_50_SLIM = _resnet_v1(50, _SLIM_PENALTY)
+RESNET_V1_101_SLIM = _resnet_v1(101, _SLIM_PENALTY)
+RESNET_V1_152_SLIM = _resnet_v1(152, _SLIM_PENALTY)
 RESNET_V1_50_UNPENALIZED = _resnet_v1(50, 0.0)
 RESNET_V1_101_UNPENALIZED = _resnet_v1(101, 0.0)
 RESNET_V1_152_UNPENALIZED = _resnet_v1(152, 0.0)
@@ -127,17 +140,13 @@ RESNET_V2_50 = _resnet_v2(50, to_unit, range(5, 6))
 RESNET_V2_101 = _resnet_v2(101, to_unit, range(5, 6))
 
 
-def _mobilenet_arguments(options: BackboneOptions) -> dict:
-    return {
-        'hyperparams': options.hyperparams,
-        'batch_norm_trainable': options.batch_norm_trainable,
-        'name': _NAME,
-        'options': mobilenet.Options(
-            depth_multiplier=options.depth_multiplier,
-            min_depth=options.min_depth,
-            explicit_padding=options.explicit_padding,
-        ),
-    }
+def _mobilenet_arguments(options: BackboneOptions) -> dict[str, Any]:
+    network = mobilenet.Options(
+        depth_multiplier=options.depth_multiplier,
+        min_depth=options.min_depth,
+        explicit_padding=options.explicit_padding,
+    )
+    return {'options': network, **_common(options)}
 
 
 def _mobilenet_v1(*, squares_multiplier: bool) -> Backbone:
@@ -215,19 +224,7 @@ EFFICIENTNET_B7 = _efficientnet(7)
 
 def _inception_v2_trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
     del levels  # It has one.
-    return inception_v2.trunk(
-        hyperparams=options.hyperparams,
-        batch_norm_trainable=options.batch_norm_trainable,
-        name=_NAME,
-    )
-
-
-def _inception_v2_stage(options: BackboneOptions) -> keras.Model:
-    return inception_v2.stage(
-        hyperparams=options.hyperparams,
-        batch_norm_trainable=options.batch_norm_trainable,
-        name=_CROP_STAGE_NAME,
-    )
+    return inception_v2.trunk(**_common(options))
 
 
 INCEPTION_V2 = Backbone(
@@ -235,40 +232,32 @@ INCEPTION_V2 = Backbone(
     range(4, 5),
     scale_to_unit,
     inception_v2.default_hyperparams(),
-    crop_stage=_inception_v2_stage,
+    crop_stage=lambda options: inception_v2.stage(**_common(options, _CROP_STAGE_NAME)),
     strides=inception_v2.STRIDES,
 )
 
 
-def _inception_resnet_v2_trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
-    return inception_resnet_v2.trunk(
-        stride=options.stride or 2 ** levels[-1],
-        hyperparams=options.hyperparams,
-        batch_norm_trainable=options.batch_norm_trainable,
-        name=_NAME,
+def _inception_resnet_v2(padding: str) -> Backbone:
+    def trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        stride = options.stride or 2 ** levels[-1]
+        return inception_resnet_v2.trunk(stride=stride, **_common(options))
+
+    def stage(options: BackboneOptions) -> keras.Model:
+        common = _common(options, _CROP_STAGE_NAME)
+        return inception_resnet_v2.stage(reduction_padding=padding, **common)
+
+    return Backbone(
+        trunk,
+        range(4, 5),
+        scale_to_unit,
+        inception_resnet_v2.default_hyperparams(),
+        crop_stage=stage,
+        strides=inception_resnet_v2.STRIDES,
     )
 
 
-def _inception_resnet_v2_stage(padding: str, options: BackboneOptions) -> keras.Model:
-    return inception_resnet_v2.stage(
-        reduction_padding=padding,
-        hyperparams=options.hyperparams,
-        batch_norm_trainable=options.batch_norm_trainable,
-        name=_CROP_STAGE_NAME,
-    )
-
-
-INCEPTION_RESNET_V2 = Backbone(
-    _inception_resnet_v2_trunk,
-    range(4, 5),
-    scale_to_unit,
-    inception_resnet_v2.default_hyperparams(),
-    crop_stage=functools.partial(_inception_resnet_v2_stage, 'same'),
-    strides=inception_resnet_v2.STRIDES,
-)
-INCEPTION_RESNET_V2_SLIM = dataclasses.replace(
-    INCEPTION_RESNET_V2, crop_stage=functools.partial(_inception_resnet_v2_stage, 'valid')
-)
+INCEPTION_RESNET_V2 = _inception_resnet_v2('same')
+INCEPTION_RESNET_V2_SLIM = _inception_resnet_v2('valid')
 
 
 def _hourglass(depth: int) -> Backbone:

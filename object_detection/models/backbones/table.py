@@ -5,8 +5,8 @@ asked for.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from object_detection.registry import Registry
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from object_detection.models.hyperparams import LayerHyperparams
-    from object_detection.models.resnet_options import ResnetOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +31,7 @@ class BackboneOptions:
       stride: stride of the last map, if it is not 2**level but half of it (atrous); None is
         2**level.
       keeps_crops: whether the stage over crops keeps their size.
-      resnet: options of a ResNet.
+      settings: further arguments of the network, by name.
     """
 
     hyperparams: 'LayerHyperparams'
@@ -43,7 +42,7 @@ class BackboneOptions:
     is_thin: bool = False
     stride: int | None = None
     keeps_crops: bool = False
-    resnet: 'ResnetOptions | None' = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,6 +24,7 @@ class NeckOptions:
       hyperparams: hyperparameters of all layers.
       batch_norm_trainable: False freezes the batch norms.
       levels: of the maps that it returns; level l has stride 2**l.
+      inputs: levels of the maps that it takes.
       depth: number of channels of its maps; None leaves them to the neck.
       depth_multiplier: factor of the numbers of channels that are the neck's own.
       min_depth: minimum number of channels of a convolution after that factor.
@@ -36,6 +37,7 @@ class NeckOptions:
     hyperparams: 'LayerHyperparams'
     batch_norm_trainable: bool
     levels: range
+    inputs: range
     depth: int | None = None
     depth_multiplier: float = 1.0
     min_depth: int = 1
@@ -50,16 +52,18 @@ class Neck(NamedTuple):
 
     Attributes:
       build: numbers of channels of the maps of the backbone, finest first, and options -> a model
-        named 'fpn' from the list of these maps, of levels that begin with the first one of the
-        options, to the list of maps of all levels of the options.
+        named 'fpn' from the list of these maps to the list of maps of all levels of the options.
       uses: fields of feature extractors that it reads, such as 'use_depthwise'. Others that a
-        config sets are errors.
+        config sets are errors. It fits types whose own neck reads the same one of `MAPS`; without
+        one of them it fits those of CenterNet.
     """
 
     build: Callable[[Sequence[int], NeckOptions], 'keras.Model']
     uses: frozenset[str] = frozenset()
 
 
+# Fields that say which maps there are.
+MAPS = frozenset({'fpn', 'bifpn', 'num_layers'})
 _ROWS = 'object_detection.models.necks.rows'
 
 NECKS: Registry[Neck] = Registry(

@@ -11,9 +11,8 @@ from object_detection.meta_architectures.ssd.feature_extractor import (
 )
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.models.image_values import Preprocess, scale_to_unit, subtract_means
+from object_detection.models.image_values import scale_to_unit, subtract_means
 from object_detection.models.normalization import BatchNormParams
-from object_detection.models.resnet_options import ResnetOptions
 from tests import slow_cases
 from tests.contracts_feature_extractor import check_propagates_sums, check_stacks
 
@@ -205,11 +204,6 @@ def test_pooling_pyramid_of_resnet():
             'ssd_resnet50_v1_ppn',
             {'depth_multiplier': 1.0, 'use_explicit_padding': True},
             'use_explicit_padding: expected false',
-        ),
-        (
-            'ssd_mobilenet_v1_keras',
-            {'resnet': ResnetOptions(preprocess=Preprocess())},
-            'preprocess: expected none, as the backbone mobilenet_v1 does not read it',
         ),
     ],
 )

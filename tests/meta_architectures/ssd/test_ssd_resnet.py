@@ -11,9 +11,8 @@ from object_detection.meta_architectures.ssd.feature_extractor import (
 )
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.models.image_values import Preprocess, subtract_means
+from object_detection.models.image_values import subtract_means
 from object_detection.models.normalization import BatchNormParams
-from object_detection.models.resnet_options import ResnetOptions
 from tests import slow_cases
 from tests.contracts_feature_extractor import check_propagates_sums, check_stacks
 
@@ -61,8 +60,6 @@ def test_default_levels():
 def test_images():
     images = tf.constant([[[[1.0, 2.0, 3.0]]]])
     np.testing.assert_allclose(build().normalize(images), subtract_means(images))
-    doubled = build(resnet=ResnetOptions(preprocess=Preprocess(scale=2.0)))
-    np.testing.assert_allclose(doubled.normalize(images), 2 * images)
 
 
 @pytest.mark.parametrize('override', [False, True])
@@ -88,11 +85,6 @@ def test_depthwise_pyramid():
     assert isinstance(pyramid.get_layer('coarse_6'), keras.layers.SeparableConv2D)
 
 
-def test_frozen_affine_parameters():
-    extractor = build(batch_norm_trainable=False, resnet=ResnetOptions(freeze_affine=True))
-    assert not [v.path for v in extractor.trainable_variables if '_bn/' in v.path]
-
-
 @pytest.mark.slow
 def test_pyramids_of_tensorflow_1_propagate_sums():
     check_propagates_sums(build('ssd_resnet50_v1_fpn'), build('ssd_resnet50_v1_fpn_keras'))
@@ -111,7 +103,6 @@ def test_pyramids_of_tensorflow_1_propagate_sums():
         ({'num_layers': 6}, 'num_layers: expected none, .* reads fpn'),
         ({'fpn': FpnOptions(1, 7)}, 'min_level 1, max_level 7'),
         ({'use_explicit_padding': True}, 'use_explicit_padding: expected false'),
-        ({'resnet': ResnetOptions(frozen_stages=6)}, 'frozen_stages: expected 0 to 5'),
     ],
 )
 def test_errors(fields, message):
