@@ -209,6 +209,7 @@ class Measurements:
             latencies=speed['latencies'],
             memory=cpu.peaks(),
             left_out=self.left_out(),
+            times=self._stopwatch.last,
         )
 
 

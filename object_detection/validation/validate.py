@@ -91,7 +91,7 @@ def _quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields the errors of the builders of the optimizer and the augmentation."""
     tensorflow_setup.import_tensorflow()
-    from object_detection.builders import optimizer_builder, preprocessor_builder, sink_builder
+    from object_detection.builders import optimizer_builder, preprocessor_builder
 
     config = pipeline.train_config
     path = 'train_config.optimizer'
@@ -99,7 +99,13 @@ def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     for index, step in enumerate(config.data_augmentation_options):
         path = f'train_config.data_augmentation_options[{index}]'
         yield from builder_problems(preprocessor_builder.build, step, path)
-    for index, sink in enumerate(config.sink):
+
+
+def check_sinks(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the errors of the sinks, which a training has, and an evaluation of it."""
+    from object_detection.builders import sink_builder
+
+    for index, sink in enumerate(pipeline.train_config.sink):
         yield from builder_problems(sink_builder.build, sink, f'train_config.sink[{index}]')
 
 
@@ -409,8 +415,8 @@ _RULES: dict[str, tuple[Rule, ...]] = {
 }
 
 _BUILDER_RULES: dict[str, tuple[Rule, ...]] = {
-    'train': (check_model, check_training),
-    'eval': (check_model, check_evaluation),
+    'train': (check_model, check_training, check_sinks),
+    'eval': (check_model, check_evaluation, check_sinks),
     'export': (check_model,),
 }
 

@@ -1,5 +1,6 @@
 """Evaluates a detector on each `eval_input_reader` of a pipeline config, and writes the results."""
 
+import contextlib
 import logging
 import os
 import re
@@ -12,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.builders import dataset_builder, evaluator_builder
+from object_detection.builders import dataset_builder, evaluator_builder, sink_builder
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
@@ -131,6 +132,10 @@ class ReaderEvaluation:
         self._export_folder = os.path.join(exports, reader.name) if exports else None
         self._draws = events is not None or self._export_folder is not None
         self._events = tensorboard.EventWriter(events)
+        self._sinks: list[sink_builder.Sink] = [sink_builder.SINKS['tensorboard'](self._events)]
+        if directory is not None:
+            self._sinks += map(sink_builder.build, pipeline_config.train_config.sink)
+        self._num_steps, self._has_sinks_started = pipeline_config.train_config.num_steps, False
         if events is not None:
             values, trial = hyperparameters.of_training(pipeline_config, directory)
             self._events.hyperparameters(values, trial)
@@ -143,8 +148,9 @@ class ReaderEvaluation:
     ) -> dict[str, float] | None:
         """Evaluates the detector as it is now; None if stopped before the end.
 
-        TensorBoard events are written here, the files of results by `write`.
+        TensorBoard events and sinks are written here, the files of results by `write`.
         """
+        started = time.time()
         pictures: dict[str, np.ndarray] = {}
         evaluators = evaluator_builder.build(self._config, self._categories, self._annotations)
         images = 0
@@ -178,7 +184,7 @@ class ReaderEvaluation:
             self._left_out.check_any_is_usable()
         # Files do not tell how many records they hold: the second evaluation knows from the first.
         self._num_images = images or None
-        self._events.scalars(metrics, step)
+        self._record(sink_builder.StepRecord(step, started, started, time.time(), metrics))
         self._events.pictures('eval_side_by_side', list(pictures.values()), step)
         self._write_curves(evaluators, step)
         if self._config.export_path and self._directory is not None:
@@ -192,6 +198,19 @@ class ReaderEvaluation:
         if self._export_folder is not None:
             _export(pictures, self._export_folder)
         return metrics
+
+    def _record(self, record: sink_builder.StepRecord) -> None:
+        if not self._has_sinks_started:
+            # An evaluation replaces an earlier one of the same step.
+            batch_size = self._config.batch_size
+            run = sink_builder.Run(
+                self._directory or '', record.step - 1, self._num_steps, batch_size
+            )
+            for sink in self._sinks:
+                sink.start(run)
+            self._has_sinks_started = True
+        for sink in self._sinks:
+            sink.write(record)
 
     def write(self, step: int, metrics: Mapping[str, float], data: Mapping[str, int | str]) -> None:
         """Writes the results of a step into the files that mark it as evaluated.
@@ -220,7 +239,9 @@ class ReaderEvaluation:
         return {'images': self._num_images or 0, 'latencies': self._times.describe()}
 
     def close(self) -> None:
-        self._events.close()
+        with contextlib.ExitStack() as stack:
+            for sink in self._sinks:
+                stack.callback(sink.close)
 
     def _new_collector(self) -> ImageCollector:
         most = max(MAX_DETECTIONS, self._config.max_detections)

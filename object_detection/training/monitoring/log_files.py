@@ -65,6 +65,9 @@ class DllLog(Sink):
         self._path = pathlib.Path(path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._started = datetime.datetime.now()
+        self._names = dict(_NVIDIA_NAMES)
+        for family in FAMILIES.values():
+            self._names |= family.nvidia_names
 
     def start(self, run: Run) -> None:
         """Writes the parameters of the run, and the units of its measurements."""
@@ -106,10 +109,7 @@ class DllLog(Sink):
         self._log(_SUMMARY, data)
 
     def _log(self, step: int | str | Sequence[int], data: Mapping[str, Any]) -> None:
-        names = dict(_NVIDIA_NAMES)
-        for family in FAMILIES.values():
-            names |= family.nvidia_names
-        named = {names.get(name, name): value for name, value in data.items()}
+        named = {self._names.get(name, name): value for name, value in data.items()}
         self._write('LOG', step=step, data=named)
 
     def _write(self, kind: str, **content: Any) -> None:

@@ -40,6 +40,7 @@ class Record:
       latencies: see `Speed.latencies`.
       memory: see `memory.peaks`.
       left_out: what was left out of the data since the start, see `BadRecords.counts`.
+      times: those of the last step, see `StepRecord`.
     """
 
     step: int
@@ -51,6 +52,7 @@ class Record:
     latencies: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    times: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 class Progress(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders.sink_builder import SINKS, Run, Sink
+from object_detection.builders.sink_builder import SINKS, Run, Sink, StepRecord
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.monitoring import hyperparameters
 from object_detection.training.monitoring.history import FILE_NAME
@@ -66,28 +66,9 @@ class TensorBoardSink(Sink):
     def __init__(self, events: tensorboard.EventWriter):
         self._events = events
 
-    def start(self, run: Run) -> None:
-        """Begins a run."""
-        self._batch_size = run.batch_size
-
-    def write(self, record: Record) -> None:
+    def write(self, record: StepRecord) -> None:
         """Writes a record as scalars."""
-        scalars = {**record.losses, 'learning_rate': record.learning_rate}
-        if record.gradient_norm is not None:
-            scalars['gradient_norm'] = record.gradient_norm
-        if record.images_per_second is not None:
-            scalars['images_per_sec'] = record.images_per_second
-            scalars['steps_per_sec'] = record.images_per_second / self._batch_size
-        if record.waiting_share is not None:
-            scalars['waiting_share'] = record.waiting_share
-        for what, times in record.latencies.items():
-            for name in ('p50', 'p99'):
-                scalars[f'latency/{what}_{name}'] = times[name]
-        for device, peak in record.memory.items():
-            scalars[f'memory/{device.replace(":", "_")}'] = peak
-        for name, count in record.left_out.items():
-            scalars[f'left_out/{name}'] = count
-        self._events.scalars(scalars, record.step)
+        self._events.scalars(record.values, record.step)
 
     def close(self) -> None:
         """Closes the file."""
@@ -106,7 +87,7 @@ class Recorder:
       keypoint_edges: pairs of keypoints that pictures have lines between.
       log_files: files outside of model_dir.
       config: the resolved config, whose hyper-parameters TensorBoard gets.
-      sinks: further places that the lines of the log are written to.
+      sinks: further places that records are written to.
 
     Attributes:
       directory: as given.
@@ -138,14 +119,15 @@ class Recorder:
             self._events.hyperparameters(*hyperparameters.of_training(config, directory))
         self._tensorboard = SINKS['tensorboard'](self._events)
         self._dll_log = None if folder is None else log_files.open()
-        self._log_sinks = [sink for sink in (self._dll_log, *sinks) if sink is not None]
+        self._sinks = [self._tensorboard, *sinks]
         self._names, self._keypoint_edges = names, keypoint_edges
         self._stored_at, self._stored_step = time.monotonic(), step
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._progress.start(step, num_steps, batch_size)
         run = Run(self._folder or '', step, num_steps, batch_size)
-        for sink in (self._tensorboard, *self._log_sinks):
+        self._batch_size = batch_size
+        for sink in (*self._sinks, *filter(None, [self._dll_log])):
             sink.start(run)
 
     def inputs(self, batch: Mapping[str, np.ndarray], step: int) -> None:
@@ -163,11 +145,11 @@ class Recorder:
             self._store(record)
 
     def log(self, record: Record) -> None:
-        """Logs a record, and writes it into the history and the further sinks."""
+        """Logs a record, and writes it into the history and DLLogger's file."""
         self._progress.log(record)
         self._store(record)
-        for sink in self._log_sinks:
-            sink.write(record)
+        if self._dll_log is not None:
+            self._dll_log.write(record)
 
     def _store(self, record: Record) -> None:
         """Writes a record into the history, once for each step."""
@@ -182,11 +164,31 @@ class Recorder:
             self._dll_log.averages(speed, seconds)
 
     def summarize(self, record: Record) -> None:
-        """Writes a record as TensorBoard events."""
-        self._tensorboard.write(record)
+        """Writes a record as TensorBoard events and into the further sinks."""
+        values = _values(record, self._batch_size)
+        for sink in self._sinks:
+            sink.write(StepRecord(record.step, *record.times, values))
 
     def close(self) -> None:
         self._progress.close()
         with contextlib.ExitStack() as stack:
-            for sink in (self._tensorboard, *self._log_sinks):
+            for sink in self._sinks:
                 stack.callback(sink.close)
+
+
+def _values(record: Record, batch_size: int) -> dict[str, float]:
+    """Returns the values of a record by the names that TensorBoard shows."""
+    rate = record.images_per_second
+    values = {
+        **record.losses,
+        'learning_rate': record.learning_rate,
+        'gradient_norm': record.gradient_norm,
+        'images_per_sec': rate,
+        'steps_per_sec': None if rate is None else rate / batch_size,
+        'waiting_share': record.waiting_share,
+    }
+    for what, times in record.latencies.items():
+        values |= {f'latency/{what}_{name}': times[name] for name in ('p50', 'p99')}
+    values |= {f'memory/{name.replace(":", "_")}': peak for name, peak in record.memory.items()}
+    values |= {f'left_out/{name}': count for name, count in record.left_out.items()}
+    return {name: value for name, value in values.items() if value is not None}

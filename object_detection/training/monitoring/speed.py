@@ -67,9 +67,15 @@ def after_call(value: tf.Tensor) -> tf.Tensor:
 
 
 class Stopwatch:
-    """Collects the times of calls, and converts them to those of the steps on request."""
+    """Collects the times of calls, and converts them to those of the steps on request.
+
+    Attributes:
+      last: when the last step that was taken requested its batch, when that was ready, and when the
+        result was on the host, seconds since 1970.
+    """
 
     def __init__(self):
+        self.last = (0.0, 0.0, 0.0)
         self._calls: list[tuple[CallTimes, bool]] = []
         self._last_end = 0.0
 
@@ -85,6 +91,7 @@ class Stopwatch:
             readies, ends = (np.asarray(part).tolist() for part in times[1:])
             if not isinstance(ends, list):
                 readies, ends = [readies], [ends]
+            self.last = ([times.requested, *ends][-2], readies[-1], ends[-1])
             if timed:
                 before += [max(times.requested, self._last_end), *ends[:-1]]
                 ready += readies

@@ -375,7 +375,7 @@ class ListSink(sink_builder.Sink):
         raise OSError('no space')
 
 
-def test_sinks_of_plugins_get_the_lines_of_the_log(tmp_path, monkeypatch):
+def test_sinks_of_plugins_get_the_values_that_tensorboard_gets(tmp_path, monkeypatch):
     monkeypatch.setattr(sink_builder.SINKS, '_rows', {**sink_builder.SINKS._rows, 'list': ListSink})
     (tmp_path / 'train').mkdir()
     sinks = [sink_builder.build(Plugin(name='list', options={'title': x})) for x in 'ab']
@@ -383,12 +383,19 @@ def test_sinks_of_plugins_get_the_lines_of_the_log(tmp_path, monkeypatch):
     records = recorder.Recorder(
         str(tmp_path), 4, progress=progress.Silent(), record_summaries=False, sinks=sinks
     )
+    written = {}
+    monkeypatch.setattr(records._events, 'scalars', lambda values, step: written.update(values))
     records.start(4, 10, 2)
     records.log(RECORD)
+    records.summarize(dataclasses.replace(RECORD, times=(5.0, 6.0, 7.0), left_out={'records': 3}))
     with pytest.raises(OSError, match='no space'):
         records.close()
     run = sink_builder.Run(str(tmp_path / 'train'), 4, 10, 2)
-    assert [sink.calls for sink in sinks] == [[run, RECORD, 'closed']] * 2
+    record = sink_builder.StepRecord(RECORD.step, 5.0, 6.0, 7.0, written)
+    assert [sink.calls for sink in sinks] == [[run, record, 'closed']] * 2
+    assert written['Loss/total_loss'] == RECORD.losses['Loss/total_loss']
+    assert written['left_out/records'] == 3
+    assert written['steps_per_sec'] == RECORD.images_per_second / 2
 
 
 @pytest.mark.parametrize('name', ['tensorboard', 'nothing'])

@@ -23,6 +23,7 @@ def test_the_times_of_a_call():
     waited, computed = stopwatch.take()
     np.testing.assert_allclose(waited, [1.0, 0.0, 2.0])
     np.testing.assert_allclose(computed, [2.0, 2.0, 1.0])
+    assert stopwatch.last == (15.0, 17.0, 18.0)
     assert not stopwatch.take().waited.size
 
 
@@ -35,6 +36,7 @@ def test_a_device_behind_the_host_does_not_wait_and_pauses_between_calls_do_not_
     stopwatch.add(_call(100.0, 100.5, 102.0))
     waited, computed = stopwatch.take()
     np.testing.assert_allclose(waited, [0.0, 0.5])
+    assert stopwatch.last == (100.0, 100.5, 102.0)
     np.testing.assert_allclose(computed, [4.0, 1.5])
 
 
