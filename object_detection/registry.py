@@ -166,7 +166,8 @@ class Registry(Mapping[str, Row], Generic[Row]):
         except Exception as error:
             if name in self.built_in:
                 raise
-            owner = getattr(getattr(place, 'dist', None), 'name', 'a plug-in')
+            owner = getattr(getattr(place, 'dist', None), 'name', None)
+            owner = owner or ' or '.join(f'--plugin {each}' for each in plugins()) or 'a plug-in'
             raise UserError(
                 f'{self.kind} {name!r} of {owner}: {getattr(place, "value", place)} cannot be '
                 f'imported: {_describe_error(error)}.'

@@ -125,6 +125,17 @@ def test_a_broken_package_breaks_no_walk_over_all_rows(package, caplog):
     ]
 
 
+def test_a_row_without_its_dependency_names_the_plugin_and_the_missing_module(table, package):
+    package('acme', {'acme': 'acme_parts:PART'}, acme_parts='import no_such_engine', my_parts='')
+    missing = "acme_parts:PART cannot be imported: No module named 'no_such_engine'"
+    with pytest.raises(UserError, match=f"^toy part 'acme' of acme: {missing}"):
+        table['acme']
+    registry.add_plugins(['my_parts'])
+    table.register('mine', 'acme_parts:PART')
+    with pytest.raises(UserError, match=f"^toy part 'mine' of --plugin my_parts: {missing}"):
+        table['mine']
+
+
 def test_the_rows_of_this_package_exist():
     tables = (LOSSES, AUGMENTATIONS, SINKS, METRIC_SETS, ANNOTATION_FORMATS, EXPORT_FORMATS)
     for table in (*tables, BACKBONES, NECKS):
