@@ -1,5 +1,6 @@
 """An installed package and a module of --plugin bring parts that a config and commands name."""
 
+import csv
 import json
 import os
 import pathlib
@@ -67,11 +68,10 @@ eval_input_reader {
 """
 # Commands of one process, since each would load TensorFlow.
 DRIVER = """
-import json, sys, time
+import json, sys
 import click
 from object_detection.cli.main import main
 for command in json.load(sys.stdin):
-    print(time.time(), command, file=sys.stderr)
     try:
         main(command, standalone_mode=False)
     except click.ClickException as error:
@@ -88,8 +88,7 @@ COMMANDS = (
     ('config', 'check', 'toy.config'),
     ('config', 'check', 'toy.config', *PLUGIN),
     # The list of modules is that of the process from now on, and of those that it starts.
-    ('train', *PLACES[:2], '--model_dir', 'model', '--log_every_n', '1', '--noevaluate'),
-    ('eval', *PLACES, '--model_dir', 'model', '--run_once'),
+    ('train', *PLACES[:2], '--model_dir', 'model', '--log_every_n', '1', '--eval_every_n', '2'),
     ('train', *FAMILY_PLACES[:2], '--model_dir', 'family', '--noevaluate'),
     ('eval', *FAMILY_PLACES, '--model_dir', 'family', '--run_once'),
     ('export', *FAMILY_PLACES, '--output', 'family_out', '--verify', 'red.png'),
@@ -150,11 +149,23 @@ def test_the_annotation_format(output, folder):
 
 
 def test_losses_step_and_sink_of_a_training(output, folder):
-    lines = (folder / 'model' / 'train' / 'values.csv').read_text().splitlines()
     history = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
     losses = [json.loads(line)['losses']['Loss/total_loss'] for line in history]
-    assert [line.split(',')[0] for line in lines] == ['1', '2']
-    assert [float(line.split(',')[2]) for line in lines] == losses
+    written = _values_of_the_sink(folder / 'model' / 'train')
+    assert [written[step]['Loss/total_loss'] for step in (1, 2)] == losses
+    assert {'learning_rate', 'Loss/classification_loss', 'gradient_norm'} < written[2].keys()
+    # The training evaluates itself at its end, and another job evaluates the family.
+    for name in ('model', 'family'):
+        metrics = json.loads((folder / name / 'eval' / 'metrics.json').read_text())
+        assert metrics.items() >= _values_of_the_sink(folder / name / 'eval')[2].items()
+
+
+def _values_of_the_sink(folder):
+    found = {1: {}, 2: {}}
+    with (folder / 'values.csv').open() as file:
+        for step, name, value in csv.reader(file):
+            found[int(step)][name] = float(value)
+    return found
 
 
 def test_the_backbone_and_the_neck(output, folder):
@@ -204,7 +215,7 @@ def test_every_kind_has_a_function_that_loads_no_tensorflow():
     for path in (ROOT / 'object_detection').rglob('*.py'):
         found += re.findall(r"= Registry\(\s*'([\w ]+)'", path.read_text())
     kinds = {kind.replace(' ', '_') for kind in found}
-    functions = {n for n, value in vars(register).items() if getattr(value, '__code__', None)}
+    functions = {n for n, f in vars(register).items() if hasattr(f, '__code__') and n[0] != '_'}
     assert functions == kinds
     assert len(kinds) == len(found) >= 9
     code = 'import sys; from object_detection import register; print("tensorflow" in sys.modules)'
@@ -215,5 +226,5 @@ def test_every_kind_has_a_function_that_loads_no_tensorflow():
 def test_the_guide_shows_the_files_of_the_package():
     guide = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
     files = [HERE / 'pyproject.toml', *sorted((HERE / 'toy_parts').glob('[a-z]*.py'))]
-    assert len(files) == 9
+    assert len(files) == 10
     assert not [path.name for path in files if path.read_text() not in guide]

@@ -1,15 +1,17 @@
-"""A place that the values of training steps are written to: a table for spreadsheets."""
+"""A place that the values of a training are written to: a table for spreadsheets."""
 
 import csv
 import dataclasses
 import pathlib
 
-from object_detection.builders.sink_builder import Run, Sink
+from object_detection.builders.sink_builder import Run, Sink, StepRecord
 
 
 @dataclasses.dataclass
 class CsvSink(Sink):
-    """Appends step, learning rate and total loss to a file in the folder `train` of model_dir.
+    """Appends a line `step,name,value` for each value to a file in a folder of model_dir.
+
+    The folder is `train` for the steps and `eval` for the metrics.
 
     Attributes:
       file_name: name of the file.
@@ -24,8 +26,8 @@ class CsvSink(Sink):
         kept = [line for line in lines if int(line.split(',')[0]) <= run.step]
         self._path.write_text(''.join(f'{line}\n' for line in kept))
 
-    def write(self, record) -> None:
-        """Appends a line."""
+    def write(self, record: StepRecord) -> None:
+        """Appends the lines."""
         with self._path.open('a', newline='') as file:
-            values = (record.step, record.learning_rate, record.losses['Loss/total_loss'])
-            csv.writer(file, lineterminator='\n').writerow(values)
+            writer = csv.writer(file, lineterminator='\n')
+            writer.writerows((record.step, name, value) for name, value in record.values.items())
