@@ -72,21 +72,21 @@ def targets_by_objects(size: int, folder: pathlib.Path) -> Callable[[], object]:
     """Matches the anchors of an image of 832 x 1344 pixels to `size` objects."""
     import tensorflow as tf
 
-    from object_detection.targets.box_coders import FasterRcnnBoxCoder
+    from object_detection.core.groundtruth import Groundtruth
+    from object_detection.targets.assigners import Candidates, SimilarityAssigner
     from object_detection.targets.matchers import ArgMaxMatcher
     from object_detection.targets.similarities import IouSimilarity
-    from object_detection.targets.target_assigner import TargetAssigner
 
     del folder
     matcher = ArgMaxMatcher(0.7, 0.3, force_match_for_each_row=True)
-    assigner = TargetAssigner(IouSimilarity(), matcher, FasterRcnnBoxCoder())
+    assigner = SimilarityAssigner(IouSimilarity(), matcher)
     anchors = tf.constant(_boxes(np.random.default_rng(0), 279_300) * 1000)
     boxes = tf.constant(_boxes(np.random.default_rng(1), size)[np.newaxis] * 1000)
 
     @tf.function(autograph=False)
     def assign(boxes: tf.Tensor) -> tf.Tensor:
         ones = tf.ones([1, size])
-        return assigner.assign(anchors, boxes, ones[..., tf.newaxis], ones, tf.zeros([1])).matches
+        return assigner.assign(Candidates(anchors), Groundtruth(boxes, ones[..., tf.newaxis], ones))
 
     return lambda: assign(boxes).numpy()
 

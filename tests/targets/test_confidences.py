@@ -1,10 +1,12 @@
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.targets.assigners import Candidates, SimilarityAssigner
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher
 from object_detection.targets.similarities import IouSimilarity
-from object_detection.targets.target_assigner import TargetAssigner, confidence_targets
+from object_detection.targets.targets import Columns, Targets, confidence_targets, encode_targets
 from tests import goldens
 
 
@@ -16,19 +18,30 @@ def padded(arrays: list[np.ndarray]) -> tf.Tensor:
     )
 
 
+def assign(
+    matcher: ArgMaxMatcher, anchors: tf.Tensor, groundtruth: Groundtruth, unmatched: tf.Tensor
+) -> Targets:
+    candidates = Candidates(anchors)
+    return encode_targets(
+        SimilarityAssigner(IouSimilarity(), matcher).assign(candidates, groundtruth),
+        candidates,
+        groundtruth,
+        FasterRcnnBoxCoder(),
+        Columns(groundtruth.classes, unmatched),
+    )
+
+
 @goldens.parametrize('target_assigner', prefix='batch_assign_confidences')
 def test_targets_equal_the_reference(case_name):
     case = goldens.load('target_assigner', case_name)
     inputs, outputs = case.inputs, case.outputs
     matcher = ArgMaxMatcher(0.5, 0.5, force_match_for_each_row=True)
-    coder = FasterRcnnBoxCoder((10.0, 10.0, 5.0, 5.0))
     boxes, labels, weights = (
         padded([inputs[f'{name}.{image}'] for image in range(2)])
         for name in ('gt_boxes', 'labels', 'weights')
     )
-    targets = TargetAssigner(IouSimilarity(), matcher, coder).assign(
-        inputs['anchors'], boxes, labels, weights, inputs['unmatched_class_label']
-    )
+    groundtruth = Groundtruth(boxes, labels, weights)
+    targets = assign(matcher, inputs['anchors'], groundtruth, inputs['unmatched_class_label'])
     targets = confidence_targets(
         targets,
         has_background=case.params['include_background_class'],
@@ -46,13 +59,10 @@ def test_targets_equal_the_reference(case_name):
 
 def test_an_object_that_is_only_known_not_to_be_something_is_explicit_background():
     anchors = tf.constant([[0.0, 0, 1, 1], [2, 2, 3, 3]])
-    targets = TargetAssigner(IouSimilarity(), ArgMaxMatcher(0.5, 0.5), FasterRcnnBoxCoder()).assign(
-        anchors,
-        anchors[tf.newaxis, :1] + 0.01,
-        tf.constant([[[0.0, -1, 0]]]),
-        tf.ones([1, 1]),
-        tf.constant([1.0, 0, 0]),
+    groundtruth = Groundtruth(
+        anchors[tf.newaxis, :1] + 0.01, tf.constant([[[0.0, -1, 0]]]), tf.ones([1, 1])
     )
+    targets = assign(ArgMaxMatcher(0.5, 0.5), anchors, groundtruth, tf.constant([1.0, 0, 0]))
     targets = confidence_targets(targets, has_background=True, implicit_weight=0.25)
     np.testing.assert_array_equal(targets.class_targets, [[[1, 0, 0], [1, 0, 0]]])
     np.testing.assert_array_equal(targets.class_weights, [[[0.25, 1, 0.25], [0.25] * 3]])

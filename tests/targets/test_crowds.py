@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.targets.target_assigner import is_on_crowd
+from object_detection.targets.targets import is_on_crowd
 
 BOXES = tf.constant([[0.0, 0, 4, 4], [2, 2, 6, 6], [8, 8, 9, 9], [5, 5, 5, 5]])
 

@@ -7,7 +7,6 @@ from object_detection.builders import region_similarity_calculator_builder
 from object_detection.core import boxes as box_ops
 from object_detection.protos import region_similarity_calculator_pb2
 from object_detection.targets.similarities import (
-    DetrSimilarity,
     IoaSimilarity,
     IouSimilarity,
     NegSqDistSimilarity,
@@ -93,25 +92,6 @@ def test_golden_similarities(case_name):
         np.testing.assert_array_equal(actual[undefined], 0)
         expected = np.nan_to_num(expected)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_detr_similarity_by_hand():
-    boxes = np.array([[0, 0, 2, 2]], np.float32)
-    # Equal; moved by 1; the score is that of the object's class.
-    others = np.array([[0, 0, 2, 2], [0, 1, 2, 3]], np.float32)
-    similarity = DetrSimilarity(l1_weight=10.0, giou_weight=3.0)
-    actual = similarity.compare(
-        boxes, others, np.array([[0, 1]], np.float32), np.array([[9, 0.5], [9, 0.25]], np.float32)
-    )
-    np.testing.assert_allclose(actual, [[0.5, 0.25 - 10 - 3 * (1 - 1 / 3)]], rtol=1e-6)
-
-
-@goldens.parametrize('similarity', names=('detr',))
-def test_golden_detr_similarity(case_name):
-    case = goldens.load('similarity', case_name)
-    names = ('boxes1', 'boxes2', 'classes1', 'classes2')
-    actual = DetrSimilarity(**case.params).compare(*(case.inputs[name] for name in names))
-    np.testing.assert_allclose(actual, case.outputs['similarity'], rtol=1e-5, atol=2e-6)
 
 
 @goldens.parametrize('similarity', names=('giou_pairwise',))

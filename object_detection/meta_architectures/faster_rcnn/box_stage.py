@@ -24,13 +24,14 @@ from object_detection.meta_architectures.faster_rcnn.predictions import (
     RegionPredictions,
 )
 from object_detection.meta_architectures.faster_rcnn.proposals import (
-    Candidates,
     Proposals,
+    Regions,
     true_image_windows,
     with_objects,
 )
+from object_detection.targets.assigners import Assigner, Candidates
 from object_detection.targets.matchers import IGNORED, UNMATCHED
-from object_detection.targets.target_assigner import TargetAssigner, Targets, without_crowds
+from object_detection.targets.targets import Columns, Targets, encode_targets, without_crowds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,8 @@ class BoxStage(keras.layers.Layer):
     Args:
       head: `(features [R, h, w, C], training, seeds [B, 2] or None) -> (codes [R, K or 1, 4],
         logits [R, K + 1])`.
-      target_assigner: matches proposals to ground truth; its coder also decodes the codes.
+      assigner: matches proposals to ground truth.
+      box_coder: encodes the targets of boxes, and decodes the codes.
       localization_loss: `(codes, targets, weights [B, P]) -> [B, P]`.
       classification_loss: `(logits, targets, weights [B, P, 1]) -> [B, P] or [B, P, K + 1]`.
       nms: multi-class non-maximum suppression.
@@ -90,7 +92,8 @@ class BoxStage(keras.layers.Layer):
         self,
         *,
         head: keras.layers.Layer,
-        target_assigner: TargetAssigner,
+        assigner: Assigner,
+        box_coder: Any,
         localization_loss: Callable,
         classification_loss: Callable,
         nms: Callable[..., Detections],
@@ -104,7 +107,8 @@ class BoxStage(keras.layers.Layer):
         super().__init__(name=name)
         self.head = head
         self.classifier = classifier
-        self.target_assigner = target_assigner
+        self.assigner = assigner
+        self.box_coder = box_coder
         self.params = params
         self._localization_loss = localization_loss
         self._classification_loss = classification_loss
@@ -133,44 +137,29 @@ class BoxStage(keras.layers.Layer):
         Raises:
           ValueError: if there is a crowd threshold and the ground truth has no `is_crowd`.
         """
-        matches = self._match(boxes, groundtruth_boxes, groundtruth)
-        return self._targets(matches, boxes, groundtruth_boxes, groundtruth)
+        groundtruth = groundtruth._replace(boxes=groundtruth_boxes)
+        return self._targets(self._match(boxes, groundtruth), boxes, groundtruth)
 
-    def _match(
-        self, boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
-    ) -> tf.Tensor:
-        """Returns the matches of `assign`, int32 [B, P]."""
-        weights, is_on_crowd = groundtruth.weights, None
-        if self.params.crowd_ioa_threshold > 0:
-            groundtruth_boxes, weights, is_on_crowd = without_crowds(
-                boxes, groundtruth_boxes, groundtruth, self.params.crowd_ioa_threshold
-            )
-        labels = self._labels(groundtruth)
-        matches = self.target_assigner.match(boxes, groundtruth_boxes, labels, weights)
+    def _match(self, boxes: tf.Tensor, groundtruth: Groundtruth) -> tf.Tensor:
+        """Returns the matches of `assign`, int32 [B, P]; the ground truth has absolute boxes."""
+        is_on_crowd, threshold = None, self.params.crowd_ioa_threshold
+        if threshold > 0:
+            groundtruth, is_on_crowd = without_crowds(boxes, groundtruth, threshold)
+        matches = self.assigner.assign(Candidates(boxes), groundtruth)
         return matches if is_on_crowd is None else tf.where(is_on_crowd, IGNORED, matches)
 
-    def _targets(
-        self,
-        matches: tf.Tensor,
-        boxes: tf.Tensor,
-        groundtruth_boxes: tf.Tensor,
-        groundtruth: Groundtruth,
-    ) -> Targets:
+    def _targets(self, matches: tf.Tensor, boxes: tf.Tensor, groundtruth: Groundtruth) -> Targets:
         """Returns the targets of `assign` of boxes with known matches."""
-        return self.target_assigner.targets(
-            matches,
-            boxes,
-            groundtruth_boxes,
-            self._labels(groundtruth),
-            groundtruth.weights,
-            unmatched_label=tf.one_hot(0, self._num_classes + 1),
-        )
-
-    @staticmethod
-    def _labels(groundtruth: Groundtruth) -> tf.Tensor:
-        """Returns the classes of the objects, background first: float32 [B, M, K + 1]."""
         background = tf.zeros_like(groundtruth.weights)[..., tf.newaxis]
-        return tf.concat([background, groundtruth.classes], axis=-1)
+        labels = tf.concat([background, groundtruth.classes], axis=-1)
+        return encode_targets(
+            matches,
+            Candidates(boxes),
+            groundtruth,
+            self.box_coder,
+            Columns(labels, unmatched=tf.one_hot(0, self._num_classes + 1)),
+            self.params.use_matmul_gather,
+        )
 
     @tracing.named('sampling')
     def sample(
@@ -195,14 +184,16 @@ class BoxStage(keras.layers.Layer):
         """
         if self._hard_example_miner is not None:
             return proposals, self.assign(proposals.boxes, groundtruth_boxes, groundtruth)
-        candidates = Candidates(proposals.boxes, proposals.scores, proposals.is_valid())
+        candidates = Regions(proposals.boxes, proposals.scores, proposals.is_valid())
         if self.params.add_objects:
             candidates = with_objects(candidates, groundtruth_boxes, groundtruth)
         batch, rows = tf.unstack(tf.shape(candidates.scores))
-        targets = self.assign(candidates.boxes, groundtruth_boxes, groundtruth)
+        groundtruth = groundtruth._replace(boxes=groundtruth_boxes)
+        matches = self._match(candidates.boxes, groundtruth)
+        found = self._targets(matches, candidates.boxes, groundtruth)
         sampled = sampling.sample_balanced(
-            candidates.is_valid & (targets.class_weights > 0),
-            is_positive(targets),
+            candidates.is_valid & (found.class_weights > 0),
+            is_positive(found),
             self.params.batch_size,
             self.params.positive_fraction,
             sampling.sampling_noise(seeds, rows, batch),
@@ -220,9 +211,9 @@ class BoxStage(keras.layers.Layer):
             scores=take(candidates.scores) * keep,
             count=tf.reduce_sum(tf.cast(is_valid, tf.int32), axis=1),
         )
-        matches = tf.gather(targets.matches, indices, batch_dims=1)
+        matches = tf.gather(matches, indices, batch_dims=1)
         matches = tf.where(is_valid, matches, UNMATCHED)
-        return sample, self._targets(matches, sample.boxes, groundtruth_boxes, groundtruth)
+        return sample, self._targets(matches, sample.boxes, groundtruth)
 
     def loss_sums(
         self, regions: RegionPredictions, proposals: Proposals, targets: Targets
@@ -274,7 +265,7 @@ class BoxStage(keras.layers.Layer):
     def decode(self, codes: tf.Tensor, proposals: Proposals) -> tf.Tensor:
         """Decodes [B * P, K or 1, D] to the refined boxes, float32 [B, P, K or 1, 4], absolute."""
         codes = tf.reshape(codes, [*dimensions(proposals.scores, 0, 1), *codes.shape[1:]])
-        return self.target_assigner.box_coder.decode(codes, proposals.boxes[:, :, tf.newaxis])
+        return self.box_coder.decode(codes, proposals.boxes[:, :, tf.newaxis])
 
     def _mine(
         self,

@@ -48,10 +48,10 @@ from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_channels import RGB
 from object_detection.models.image_values import Preprocess
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
+from object_detection.targets.assigners import SimilarityAssigner
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher, Matcher
 from object_detection.targets.similarities import IouSimilarity
-from object_detection.targets.target_assigner import TargetAssigner
 
 _PROTO = faster_rcnn_pb2.FasterRcnnFeatureExtractor
 PADDINGS: Mapping[int, Padding] = {
@@ -194,6 +194,7 @@ def build_rpn(
       ValueError: if an option is not supported, or does not fit another.
     """
     anchors = _anchors(config, num_levels)
+    matcher = _matcher(config)
     return RegionProposalNetwork(
         head=RpnHead(
             anchors.num_anchors_per_location(),
@@ -205,7 +206,8 @@ def build_rpn(
             num_logits=_NUM_LOGITS[config.first_stage_objectness_type],
         ),
         anchor_generator=anchors,
-        target_assigner=TargetAssigner(IouSimilarity(), _matcher(config), _box_coder(config)),
+        assigner=SimilarityAssigner(IouSimilarity(), matcher),
+        box_coder=_box_coder(config),
         localization_loss=_localization_loss(config),
         params=_proposal_params(config, static),
         loss_params=RpnLossParams(
@@ -216,6 +218,7 @@ def build_rpn(
             fill_samples=static and config.use_static_balanced_label_sampler,
             localize_sampled_only=config.first_stage_localization_on_sampled_only,
             crowd_ioa_threshold=config.first_stage_crowd_ioa_threshold,
+            use_matmul_gather=matcher.use_matmul_gather,
         ),
         outside_anchors=_outside_anchors(config),
     )

@@ -29,10 +29,10 @@ from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.heads.context_attention import ContextAttention, ContextMemory
 from object_detection.protos import faster_rcnn_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
+from object_detection.targets.assigners import SimilarityAssigner
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher
 from object_detection.targets.similarities import IouSimilarity
-from object_detection.targets.target_assigner import TargetAssigner
 
 _SAMPLE = ('second_stage_batch_size', 'second_stage_balance_fraction')
 _MINED = 'hard_example_miner chooses among all proposals'
@@ -85,7 +85,8 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
     batch_size, positive_fraction = _sample(config)
     return BoxStage(
         head=head,
-        target_assigner=TargetAssigner(IouSimilarity(), _matcher(config), _box_coder(config)),
+        assigner=SimilarityAssigner(IouSimilarity(), _matcher(config)),
+        box_coder=_box_coder(config),
         localization_loss=_localization_loss(config),
         classification_loss=losses_builder.build_second_stage_classification(classification),
         nms=functools.partial(nms, static=static) if static else nms,

@@ -55,7 +55,7 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
 )
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models import rounding
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 
 # Distinguish the seeds of the samples of the two stages, of dropout, and of further box stages.
 # Added to even numbers.

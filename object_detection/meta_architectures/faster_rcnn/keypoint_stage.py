@@ -22,7 +22,7 @@ from object_detection.meta_architectures.faster_rcnn.predictions import (
     Predictions,
 )
 from object_detection.models.heads.keypoint_head import KeypointHead
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 
 
 class KeypointStage(keras.layers.Layer):

@@ -13,7 +13,7 @@ from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import of_detections
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 
 
 class MaskStage(keras.layers.Layer):

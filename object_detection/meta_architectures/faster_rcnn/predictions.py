@@ -12,7 +12,7 @@ from object_detection.core.fields import DetectionFields
 from object_detection.meta_architectures.faster_rcnn.loss_names import numbered
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.models.heads.context_attention import Memory
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 
 
 class AnchorPredictions(NamedTuple):

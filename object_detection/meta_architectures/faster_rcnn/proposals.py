@@ -35,7 +35,7 @@ class Proposals(NamedTuple):
         return tf.range(tf.shape(self.boxes)[1]) < self.count[:, tf.newaxis]
 
 
-class Candidates(NamedTuple):
+class Regions(NamedTuple):
     """Regions of a batch, in rows that may include padding.
 
     Attributes:
@@ -176,8 +176,8 @@ def choose_of_all(
 
 
 def with_objects(
-    candidates: Candidates, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
-) -> Candidates:
+    candidates: Regions, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
+) -> Regions:
     """Appends the boxes of the objects, with a score of 1.
 
     Crowds and objects of weight 0 become padding: rows of zeros.
@@ -195,8 +195,8 @@ def with_objects(
         is_valid &= ~groundtruth.is_crowd
     scores = tf.cast(is_valid, tf.float32)
     boxes = groundtruth_boxes * scores[..., tf.newaxis]
-    objects = Candidates(boxes, scores, is_valid)
-    return Candidates(*(tf.concat(rows, axis=1) for rows in zip(candidates, objects, strict=True)))
+    objects = Regions(boxes, scores, is_valid)
+    return Regions(*(tf.concat(rows, axis=1) for rows in zip(candidates, objects, strict=True)))
 
 
 def is_large_enough(clipped: tf.Tensor, min_size: float) -> tf.Tensor:

@@ -31,7 +31,8 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     is_large_enough,
     true_image_windows,
 )
-from object_detection.targets.target_assigner import TargetAssigner, Targets, without_crowds
+from object_detection.targets.assigners import Assigner, Candidates
+from object_detection.targets.targets import Columns, Targets, encode_targets, without_crowds
 
 
 def logit_difference(logits: tf.Tensor) -> tf.Tensor:
@@ -110,6 +111,7 @@ class RpnLossParams:
       localize_sampled_only: the localization loss covers the sample, otherwise all positives.
       crowd_ioa_threshold: anchors with this share of their area on a crowd do not train, and crowds
         are no objects; 0 = crowds are objects.
+      use_matmul_gather: whether rows are gathered by matrix products, see `encode_targets`.
     """
 
     minibatch_size: int
@@ -119,6 +121,7 @@ class RpnLossParams:
     fill_samples: bool = False
     localize_sampled_only: bool = True
     crowd_ioa_threshold: float = 0.0
+    use_matmul_gather: bool = False
 
 
 class RegionProposalNetwork(keras.layers.Layer):
@@ -128,7 +131,8 @@ class RegionProposalNetwork(keras.layers.Layer):
       head: `(features: list) -> (codes [B, N, 4], logits [B, N, 1 or 2], head features: list)`;
         see `objectness` for the logits.
       anchor_generator: returns absolute anchors for a list of feature map shapes.
-      target_assigner: matches anchors to ground truth; its coder also decodes the codes.
+      assigner: matches anchors to ground truth.
+      box_coder: encodes the targets of boxes, and decodes the codes.
       localization_loss: `(codes, targets, weights [B, N]) -> [B, N]`.
       params: parameters of the choice of proposals.
       loss_params: parameters of the losses.
@@ -140,7 +144,8 @@ class RegionProposalNetwork(keras.layers.Layer):
         *,
         head: keras.layers.Layer,
         anchor_generator: Any,
-        target_assigner: TargetAssigner,
+        assigner: Assigner,
+        box_coder: Any,
         localization_loss: Any,
         params: ProposalParams,
         loss_params: RpnLossParams,
@@ -150,7 +155,8 @@ class RegionProposalNetwork(keras.layers.Layer):
         super().__init__(name=name)
         self.head = head
         self.anchor_generator = anchor_generator
-        self.target_assigner = target_assigner
+        self.assigner = assigner
+        self.box_coder = box_coder
         self.localization_loss = localization_loss
         self.params = params
         self.loss_params = loss_params
@@ -190,7 +196,7 @@ class RegionProposalNetwork(keras.layers.Layer):
 
     def decode(self, predictions: AnchorPredictions) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the boxes [B, N, 4] and scores [B, N, 2] (background first) of all anchors."""
-        boxes = self.target_assigner.box_coder.decode(predictions.box_codes, predictions.boxes)
+        boxes = self.box_coder.decode(predictions.box_codes, predictions.boxes)
         return boxes, probabilities(predictions.objectness_logits)
 
     @tracing.named('proposals')
@@ -220,7 +226,7 @@ class RegionProposalNetwork(keras.layers.Layer):
         logits = predictions.objectness_logits
         margins = tf.where(_in_use(predictions), logit_difference(logits), NEVER)
         best = best_of_levels(margins, predictions.level_sizes, limits.topk_per_level)
-        boxes = self.target_assigner.box_coder.decode(
+        boxes = self.box_coder.decode(
             tf.gather(predictions.box_codes, best.rows, batch_dims=1),
             tf.gather(predictions.boxes, best.rows),
         )
@@ -272,11 +278,11 @@ class RegionProposalNetwork(keras.layers.Layer):
         """
         params = self.loss_params
         codes = predictions.box_codes
-        targets, in_use = self._assign(predictions, groundtruth_boxes, groundtruth)
-        is_object = targets.class_targets[..., 0] > 0
+        found, in_use = self._assign(predictions, groundtruth._replace(boxes=groundtruth_boxes))
+        is_object = found.class_targets[..., 0] > 0
         noise = sampling.sampling_noise(seeds, tf.shape(codes)[1], tf.shape(codes)[0])
         sampled = sampling.sample_balanced(
-            in_use & (targets.class_weights > 0),
+            in_use & (found.class_weights > 0),
             is_object,
             params.minibatch_size,
             params.positive_fraction,
@@ -287,7 +293,7 @@ class RegionProposalNetwork(keras.layers.Layer):
         sampled = tf.cast(sampled & in_use, tf.float32)
         localized = sampled if params.localize_sampled_only else tf.cast(in_use, tf.float32)
         localization = self.localization_loss(
-            codes, targets.box_targets, localized * targets.box_weights
+            codes, found.box_targets, localized * found.box_weights
         )
         cross_entropy = sampled * objectness_cross_entropy(predictions.objectness_logits, is_object)
         count = tf.maximum(tf.reduce_sum(sampled, axis=1, keepdims=True), 1.0)
@@ -301,32 +307,31 @@ class RegionProposalNetwork(keras.layers.Layer):
         }
 
     def _assign(
-        self,
-        predictions: AnchorPredictions,
-        groundtruth_boxes: tf.Tensor,
-        groundtruth: Groundtruth,
+        self, predictions: AnchorPredictions, groundtruth: Groundtruth
     ) -> tuple[Targets, tf.Tensor]:
         """Returns the targets of the anchors, and which may train: bool [1 or B, N or 1].
 
         With a crowd threshold, boxes of crowds become padding.
+
+        Args:
+          predictions: of `predict`.
+          groundtruth: ground truth with absolute boxes.
         """
-        anchors, weights = predictions.boxes, groundtruth.weights
+        candidates = Candidates(predictions.boxes, is_valid=predictions.in_use)
         may_train = _in_use(predictions)[tf.newaxis]
         threshold = self.loss_params.crowd_ioa_threshold
         if threshold > 0:
-            groundtruth_boxes, weights, is_on_crowd = without_crowds(
-                anchors, groundtruth_boxes, groundtruth, threshold
-            )
+            groundtruth, is_on_crowd = without_crowds(candidates.boxes, groundtruth, threshold)
             may_train &= ~is_on_crowd
-        targets = self.target_assigner.assign(
-            anchors,
-            groundtruth_boxes,
-            tf.ones_like(weights)[..., tf.newaxis],
-            weights,
-            tf.zeros([1]),
-            valid_anchors=predictions.in_use,
+        found = encode_targets(
+            self.assigner.assign(candidates, groundtruth),
+            candidates,
+            groundtruth,
+            self.box_coder,
+            Columns(tf.ones_like(groundtruth.weights)[..., tf.newaxis], unmatched=tf.zeros([1])),
+            self.loss_params.use_matmul_gather,
         )
-        return targets, may_train
+        return found, may_train
 
 
 def proposals_as_detections(

@@ -14,7 +14,8 @@ from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.losses.localization import fill_nan_targets
 from object_detection.meta_architectures.ssd import loss_names
 from object_detection.meta_architectures.ssd.predictions import Predictions
-from object_detection.targets.target_assigner import TargetAssigner, Targets, confidence_targets
+from object_detection.targets.assigners import Assigner, Candidates
+from object_detection.targets.targets import Columns, Targets, confidence_targets, encode_targets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +29,10 @@ class TargetOptions:
       background_as_zeros: whether anchors without an object have no class at all, as they do
         without a background column; otherwise their class is that column.
       from_confidences: whether the classes of the ground truth are confidences in training; see
-        `confidences.confidence_targets`.
+        `confidence_targets`.
       implicit_weight: with `from_confidences`, class weight of implicit examples.
+      unmatched_weight: class weight of anchors without an object.
+      use_matmul_gather: whether rows are gathered by matrix products, see `encode_targets`.
     """
 
     num_columns: int
@@ -38,6 +41,8 @@ class TargetOptions:
     background_as_zeros: bool = False
     from_confidences: bool = False
     implicit_weight: float = 1.0
+    unmatched_weight: float = 1.0
+    use_matmul_gather: bool = False
 
     @property
     def first_class(self) -> int:
@@ -91,15 +96,17 @@ class AnchorLosses:
     hard example mining, sampling, expected losses.
 
     Args:
-      target_assigner: matches anchors to ground truth; its coder also decodes the codes.
+      assigner: matches anchors to ground truth.
+      box_coder: encodes the targets of boxes, and decodes the codes.
       targets: options of the targets.
       losses: options of the losses.
     """
 
     def __init__(
-        self, target_assigner: TargetAssigner, targets: TargetOptions, losses: LossOptions
+        self, assigner: Assigner, box_coder: Any, targets: TargetOptions, losses: LossOptions
     ):
-        self.target_assigner = target_assigner
+        self.assigner = assigner
+        self.box_coder = box_coder
         self._target_options = targets
         self._options = losses
 
@@ -128,24 +135,27 @@ class AnchorLosses:
             keypoints that the box coder needs.
         """
         options = self._target_options
-        targets = self.target_assigner.assign(
-            anchors,
-            groundtruth.boxes,
-            self._labels(groundtruth),
-            groundtruth.weights,
-            options.unmatched_label(),
-            keypoints=self._keypoints(groundtruth),
+        labels = self._labels(groundtruth)
+        self._check_keypoints(groundtruth)
+        candidates = Candidates(anchors)
+        found = encode_targets(
+            self.assigner.assign(candidates, groundtruth),
+            candidates,
+            groundtruth,
+            self.box_coder,
+            Columns(labels, options.unmatched_label(), options.unmatched_weight),
+            options.use_matmul_gather,
         )
         if training and options.from_confidences:
-            targets = confidence_targets(
-                targets,
+            found = confidence_targets(
+                found,
                 has_background=options.adds_background,
                 implicit_weight=options.implicit_weight,
             )
         else:
-            targets = targets._replace(class_weights=targets.class_weights[..., tf.newaxis])
+            found = found._replace(class_weights=found.class_weights[..., tf.newaxis])
         sampler = self._options.random_example_sampler
-        return targets if sampler is None else self._sample(targets, sampler, seeds)
+        return found if sampler is None else self._sample(found, sampler, seeds)
 
     def _labels(self, groundtruth: Groundtruth) -> tf.Tensor:
         """Returns the classes of the objects, float32 [B, M, C]."""
@@ -160,15 +170,12 @@ class AnchorLosses:
             return classes
         return tf.pad(classes, [[0, 0], [0, 0], [1, 0]])
 
-    def _keypoints(self, groundtruth: Groundtruth) -> tf.Tensor | None:
-        if not hasattr(self.target_assigner.box_coder, 'num_keypoints'):
-            return None
-        if groundtruth.keypoints is None:
+    def _check_keypoints(self, groundtruth: Groundtruth) -> None:
+        if hasattr(self.box_coder, 'num_keypoints') and groundtruth.keypoints is None:
             raise UserError(
                 'ssd: keypoint_box_coder needs the keypoints of the objects. '
                 'Received: ground truth without keypoints.'
             )
-        return groundtruth.keypoints
 
     def compute(self, predictions: Predictions, targets: Targets) -> dict[str, LossSum]:
         """Returns the sums of the weighted losses, under the reference's names.
@@ -189,7 +196,7 @@ class AnchorLosses:
             )
         # 0 divides nothing.
         number = tf.reduce_sum(targets.box_weights) if options.divides_by_matches else tf.zeros([])
-        code_size = self.target_assigner.box_coder.code_size if options.divides_by_code_size else 1
+        code_size = self.box_coder.code_size if options.divides_by_code_size else 1
         localization = options.localization_weight * tf.reduce_sum(localization) / code_size
         classification = options.classification_weight * tf.reduce_sum(classification)
         return {
@@ -215,10 +222,11 @@ class AnchorLosses:
         codes = tf.cast(predictions.box_codes, tf.float32)
         goals = fill_nan_targets(targets.box_targets, codes)
         if self._options.compares_boxes:
-            coder = self.target_assigner.box_coder
             # The gradient of a box that overflows is not finite even if its loss has no weight.
             codes = tf.where(targets.box_weights[..., tf.newaxis] > 0, codes, goals)
-            codes, goals = (coder.decode(rows, predictions.anchors) for rows in (codes, goals))
+            codes, goals = (
+                self.box_coder.decode(rows, predictions.anchors) for rows in (codes, goals)
+            )
         return self._options.localization(codes, goals, targets.box_weights)
 
     def _class_losses(
@@ -269,9 +277,8 @@ class AnchorLosses:
         targets: Targets,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Sets the losses of easy anchors to zero; returns both [B, N]."""
-        coder: Any = self.target_assigner.box_coder
         codes = tf.cast(predictions.box_codes, tf.float32)
-        boxes = coder.decode(codes, predictions.anchors)
+        boxes = self.box_coder.decode(codes, predictions.anchors)
         is_hard = self._options.hard_example_miner(
             localization, classification, boxes, matches=targets.matches
         )

@@ -46,7 +46,7 @@ from object_detection.models.heads.weight_shared import (
 )
 from object_detection.protos import box_predictor_pb2, fpn_pb2, ssd_pb2
 from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
-from object_detection.targets.target_assigner import TargetAssigner
+from object_detection.targets.assigners import SimilarityAssigner
 
 # Fields that no feature extractor has -> why.
 _NOT_SUPPORTED: Mapping[str, str] = {
@@ -276,13 +276,15 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
     losses = losses_builder.build(config.loss)
     if not config.use_confidences_as_targets:
         reading.unused(config, 'implicit_example_weight', _NO_CONFIDENCES)
+    matcher = matcher_builder.build(config.matcher)
     return AnchorLosses(
-        TargetAssigner(
+        SimilarityAssigner(
             region_similarity_calculator_builder.build(config.similarity_calculator),
-            matcher_builder.build(config.matcher),
-            box_coder_builder.build(config.box_coder),
-            negative_class_weight=config.negative_class_weight,
+            matcher,
+            # Without a background column, the reference takes the first class for background.
+            labels_background=not config.add_background_class,
         ),
+        box_coder_builder.build(config.box_coder),
         TargetOptions(
             num_columns=config.num_classes + config.add_background_class,
             adds_background=config.add_background_class,
@@ -290,6 +292,8 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
             background_as_zeros=config.encode_background_as_zeros,
             from_confidences=config.use_confidences_as_targets,
             implicit_weight=config.implicit_example_weight,
+            unmatched_weight=config.negative_class_weight,
+            use_matmul_gather=matcher.use_matmul_gather,
         ),
         LossOptions(
             **vars(losses),

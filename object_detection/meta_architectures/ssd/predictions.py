@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
 from object_detection.core.shapes import dimensions
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 
 
 class Predictions(NamedTuple):

@@ -21,7 +21,7 @@ from object_detection.meta_architectures.ssd.predictions import Predictions
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.targets.anchors import AnchorGenerator
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 
 # Distinguish the seeds of the sample of anchors and of dropout. Added to even numbers.
 _SAMPLE, _DROPOUT = (0, 0), (1, 0)
@@ -162,7 +162,7 @@ class Ssd(DetectionModel):
             'multiclass_scores': scores,
             'anchor_indices': tf.tile(tf.range(count, dtype=tf.int32)[tf.newaxis], [batch, 1]),
         }
-        coder = self._anchor_losses.target_assigner.box_coder
+        coder = self._anchor_losses.box_coder
         if self.needs_keypoints:
             codes = tf.cast(predictions.box_codes, tf.float32)
             fields['keypoints'] = coder.decode_keypoints(codes, predictions.anchors)
@@ -216,7 +216,7 @@ class Ssd(DetectionModel):
     @property
     def needs_keypoints(self) -> bool:
         """Whether boxes are coded together with keypoints."""
-        return hasattr(self._anchor_losses.target_assigner.box_coder, 'num_keypoints')
+        return hasattr(self._anchor_losses.box_coder, 'num_keypoints')
 
     def _scores(self, predictions: Predictions) -> tf.Tensor:
         """Returns the scores of all columns, float32 [B, N, C]."""
@@ -245,7 +245,7 @@ class Ssd(DetectionModel):
 
     def _decode(self, predictions: Predictions) -> tf.Tensor:
         """Returns the predicted boxes, float32 [B, N, 4], normalized to the images."""
-        coder = self._anchor_losses.target_assigner.box_coder
+        coder = self._anchor_losses.box_coder
         return coder.decode(tf.cast(predictions.box_codes, tf.float32), predictions.anchors)
 
 

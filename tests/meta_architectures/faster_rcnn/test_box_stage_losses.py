@@ -9,7 +9,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 from tests import tiny_models as tiny
 from tests.losses.mining import mined
 

@@ -8,8 +8,8 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn import build_second_stage
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
 from object_detection.meta_architectures.faster_rcnn.proposals import (
-    Candidates,
     Proposals,
+    Regions,
     with_objects,
 )
 from tests import tiny_models as tiny
@@ -43,7 +43,7 @@ def proposals_of(*boxes) -> Proposals:
 
 
 def test_objects_follow_the_candidates():
-    candidates = Candidates(
+    candidates = Regions(
         tf.constant([[[1.0, 2.0, 3.0, 4.0]]]), tf.constant([[0.5]]), tf.constant([[True]])
     )
     boxes, scores, is_valid = with_objects(candidates, OBJECT_BOXES, GROUNDTRUTH)

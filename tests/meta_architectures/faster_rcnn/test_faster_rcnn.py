@@ -364,12 +364,10 @@ def test_groundtruth_is_matched_once_to_anchors_and_once_to_proposals(
     training, detector, images, groundtruth
 ):
     normalized = detector.normalize(images)
-    assign = detector.rpn.target_assigner.match, detector.box_stages[0].target_assigner.match
+    assigners = detector.rpn.assigner, detector.box_stages[0].assigner
     with (
-        mock.patch.object(detector.rpn.target_assigner, 'match', side_effect=assign[0]) as first,
-        mock.patch.object(
-            detector.box_stages[0].target_assigner, 'match', side_effect=assign[1]
-        ) as second,
+        mock.patch.object(assigners[0], 'assign', side_effect=assigners[0].assign) as first,
+        mock.patch.object(assigners[1], 'assign', side_effect=assigners[1].assign) as second,
     ):
         predictions = detector.predict(normalized, shapes(images), training, groundtruth, SEEDS)
         losses = detector.loss(predictions, groundtruth, SEEDS)

@@ -19,7 +19,7 @@ from object_detection.meta_architectures.faster_rcnn.predictions import (
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.models.heads.keypoint_head import KeypointHead
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 from tests import tiny_models as tiny
 from tests.tiny_models import shapes, train_losses
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage, positive_rows
-from object_detection.targets.target_assigner import Targets
+from object_detection.targets.targets import Targets
 
 
 def targets_of(labels: list[list[int]]) -> Targets:

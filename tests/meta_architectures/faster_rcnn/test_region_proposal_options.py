@@ -96,14 +96,14 @@ def test_numbers_of_inference():
 
 def test_only_the_best_of_each_level_are_decoded(monkeypatch):
     stage = rpn('first_stage_pre_nms_topk_per_level: 2')
-    coder, decoded = stage.target_assigner.box_coder, []
+    coder, decoded = stage.box_coder, []
 
     class Spy:
         def decode(self, codes, anchors):
             decoded.append((tuple(codes.shape), tuple(anchors.shape)))
             return coder.decode(codes, anchors)
 
-    monkeypatch.setattr(stage.target_assigner, 'box_coder', Spy())
+    monkeypatch.setattr(stage, 'box_coder', Spy())
     stage.propose(given([[1.0, 0]] * 4, [1, 3]), tf.constant([[50, 50, 3]]), True)
     assert decoded == [((1, 3, 4), (1, 3, 4))]
 

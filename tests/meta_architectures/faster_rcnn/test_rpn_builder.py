@@ -1,7 +1,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from object_detection.meta_architectures.faster_rcnn.build import (
     build_rpn,
@@ -9,6 +8,7 @@ from object_detection.meta_architectures.faster_rcnn.build import (
 )
 from object_detection.meta_architectures.faster_rcnn.proposals import ProposalLimits
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import OutsideAnchors
+from object_detection.targets.assigners import Candidates
 from object_detection.targets.box_coders import FasterRcnnBoxCoder, MeanStddevBoxCoder
 from tests import tiny_models as tiny
 
@@ -25,7 +25,7 @@ def test_defaults_are_built():
     stage = build()
     assert stage.params.limits == stage.params.eval_limits == ProposalLimits(16)
     assert not stage.params.limits.is_per_level
-    assert type(stage.target_assigner.box_coder) is FasterRcnnBoxCoder
+    assert type(stage.box_coder) is FasterRcnnBoxCoder
     assert stage.loss_params.localize_sampled_only
 
 
@@ -77,23 +77,17 @@ def test_the_bipartite_matcher_gives_each_object_one_anchor():
     )
     images, groundtruth = tiny.random_images(2), tiny.random_groundtruth(2)
     anchors = detector.predict(detector.normalize(images), tiny.shapes(images)).anchors.boxes
-    targets = detector.rpn.target_assigner.assign(
-        anchors,
-        groundtruth.boxes * tiny.IMAGE_SIZE,
-        tf.ones([2, 5, 1]),
-        groundtruth.weights,
-        tf.zeros([1]),
-    )
     # Four objects each; the last row is padding.
-    np.testing.assert_array_equal(tf.reduce_sum(targets.box_weights, axis=1), [4, 4])
-    for matches in targets.matches.numpy():
+    for matches in detector.rpn.assigner.assign(
+        Candidates(anchors), groundtruth._replace(boxes=groundtruth.boxes * tiny.IMAGE_SIZE)
+    ).numpy():
         assert sorted(matches[matches >= 0]) == [0, 1, 2, 3]
     losses = tiny.train_losses(detector, images, groundtruth)
     assert all(np.isfinite(loss) for loss in losses.values())
 
 
 def test_other_coders_of_four_numbers():
-    coder = build('first_stage_box_coder { mean_stddev_box_coder {} }').target_assigner.box_coder
+    coder = build('first_stage_box_coder { mean_stddev_box_coder {} }').box_coder
     assert isinstance(coder, MeanStddevBoxCoder)
 
 
@@ -144,7 +138,7 @@ def test_contradictions_are_reported(options, message):
 def test_matmul_gathering_of_the_model_holds_for_its_matchers_too():
     for matcher in ('', 'first_stage_matcher { argmax_matcher {} }'):
         stage = build(f'use_matmul_gather_in_matcher: true {matcher}')
-        assert stage.target_assigner._matcher.use_matmul_gather
+        assert stage.loss_params.use_matmul_gather
 
 
 @pytest.mark.parametrize(

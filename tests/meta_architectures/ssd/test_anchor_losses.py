@@ -79,7 +79,7 @@ def test_boxes_and_not_codes_are_compared_by_giou():
     losses, targets = compute(
         'loss { localization_loss { weighted_giou {} } }', predictions, objects()
     )
-    decoded = losses_of('').target_assigner.box_coder.decode(predictions.box_codes, ANCHORS).numpy()
+    decoded = losses_of('').box_coder.decode(predictions.box_codes, ANCHORS).numpy()
     expected = []
     for image in range(2):
         for box, goal in zip(decoded[image][:2], OBJECTS, strict=True):
@@ -266,8 +266,8 @@ def test_the_losses_of_parts_add_up_to_those_of_the_batch(by_matches):
 def test_groundtruth_is_matched_once(training):
     detector = model_builder.build(tiny())
     images, shapes = detector.preprocess(tf.zeros([2, 64, 64, 3]))
-    assigner = detector._anchor_losses.target_assigner
-    with mock.patch.object(assigner, 'match', side_effect=assigner.match) as match:
+    assigner = detector._anchor_losses.assigner
+    with mock.patch.object(assigner, 'assign', side_effect=assigner.assign) as match:
         predictions = detector.predict(images, shapes, training, objects(), SEEDS)
         losses = detector.loss(predictions, objects(), SEEDS)
     assert match.call_count == 1

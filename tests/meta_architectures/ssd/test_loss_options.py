@@ -55,7 +55,7 @@ def predictions_of(codes: tf.Tensor, logits: tf.Tensor, anchors: tf.Tensor) -> P
 
 
 def random_outputs(losses: AnchorLosses, anchors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    count, size = len(anchors), losses.target_assigner.box_coder.code_size
+    count, size = len(anchors), losses.box_coder.code_size
     return (
         0.1 * tf.random.stateless_normal([2, count, size], [1, 2]),
         tf.random.stateless_normal([2, count, losses._target_options.num_columns], [3, 4]),
@@ -128,7 +128,7 @@ PARTS = (
 @pytest.mark.parametrize('changes', PARTS)
 def test_perfect_codes_are_the_objects_that_anchors_match(changes):
     losses, anchors = losses_of(f'{changes} {SIGMOID}')
-    coder = losses.target_assigner.box_coder
+    coder = losses.box_coder
     objects = groundtruth(num_keypoints=getattr(coder, 'num_keypoints', 0))
     targets = losses.assign(anchors, objects)
     matches = targets.matches.numpy()
@@ -161,7 +161,7 @@ def test_losses_that_compare_boxes_are_zero_for_boxes_of_the_objects():
     found = divide(losses.compute(predictions_of(targets.box_targets, logits, anchors), targets))
     np.testing.assert_allclose(found[LOCALIZATION], 0, atol=1e-5)
     # 1 - GIoU of decoded boxes, by the weights of the matched anchors.
-    decode = losses.target_assigner.box_coder.decode
+    decode = losses.box_coder.decode
     giou = box_ops.matched_giou(decode(codes, anchors), decode(targets.box_targets, anchors))
     expected = tf.reduce_sum((1 - giou) * targets.box_weights) / tf.reduce_sum(targets.box_weights)
     found = divide(losses.compute(predictions_of(codes, logits, anchors), targets))
@@ -212,7 +212,7 @@ def test_the_miner_keeps_the_losses_of_the_hardest_anchors():
     targets = losses.assign(anchors, groundtruth())
     codes, logits = random_outputs(losses, anchors)
     # Codes of 0 are boxes at the anchors. Three of them that do not overlap are the hardest.
-    decoded = losses.target_assigner.box_coder.decode(tf.zeros_like(codes), anchors)
+    decoded = losses.box_coder.decode(tf.zeros_like(codes), anchors)
     hardest = [0, 9, 39]
     assert np.max(box_ops.iou(*[tf.gather(decoded[0], hardest)] * 2) - np.eye(3)) < 0.7
     logits = logits.numpy()

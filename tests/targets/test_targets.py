@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,8 +11,11 @@ from object_detection.builders import (
     region_similarity_calculator_builder,
 )
 from object_detection.core import sampling
+from object_detection.core.groundtruth import Groundtruth
 from object_detection.protos import target_assigner_pb2
-from object_detection.targets import target_assigner
+from object_detection.targets import assigners
+from object_detection.targets import targets as targets_module
+from object_detection.targets.assigners import Candidates, SimilarityAssigner
 from object_detection.targets.box_coders import FasterRcnnBoxCoder, KeypointBoxCoder
 from object_detection.targets.hungarian import HungarianMatcher
 from object_detection.targets.matchers import ArgMaxMatcher, BipartiteMatcher
@@ -19,7 +24,7 @@ from object_detection.targets.similarities import (
     NegSqDistSimilarity,
     ThresholdedIouSimilarity,
 )
-from object_detection.targets.target_assigner import TargetAssigner, gather_matched
+from object_detection.targets.targets import Columns, encode_targets, gather_matched
 from tests import goldens, slow_cases
 
 ANCHORS = np.array([[0, 0, 4, 4], [0, 0, 4, 2], [8, 8, 9, 9], [0, 0, 4, 3]], np.float32)
@@ -29,12 +34,39 @@ WEIGHTS = np.array([[0.5, 0], [1, 0]], np.float32)
 UNMATCHED_LABEL = np.array([7, 0], np.float32)
 
 
-def _assigner(negative_class_weight=1.0, similarity=None, coder=None, **matcher):
-    return TargetAssigner(
+def _targets(
+    similarity,
+    matcher,
+    coder,
+    anchors,
+    boxes,
+    labels,
+    weights,
+    unmatched,
+    keypoints=None,
+    valid_anchors=None,
+    unmatched_weight=1.0,
+):
+    assigner = SimilarityAssigner(similarity, matcher, labels_background=True)
+    candidates = Candidates(anchors, is_valid=valid_anchors)
+    groundtruth = Groundtruth(boxes, labels, weights, keypoints=keypoints)
+    return encode_targets(
+        assigner.assign(candidates, groundtruth),
+        candidates,
+        groundtruth,
+        coder,
+        Columns(labels, unmatched, unmatched_weight),
+        matcher.use_matmul_gather,
+    )
+
+
+def _assigner(unmatched_weight=1.0, similarity=None, coder=None, **matcher):
+    return functools.partial(
+        _targets,
         similarity or IouSimilarity(),
         ArgMaxMatcher(**matcher),
         coder or FasterRcnnBoxCoder(),
-        negative_class_weight,
+        unmatched_weight=unmatched_weight,
     )
 
 
@@ -45,9 +77,9 @@ def test_anchors_that_are_not_valid_are_ignored_and_forced_on_nothing(batched):
     )
     valid = np.array([False, True, True, True])
     arguments = (ANCHORS, BOXES, LABELS, np.ones_like(WEIGHTS), UNMATCHED_LABEL)
-    targets = assigner.assign(*arguments, valid_anchors=np.stack([valid] * 2) if batched else valid)
+    targets = assigner(*arguments, valid_anchors=np.stack([valid] * 2) if batched else valid)
     # As if there were the other three alone; the second objects overlap none of them.
-    few = assigner.assign(ANCHORS[1:], *arguments[1:])
+    few = assigner(ANCHORS[1:], *arguments[1:])
     np.testing.assert_array_equal(targets.matches[:, 0], [-2, -2])
     np.testing.assert_array_equal(targets.matches[:, 1:], few.matches)
     np.testing.assert_array_equal(targets.class_weights[:, 0], [0, 0])
@@ -57,7 +89,7 @@ def test_anchors_that_are_not_valid_are_ignored_and_forced_on_nothing(batched):
 
 def test_no_anchor_may_be_valid():
     assigner = _assigner(matched_threshold=0.7, force_match_for_each_row=True)
-    targets = assigner.assign(
+    targets = assigner(
         ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL, valid_anchors=np.zeros(4, bool)
     )
     np.testing.assert_array_equal(targets.matches, np.full((2, 4), -2))
@@ -68,13 +100,13 @@ def test_no_anchor_may_be_valid():
 @pytest.mark.parametrize('batched_anchors', [False, True])
 def test_by_hand(use_matmul_gather, batched_anchors):
     assigner = _assigner(
-        negative_class_weight=0.3,
+        unmatched_weight=0.3,
         matched_threshold=0.7,
         unmatched_threshold=0.3,
         use_matmul_gather=use_matmul_gather,
     )
     anchors = np.stack([ANCHORS, ANCHORS]) if batched_anchors else ANCHORS
-    targets = assigner.assign(anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
+    targets = assigner(anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
     np.testing.assert_array_equal(targets.matches, [[0, -2, -1, 0], [-1, -1, 0, -1]])
     np.testing.assert_allclose(targets.class_weights, [[0.5, 0, 0.3, 0.5], [0.3, 0.3, 1, 0.3]])
     np.testing.assert_allclose(targets.box_weights, [[0.5, 0, 0, 0.5], [0, 0, 1, 0]])
@@ -88,9 +120,7 @@ def test_by_hand(use_matmul_gather, batched_anchors):
 
 def test_anchors_on_ignored_ground_truth_are_no_negatives():
     weights = np.zeros([2, 2], np.float32)
-    targets = _assigner(matched_threshold=0.5).assign(
-        ANCHORS, BOXES, LABELS, weights, UNMATCHED_LABEL
-    )
+    targets = _assigner(matched_threshold=0.5)(ANCHORS, BOXES, LABELS, weights, UNMATCHED_LABEL)
     np.testing.assert_array_equal(targets.matches[1], [-1, -1, 0, -1])
     np.testing.assert_array_equal(targets.class_weights[1], [1, 1, 0, 1])
     np.testing.assert_array_equal(targets.box_weights, np.zeros([2, 4]))
@@ -100,19 +130,15 @@ def test_padding_rows_change_nothing():
     assigner = _assigner(matched_threshold=0.5, force_match_for_each_row=True)
     rows = [BOXES, LABELS, WEIGHTS]
     padded = [np.concatenate([row, np.zeros_like(row)], axis=1) for row in rows]
-    expected = assigner.assign(ANCHORS, *rows, UNMATCHED_LABEL)
-    for actual, value in zip(
-        assigner.assign(ANCHORS, *padded, UNMATCHED_LABEL), expected, strict=True
-    ):
+    expected = assigner(ANCHORS, *rows, UNMATCHED_LABEL)
+    for actual, value in zip(assigner(ANCHORS, *padded, UNMATCHED_LABEL), expected, strict=True):
         np.testing.assert_array_equal(actual, value)
 
 
 def test_gradients_flow_to_anchors_through_box_targets_alone():
     anchors = tf.Variable(ANCHORS)
     with tf.GradientTape(persistent=True) as tape:
-        targets = _assigner(matched_threshold=0.5).assign(
-            anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL
-        )
+        targets = _assigner(matched_threshold=0.5)(anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
     others = [targets.class_targets, targets.class_weights, targets.box_weights]
     assert [tape.gradient(other, anchors) for other in others] == [None] * 3
     assert tape.gradient(targets.box_targets, anchors).numpy().any()
@@ -140,7 +166,7 @@ def _assign_and_sample(assigner):
     def function(boxes, labels, weights, seeds):
         anchors = tf.constant(_grid_anchors())
         unmatched_label = tf.one_hot(0, 5)
-        targets = assigner.assign(anchors, boxes, labels, weights, unmatched_label)
+        targets = assigner(anchors, boxes, labels, weights, unmatched_label)
         noise = sampling.sampling_noise(seeds, tf.shape(anchors)[0])
         sampled = sampling.sample_balanced(
             targets.class_weights > 0, targets.matches >= 0, 16, 0.25, noise
@@ -189,7 +215,7 @@ def test_assignment_and_sampling_compile(num_rows, mode, use_matmul_gather):
 def test_matmul_gather_gives_identical_numbers():
     boxes, labels, weights, _ = _random_batch(6)
     results = [
-        _assigner(matched_threshold=0.5, use_matmul_gather=use_matmul_gather).assign(
+        _assigner(matched_threshold=0.5, use_matmul_gather=use_matmul_gather)(
             _grid_anchors(),
             boxes,
             labels * np.float32(0.1),
@@ -204,7 +230,8 @@ def test_matmul_gather_gives_identical_numbers():
 
 def _from_config(config):
     config = text_format.Parse(config, target_assigner_pb2.TargetAssigner())
-    return TargetAssigner(
+    return functools.partial(
+        _targets,
         region_similarity_calculator_builder.build(config.similarity_calculator),
         matcher_builder.build(config.matcher),
         box_coder_builder.build(config.box_coder),
@@ -280,7 +307,7 @@ def _check_golden(case, assigner):
         weights = np.ones(boxes.shape[:2], np.float32)
     unmatched_label = inputs.get('unmatched_class_label', np.zeros(1, np.float32))
     extra = [inputs['keypoints'][None]] if 'keypoints' in inputs else []
-    targets = assigner.assign(anchors, boxes, labels, weights, unmatched_label, *extra)
+    targets = assigner(anchors, boxes, labels, weights, unmatched_label, *extra)
     class_weights = np.asarray(targets.class_weights)
     dimensions = tuple(range(2, np.ndim(targets.class_targets)))
     actual = {
@@ -311,8 +338,8 @@ def _padded(inputs, name):
 
 @pytest.mark.parametrize('matcher', [BipartiteMatcher(), HungarianMatcher()])
 def test_one_to_one_matchers(matcher):
-    assigner = TargetAssigner(IouSimilarity(), matcher, FasterRcnnBoxCoder())
-    targets = assigner.assign(ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
+    assigner = functools.partial(_targets, IouSimilarity(), matcher, FasterRcnnBoxCoder())
+    targets = assigner(ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
     # Each object of positive weight has one anchor, all others are negatives.
     np.testing.assert_array_equal(targets.matches, [[0, -1, -1, -1], [-1, -1, 0, -1]])
     np.testing.assert_array_equal(targets.class_weights, [[0.5, 1, 1, 1], [1, 1, 1, 1]])
@@ -321,7 +348,7 @@ def test_one_to_one_matchers(matcher):
 
 def test_other_similarities_take_part():
     assigner = _assigner(matched_threshold=-10.0, similarity=NegSqDistSimilarity())
-    targets = assigner.assign(ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
+    targets = assigner(ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
     np.testing.assert_array_equal(targets.matches[0], [0, 0, 1, 0])
 
 
@@ -360,10 +387,10 @@ def test_row_by_row_gives_identical_targets(monkeypatch, matcher, valid):
     flags = np.arange(len(anchors)) % 3 > 0
     flags = {'all': None, 'shared': flags, 'batched': np.stack([flags, ~flags])}[valid]
     arguments = (anchors, *_overlapping_batch(), np.full(5, 3.5), None, flags)
-    whole = assigner.assign(*arguments)
+    whole = assigner(*arguments)
     assert len(np.unique(whole.matches)) > 3
-    monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
-    for actual, expected in zip(assigner.assign(*arguments), whole, strict=True):
+    monkeypatch.setattr(assigners, '_MAX_PAIRS', 1)
+    for actual, expected in zip(assigner(*arguments), whole, strict=True):
         np.testing.assert_array_equal(actual, expected)
 
 
@@ -371,22 +398,22 @@ def test_thresholded_scores_row_by_row(monkeypatch):
     boxes, labels, weights = _overlapping_batch()
     labels = labels * 0.7 + 0.1
     assigner = _assigner(similarity=ThresholdedIouSimilarity(0.2), matched_threshold=0.5)
-    whole = assigner.assign(_grid_anchors(), boxes, labels, weights, np.ones(5))
+    whole = assigner(_grid_anchors(), boxes, labels, weights, np.ones(5))
     assert np.any(whole.matches.numpy() >= 0)
-    monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
-    rows = assigner.assign(_grid_anchors(), boxes, labels, weights, np.ones(5))
+    monkeypatch.setattr(assigners, '_MAX_PAIRS', 1)
+    rows = assigner(_grid_anchors(), boxes, labels, weights, np.ones(5))
     np.testing.assert_array_equal(rows.matches, whole.matches)
 
 
 @slow_cases.parametrize(1, 'use_matmul_gather', [False, True])
 def test_row_by_row_compiles_without_a_tensor_of_all_pairs(monkeypatch, use_matmul_gather):
-    monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
-    monkeypatch.setattr(target_assigner, '_GATHERED_AT_ONCE', 10)
+    monkeypatch.setattr(assigners, '_MAX_PAIRS', 1)
+    monkeypatch.setattr(targets_module, '_GATHERED_AT_ONCE', 10)
     assigner = _assigner(**MATCHERS['forced'], use_matmul_gather=use_matmul_gather)
     boxes, labels, weights = (tf.constant(values) for values in _overlapping_batch())
 
     def assign(boxes, labels, weights):
-        return assigner.assign(_grid_anchors(), boxes, labels, weights, tf.one_hot(0, 5))
+        return assigner(_grid_anchors(), boxes, labels, weights, tf.one_hot(0, 5))
 
     traced = tf.function(assign, jit_compile=True, autograph=False)
     for actual, expected in zip(
@@ -402,10 +429,8 @@ def test_row_by_row_compiles_without_a_tensor_of_all_pairs(monkeypatch, use_matm
 
 
 def test_gradients_row_by_row(monkeypatch):
-    monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
+    monkeypatch.setattr(assigners, '_MAX_PAIRS', 1)
     anchors = tf.Variable(ANCHORS)
     with tf.GradientTape() as tape:
-        targets = _assigner(matched_threshold=0.5).assign(
-            anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL
-        )
+        targets = _assigner(matched_threshold=0.5)(anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
     assert tape.gradient(targets.box_targets, anchors).numpy().any()
