@@ -58,9 +58,10 @@ def build_named(config: Message, oneof: str, builders: Mapping[str, Callable[[An
     try:
         return build_oneof(config, oneof, builders)
     except ValueError as error:
-        if str(error).startswith(f'{config.DESCRIPTOR.file.package}.'):
+        name = config.DESCRIPTOR.full_name
+        if str(error).startswith((f'{config.DESCRIPTOR.file.package}.', name)):
             raise
-        raise UserError(f'{config.DESCRIPTOR.full_name}: {error}') from error
+        raise UserError(f'{name}: {error}') from error
 
 
 def missing_options(message: type[Message], oneof: str, builders: Mapping[str, Any]) -> set[str]:

@@ -6,14 +6,19 @@ not read has no effect; where a builder decides so, it gives the reason with `un
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from object_detection.config import walk
 
 M = TypeVar('M', bound=Message)
+# Methods of messages that change them.
+CHANGING = {
+    *('Clear', 'ClearExtension', 'ClearField', 'CopyFrom', 'DiscardUnknownFields', 'MergeFrom'),
+    *('MergeFromString', 'ParseFromString', 'SetInParent'),
+}
 
 
 class _Reason:
@@ -31,13 +36,21 @@ class _Notes:
       read: paths of the fields that were read.
       reasons: path of a field -> why it is not used.
       others: path of a message -> why its fields without a reason are not used.
-      places: full name of a type of messages -> path of the one that was read last.
     """
 
     read: set[str] = dataclasses.field(default_factory=set)
     reasons: dict[str, _Reason] = dataclasses.field(default_factory=dict)
     others: dict[str, str] = dataclasses.field(default_factory=dict)
-    places: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class _Descriptor:
+    """The descriptor of a view's type; errors begin with `full_name`, here the view's path."""
+
+    def __init__(self, descriptor: Descriptor, path: str):
+        self._descriptor, self.full_name = descriptor, path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._descriptor, name)
 
 
 class _View:
@@ -53,13 +66,21 @@ class _View:
     def __class__(self) -> type[Message]:
         return type(self._message)
 
+    @property
+    def DESCRIPTOR(self) -> Any:  # noqa: N802
+        return _Descriptor(self._message.DESCRIPTOR, self._path or self._message.DESCRIPTOR.name)
+
     def __getattr__(self, name: str) -> Any:
         field = self._message.DESCRIPTOR.fields_by_name.get(name)
-        value = getattr(self._message, name)  # also constants, methods and the descriptor
-        return value if field is None else _noted(self, field, value)
+        value = getattr(self._message, name)  # also constants and methods
+        if field is not None:
+            return _noted(self, field, value)
+        return self._refuse(name) if name in CHANGING else value
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def _refuse(self, name: str, value: Any = None) -> NoReturn:
         raise AttributeError(f'{self._path}.{name}: a tracked message cannot be changed.')
+
+    __setattr__ = _refuse
 
     def HasField(self, name: str) -> bool:  # noqa: N802
         """Notes a message: that it is there is all that an empty one says."""
@@ -94,8 +115,9 @@ class _View:
 def tracked(message: M, path: str = '') -> M:
     """Returns a view of a message that notes the fields that are read, also of messages in it.
 
-    It has the fields and methods of the message, and cannot be changed. Protocol buffers copy no
-    views: `plain` returns the message for `CopyFrom` and for checks that use nothing.
+    It has the fields and methods of the message, and cannot be changed: lists and maps are copies.
+    `DESCRIPTOR.full_name` is its path. Protocol buffers copy no views: `plain` returns the message
+    for `CopyFrom` and for checks that use nothing.
 
     Args:
       message: the message; it must not change while it is tracked.
@@ -161,19 +183,15 @@ def unread(view: Message) -> Iterator[tuple[str, str | None]]:
 
 
 def located(view: Message, sentence: str) -> str:
-    """Returns the message of an error with the path of the protocol buffer that it begins with.
+    """Returns the message of an error with the path that it begins with, or that of the view.
 
     Args:
       view: of `tracked`; what it was built from when the error was raised.
-      sentence: such as 'object_detection.protos.Matcher.matcher_oneof is not set.'.
+      sentence: such as 'model.ssd.matcher.matcher_oneof is not set.' or 'No such type.'.
     """
-    path, notes = view._path, view._notes  # type: ignore[attr-defined]
-    package = f'{view.DESCRIPTOR.file.package}.'
-    places = {view.DESCRIPTOR.full_name: path, **notes.places}
-    for name in sorted(places, key=len, reverse=True):
-        if sentence.startswith(name):
-            return (places[name] + sentence.removeprefix(name)).replace(package, '')
-    return sentence if sentence.startswith(path) else f'{path}: {sentence}'.replace(package, '')
+    path = view._path  # type: ignore[attr-defined]
+    located = sentence if sentence.startswith(path) else f'{path}: {sentence}'
+    return located.replace(f'{view.DESCRIPTOR.file.package}.', '')
 
 
 def _is_view(message: object) -> bool:
@@ -185,12 +203,11 @@ def _noted(view: _View, field: FieldDescriptor, value: Any) -> Any:
     place = _join(view._path, field.name)
     view._notes.read.add(place)
     if field.message_type is None:
-        return value
+        return list(value) if field.is_repeated else value
     if walk.is_map(field):
         if field.message_type.fields_by_name['value'].message_type is None:
-            return value
+            return dict(value)
         return {key: _View(each, f'{place}[{key}]', view._notes) for key, each in value.items()}
-    view._notes.places[field.message_type.full_name] = place
     if field.is_repeated:
         return [_View(each, f'{place}[{i}]', view._notes) for i, each in enumerate(value)]
     return _View(value, place, view._notes)

@@ -5,6 +5,8 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from object_detection.config import reading
+from object_detection.config.oneof import build_named
+from object_detection.errors import UserError
 from object_detection.protos.center_net_pb2 import CenterNet
 from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.protos.ssd_pb2 import Ssd
@@ -60,7 +62,8 @@ def test_a_view_is_as_its_message(ssd):
     assert message == reading.plain(message)
     assert ssd != Ssd()
     assert str(ssd) == str(message)
-    assert ssd.DESCRIPTOR is Ssd.DESCRIPTOR
+    assert ssd.DESCRIPTOR.name == 'Ssd'
+    assert ssd.DESCRIPTOR.fields == Ssd.DESCRIPTOR.fields
     assert ssd.post_processing.SOFTMAX == PostProcessing.SOFTMAX
     with pytest.raises(AttributeError, match=r'model\.ssd\.num_classes: a tracked message cannot'):
         ssd.num_classes = 4
@@ -70,6 +73,54 @@ def test_a_view_is_as_its_message(ssd):
     copy.CopyFrom(message)
     assert copy.num_classes == 3
     assert 'num_classes' in paths(reading.tracked(copy, 'model.ssd'))
+
+
+@pytest.mark.parametrize(
+    ('method', 'arguments'),
+    [
+        ('Clear', ()),
+        ('ClearExtension', (None,)),
+        ('ClearField', ('num_classes',)),
+        ('CopyFrom', (Ssd(),)),
+        ('DiscardUnknownFields', ()),
+        ('MergeFrom', (Ssd(num_classes=4),)),
+        ('MergeFromString', (Ssd(num_classes=4).SerializeToString(),)),
+        ('ParseFromString', (b'',)),
+        ('SetInParent', ()),
+    ],
+)
+def test_a_view_has_no_method_that_changes_its_message(ssd, method, arguments):
+    with pytest.raises(AttributeError, match=rf'model\.ssd\.{method}: a tracked message cannot'):
+        getattr(ssd, method)(*arguments)
+    assert reading.plain(ssd) == text_format.Parse(TEXT, Ssd())
+
+
+def test_all_methods_of_messages_are_known():
+    # A new one of protocol buffers is either refused or leaves the message as it is.
+    harmless = {
+        *('ByteSize', 'DESCRIPTOR', 'Extensions', 'FindInitializationErrors', 'FromString'),
+        *('HasExtension', 'HasField', 'IsInitialized', 'ListFields', 'SerializePartialToString'),
+        *('SerializeToString', 'UnknownFields', 'WhichOneof'),
+    }
+    names = {name for name in dir(Message) if not name.startswith('_')}
+    names |= {name for name in dir(Ssd) if name[:1].isupper()} - {
+        *(nested.name for nested in Ssd.DESCRIPTOR.nested_types),
+        *(value.name for enum in Ssd.DESCRIPTOR.enum_types for value in enum.values),
+    }
+    names = {name for name in names if not name.endswith('_FIELD_NUMBER')}
+    assert names - harmless == reading.CHANGING
+
+
+def test_lists_and_maps_of_a_view_are_copies(ssd):
+    ratios = ssd.anchor_generator.ssd_anchor_generator.aspect_ratios
+    ratios.append(3.0)
+    assert list(ssd.anchor_generator.ssd_anchor_generator.aspect_ratios) == [1.0, 2.0]
+    message = CenterNet()
+    message.keypoint_estimation_task.add(task_name='a').keypoint_label_to_std['nose'] = 1.0
+    scales = reading.tracked(message).keypoint_estimation_task[0].keypoint_label_to_std
+    with pytest.raises(KeyError):
+        _ = scales['eye']
+    assert dict(message.keypoint_estimation_task[0].keypoint_label_to_std) == {'nose': 1.0}
 
 
 def test_elements_and_maps():
@@ -131,13 +182,47 @@ def test_plain_messages_take_no_notes():
 
 
 def test_errors_are_located(ssd):
-    package = 'object_detection.protos.'
-    assert ssd.box_coder.faster_rcnn_box_coder.y_scale == 10.0
-    assert reading.located(ssd, f'{package}BoxCoder.box_coder_oneof is not set.') == (
+    name = ssd.box_coder.DESCRIPTOR.full_name
+    assert reading.located(ssd, f'{name}.box_coder_oneof is not set.') == (
         'model.ssd.box_coder.box_coder_oneof is not set.'
     )
+    name = ssd.box_coder.faster_rcnn_box_coder.DESCRIPTOR.full_name
     place = 'model.ssd.box_coder.faster_rcnn_box_coder'
-    assert reading.located(ssd, f'{package}FasterRcnnBoxCoder: none.') == f'{place}: none.'
-    assert reading.located(ssd, f'{package}Ssd.loss: none.') == 'model.ssd.loss: none.'
+    assert reading.located(ssd, f'{name}: none.') == f'{place}: none.'
+    assert reading.located(ssd, f'{ssd.DESCRIPTOR.full_name}.loss: none.') == (
+        'model.ssd.loss: none.'
+    )
     assert reading.located(ssd, 'no such type.') == 'model.ssd: no such type.'
-    assert reading.located(ssd, 'model.ssd.loss: none.') == 'model.ssd.loss: none.'
+    package = 'object_detection.protos'
+    assert reading.located(ssd, f'{package}.Loss: none.') == 'model.ssd: Loss: none.'
+
+
+def test_messages_of_one_type_are_not_confused():
+    message = CenterNet()
+    for name in 'ab':
+        message.keypoint_estimation_task.add(task_name=name).loss.SetInParent()
+    view = reading.tracked(message, 'model.center_net')
+    first, second = view.keypoint_estimation_task
+    # The second is read last.
+    losses = [task.loss.localization_loss for task in (first, second)]
+    for index, loss in enumerate(losses):
+        with pytest.raises(UserError, match='is not set') as error:
+            build_named(loss, 'localization_loss', {})
+        assert reading.located(view, str(error.value)).startswith(
+            f'model.center_net.keypoint_estimation_task[{index}].loss.localization_loss.'
+            'localization_loss is not set'
+        )
+
+
+def test_an_error_of_an_option_keeps_its_path(ssd):
+    def build_option(option):
+        raise UserError(f'{option.DESCRIPTOR.full_name}.y_scale: none.')
+
+    def fail(option):
+        raise UserError('none.')
+
+    place = r'^model\.ssd\.box_coder'
+    with pytest.raises(UserError, match=rf'{place}\.faster_rcnn_box_coder\.y_scale: none\.$'):
+        build_named(ssd.box_coder, 'box_coder_oneof', {'faster_rcnn_box_coder': build_option})
+    with pytest.raises(UserError, match=rf'{place}: none\.$'):
+        build_named(ssd.box_coder, 'box_coder_oneof', {'faster_rcnn_box_coder': fail})
