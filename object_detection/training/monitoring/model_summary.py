@@ -8,6 +8,7 @@ multiplication with addition; the rest of a detector is a few percent.
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -365,18 +366,23 @@ def _leaves(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
 def _recorded(
     layers: Iterator[keras.layers.Layer],
 ) -> Iterator[dict[int, tuple[tuple[int | None, ...], list[tf.Operation]]]]:
-    """Collects, by the id of each layer called inside, its last output's shape and its nodes."""
+    """Collects, by the id of each layer called inside, the shape of its output and its nodes.
+
+    Of several outputs the first one counts, of several calls the last one.
+    """
     calls: dict[int, tuple[tuple[int | None, ...], list[tf.Operation]]] = {}
     originals = {}
 
     def record(layer: keras.layers.Layer, original):
-        def call(inputs, *arguments, **options):
-            graph = tf.nest.flatten(inputs)[0].graph  # of one of the maps that a layer combines
+        @functools.wraps(original)  # Keras reads its signature.
+        def call(*arguments, **options):
+            graph = tf.compat.v1.get_default_graph()
             before = len(graph.get_operations())
-            output = original(inputs, *arguments, **options)
+            output = original(*arguments, **options)
             operations = graph.get_operations()[before:]
             earlier = calls[id(layer)][1] if id(layer) in calls else []
-            calls[id(layer)] = (tuple(output.shape), earlier + operations)
+            shape = tuple(tf.nest.flatten(output)[0].shape)
+            calls[id(layer)] = (shape, earlier + operations)
             return output
 
         return call

@@ -1,5 +1,6 @@
 """The table of a tiny detector against its variables and hand-made numbers."""
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -96,3 +97,37 @@ def test_layers_that_take_several_maps_are_counted():
     }
     assert rows['node_0_weights'].output == (1, 8, 8, 8)
     assert rows['node_0_weights'].trained == 2
+
+
+class _Halves(keras.layers.Layer):
+    """A layer with two outputs, which are of different shapes."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=shape[-1:], name='scale')
+
+    def call(self, maps):
+        scaled = self.scale * maps
+        return scaled, scaled[..., :4]
+
+
+class _SplitPyramid(_Pyramid):
+    def __init__(self):
+        super().__init__()
+        self.halves = _Halves(name='halves')
+        self.halves.build([1, 8, 8, 8])
+
+    def parts(self):
+        return super().parts() | {'halves': self.halves}
+
+    def named_variables(self):
+        return super().named_variables() | {'halves/scale': self.halves.scale.value}
+
+    def predict(self, images, shape):
+        fine, _ = super().predict(images, shape)
+        return self.halves(maps=fine)
+
+
+def test_layers_may_have_several_outputs_and_take_maps_by_name():
+    summary = model_summary.summarize(_SplitPyramid(), image_size=(64, 64))
+    (row,) = (row for row in summary.layers if row.part == 'halves')
+    assert (row.output, row.trained) == ((1, 8, 8, 8), 8)
