@@ -57,7 +57,7 @@ def _function(
     # Graphs of earlier detectors would stay in memory.
     keras.backend.clear_session()
     pipeline = _pipeline(batch_size, options)
-    detector = work.build(pipeline, precision, is_training=kind == 'training')
+    detector = work.build_detector(pipeline, precision, is_training=kind == 'training')
     side = (options.size,) * 2 if options.size else model_summary.resized_image_size(detector)
     mask_size = None
     if detector.mask_stage is not None:

@@ -71,7 +71,7 @@ def measure_inference(job: measure.Job) -> dict:
     imports, imports_memory = time.perf_counter() - before, rows.peak_memory()
     precision = precisions.canonical(job.precision)
     pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
-    detector = work.build(pipeline, precision, is_training=False, weights=job.weights)
+    detector = work.build_detector(pipeline, precision, is_training=False, weights=job.weights)
     side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
     images = tf.constant(work.images(job.batch_size, side))
     shapes = tf.constant([[*side, 3]] * job.batch_size)
@@ -160,7 +160,7 @@ def _agreement(
     from object_detection.models import precision as precisions
 
     def plainly(precision: str) -> tuple[dict, dict]:
-        plain = work.build(pipeline, precision, is_training=False, weights=job.weights)
+        plain = work.build_detector(pipeline, precision, is_training=False, weights=job.weights)
         with precisions.scope(precision):
             found = _detect(plain, *inputs)
             if _has_regions(plain):

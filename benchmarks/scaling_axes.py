@@ -175,7 +175,7 @@ def training_by_batch(size: int, folder: pathlib.Path) -> Callable[[], object]:
     del folder
     pipeline = read_pipeline(measure.find_config(_SMALL_MODEL))
     pipeline.train_config.batch_size = size
-    detector = work.build(pipeline, 'float32', is_training=True)
+    detector = work.build_detector(pipeline, 'float32', is_training=True)
     crop_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
     arrays = work.batch(size, (256, 256), detector.num_classes, crop_size)
     batch = {name: tf.constant(array) for name, array in arrays.items()}
@@ -192,7 +192,7 @@ def _inference(batch_size: int, side: int) -> Callable[[], object]:
     from object_detection.config.reader import read_pipeline
 
     pipeline = read_pipeline(measure.find_config(_SMALL_MODEL))
-    detector = work.build(pipeline, 'float32', is_training=False)
+    detector = work.build_detector(pipeline, 'float32', is_training=False)
     images = tf.constant(work.images(batch_size, (side, side)))
     shapes = tf.constant([[side, side, 3]] * batch_size)
 

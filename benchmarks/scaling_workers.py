@@ -193,7 +193,7 @@ def _build(strategy, point: Point):
 
     pipeline = read_pipeline(measure.find_config(MODEL))
     pipeline.train_config.batch_size = point.batch_size
-    detector = work.build(pipeline, 'float32', is_training=True)
+    detector = work.build_detector(pipeline, 'float32', is_training=True)
     crop_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
     size = (point.side, point.side)
 

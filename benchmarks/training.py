@@ -36,7 +36,7 @@ def measure_training(job: measure.Job) -> dict:
     pipeline.train_config.batch_size = job.batch_size
     pipeline.train_config.precision = train_pb2.TrainConfig.Precision.Value(precision.upper())
     detector, batch = _model_and_batch(job, pipeline, precision)
-    step = training_step.build(pipeline, detector, batch, job.jit_compile)
+    step = training_step.build_step(pipeline, detector, batch, job.jit_compile)
     regions = training_step.count_mask_rows(detector)
 
     def run() -> dict:
@@ -88,7 +88,7 @@ def _model_and_batch(job: measure.Job, pipeline, precision: str) -> tuple:
 
     from object_detection.training.monitoring import model_summary
 
-    detector = work.build(pipeline, precision, is_training=True)
+    detector = work.build_detector(pipeline, precision, is_training=True)
     side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
     made = training_step.arrays(pipeline, detector, job.batch_size, side)
     return detector, {name: tf.constant(array) for name, array in made.items()}
@@ -101,7 +101,7 @@ def _plain_step(pipeline, detector, batch) -> dict:
     from object_detection.optimizers.gradients import TOTAL_LOSS
     from object_detection.training.step import GRADIENT_NORM, sampling_seeds
 
-    step = training_step.build(pipeline, detector, batch)
+    step = training_step.build_step(pipeline, detector, batch)
     seeds = sampling_seeds(
         training_step.SEED, tf.constant(0, tf.int64), tf.constant(len(batch['image']))
     )

@@ -72,7 +72,7 @@ def _build(
     pipeline: Any, precision: str, job: BenchmarkJob, strategy: tf.distribute.Strategy
 ) -> tuple[TrainStep, dict[str, Any], tuple[int, int]]:
     """Returns the step, a batch for all replicas and the (height, width) of its images."""
-    detector = work.build(pipeline, precision, is_training=True)
+    detector = work.build_detector(pipeline, precision, is_training=True)
     size = job.image_size or model_summary.resized_image_size(detector)
     replicas = strategy.num_replicas_in_sync
     arrays = training_step.arrays(pipeline, detector, job.batch_size // replicas, size)
@@ -82,5 +82,5 @@ def _build(
         # Equal parts: what they hold has no effect on the time.
         dataset = tf.data.Dataset.from_tensors(arrays).repeat()
         batch = next(iter(strategy.distribute_datasets_from_function(lambda context: dataset)))
-    step = training_step.build(pipeline, detector, batch, jit_compile=None)
+    step = training_step.build_step(pipeline, detector, batch, jit_compile=None)
     return step, batch, size

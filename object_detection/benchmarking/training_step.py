@@ -19,7 +19,7 @@ def mask_stage(detector):
     return getattr(detector, 'mask_stage', None)
 
 
-def build(pipeline, detector, batch, jit_compile: bool | None = False):
+def build_step(pipeline, detector, batch, jit_compile: bool | None = False):
     """Builds the step as training does, but for a rate at which the weights hardly change.
 
     `jit_compile` replaces the config's; None leaves that.
@@ -65,6 +65,6 @@ def count_flops(pipeline, step, batch, mask_rois: int):
     if masks is not None and not masks.pad_regions:
         masks.pad_regions, masks.max_regions = True, mask_rois
         # Another one, as a step keeps the graph that it has run.
-        step = build(pipeline, step.detector, batch)
+        step = build_step(pipeline, step.detector, batch)
     traced = tf.function(lambda: step(batch), autograph=False)
     return model_summary.count(traced.get_concrete_function().graph)

@@ -28,7 +28,9 @@ OBJECTS = 20
 _ROWS = 100
 
 
-def build(pipeline: Any, precision: str, *, is_training: bool, weights: str | None = None) -> Any:
+def build_detector(
+    pipeline: Any, precision: str, *, is_training: bool, weights: str | None = None
+) -> Any:
     """Builds the detector of a config; its random weights are the same in every process.
 
     Residual blocks end with a factor of 0.2, without which the values of a deep network of random
@@ -61,11 +63,11 @@ def build(pipeline: Any, precision: str, *, is_training: bool, weights: str | No
 def build_with_spread_scores(pipeline: Any, precision: str) -> Any:
     """Builds a detector for inference; a single-shot one with weights of `write_weights`."""
     if not pipeline.model.HasField('ssd'):
-        return build(pipeline, precision, is_training=False)
+        return build_detector(pipeline, precision, is_training=False)
     with tempfile.TemporaryDirectory() as folder:
         path = f'{folder}/weights.npz'
         write_weights(pipeline, path)
-        return build(pipeline, precision, is_training=False, weights=path)
+        return build_detector(pipeline, precision, is_training=False, weights=path)
 
 
 def write_weights(pipeline: Any, path: str) -> None:
@@ -77,7 +79,7 @@ def write_weights(pipeline: Any, path: str) -> None:
 
     Args:
       pipeline: the config.
-      path: of the file, .npz: name of a variable -> what differs from `build`'s.
+      path: of the file, .npz: name of a variable -> what differs from `build_detector`'s.
     """
     import keras
     import tensorflow as tf
@@ -85,7 +87,7 @@ def write_weights(pipeline: Any, path: str) -> None:
     from object_detection.meta_architectures import side_inputs
     from object_detection.training.monitoring import model_summary
 
-    detector = build(pipeline, 'float32', is_training=True)
+    detector = build_detector(pipeline, 'float32', is_training=True)
     for part in detector.parts().values():
         for layer in part._flatten_layers():
             if isinstance(layer, keras.layers.BatchNormalization):

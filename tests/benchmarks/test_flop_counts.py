@@ -34,7 +34,7 @@ def test_inference(pipeline):
 
     from object_detection.training.monitoring import model_summary
 
-    detector = work.build(pipeline, 'float32', is_training=False)
+    detector = work.build_detector(pipeline, 'float32', is_training=False)
     shapes = tf.constant([[HEIGHT, WIDTH, 3]])
 
     @tf.function(autograph=False)
@@ -52,15 +52,15 @@ def test_training(pipeline):
     """Padded mask RoIs, and 20 in place of as many as there happen to be."""
     import tensorflow as tf
 
-    detector = work.build(pipeline, 'float32', is_training=True)
+    detector = work.build_detector(pipeline, 'float32', is_training=True)
     arrays = work.batch(1, (HEIGHT, WIDTH), detector.num_classes, 112)
     batch = {name: tf.constant(array) for name, array in arrays.items()}
-    step = training_step.build(pipeline, detector, batch)
+    step = training_step.build_step(pipeline, detector, batch)
     counted = training_step.count_flops(pipeline, step, batch, 128)
     assert counted.unknown == []
     assert counted.total == pytest.approx(hand_count.training(HEIGHT, WIDTH), rel=5e-3)
     detector.mask_stage.pad_regions = False
-    step = training_step.build(pipeline, detector, batch)
+    step = training_step.build_step(pipeline, detector, batch)
     counted = training_step.count_flops(pipeline, step, batch, 20)
     wanted = hand_count.training(HEIGHT, WIDTH, mask_rois=20)
     assert counted.total == pytest.approx(wanted, rel=5e-3)

@@ -107,7 +107,7 @@ def _extractor(channels: int, strides: list[int], num_stacks: int) -> FeatureExt
 def _ssd(changes: str = '') -> DetectionModel:
     extractor = _extractor(4, [8, 16, 32], 1)
     with mock.patch.object(ssd_build, 'build_extractor', return_value=extractor):
-        return ssd_build.build(configs.tiny(changes).ssd, is_training=False)
+        return ssd_build.build_detector(configs.tiny(changes).ssd, is_training=False)
 
 
 def _center_net() -> DetectionModel:
@@ -120,7 +120,7 @@ def _center_net() -> DetectionModel:
     masks = text_format.Parse(test_frames.DEEPMAC, center_net_pb2.CenterNet.DeepMACMaskEstimation())
     masks.box_consistency_loss_weight = 1.0
     options = CenterNetOptions(batch_norm_trainable=False)
-    tasks['deepmac_mask_estimation'] = deepmac_build.build(masks, options)
+    tasks['deepmac_mask_estimation'] = deepmac_build.build_task(masks, options)
     heads = {
         name: dataclasses.replace(head, filters=(4,))
         for task in tasks.values()

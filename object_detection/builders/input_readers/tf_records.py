@@ -202,7 +202,7 @@ def _with_copies(files: Sequence[str], reader: input_reader_pb2.InputReader) -> 
     if not record_cache.is_available():
         _log.warning('record_cache: this system has no locks of files; nothing is copied.')
         return [[name] for name in files]
-    cache = record_cache.build(files, reader.record_cache.directory)
+    cache = record_cache.build_cache(files, reader.record_cache.directory)
     cache.start()
     return [list(pair) for pair in zip(files, cache.copies(), strict=True)]
 

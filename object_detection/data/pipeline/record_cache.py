@@ -291,7 +291,7 @@ def is_available() -> bool:
     return fcntl is not None
 
 
-def build(files: Sequence[str], directory: str) -> RecordCache:
+def build_cache(files: Sequence[str], directory: str) -> RecordCache:
     """Makes a cache on disk, or, if `directory` is '', in the one memory that a process has."""
     return RecordCache(files, DiskStore(directory) if directory else _memory_store())
 

@@ -170,7 +170,7 @@ def _finish(model: bytes, described: ModelDescription, max_detections_per_class:
         f'An object detector that takes pixels from 0 to 255 ({described.details[QUANTIZATION]}).'
     )
     shapes = [each.shape for each in described.inputs]
-    metadata = tflite_metadata.build(shapes, described.outputs, 'object detector', text)
+    metadata = tflite_metadata.build_metadata(shapes, described.outputs, 'object detector', text)
     model = tflite_file.finish(model, described.outputs, metadata, max_detections_per_class)
     files = {
         tflite_metadata.LABELS: tflite_metadata.labels(described.class_names),

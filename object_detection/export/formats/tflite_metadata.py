@@ -56,7 +56,9 @@ class _Number(NamedTuple):
 _Table = Mapping[int, Any]
 
 
-def build(shapes: Sequence[Sequence[int]], outputs: Sequence[str], name: str, text: str) -> bytes:
+def build_metadata(
+    shapes: Sequence[Sequence[int]], outputs: Sequence[str], name: str, text: str
+) -> bytes:
     """Builds the FlatBuffer `ModelMetadata` of a detector.
 
     Args:

@@ -229,7 +229,7 @@ def _build(task: _Task, layout: Layout, has_boxes: bool) -> Keypoints:
     )
 
 
-def build(config: center_net_pb2.CenterNet, is_training: bool) -> CenterNet:
+def build_detector(config: center_net_pb2.CenterNet, is_training: bool) -> CenterNet:
     """Builds a CenterNet, with random weights.
 
     Args:
@@ -243,7 +243,7 @@ def build(config: center_net_pb2.CenterNet, is_training: bool) -> CenterNet:
     extractor = build_extractor(config.feature_extractor, is_training)
     tasks = build_tasks(config)
     if config.HasField(FIELD):
-        tasks[FIELD] = deepmac_builder.build(
+        tasks[FIELD] = deepmac_builder.build_task(
             config.deepmac_mask_estimation,
             _extractor_options(config.feature_extractor, is_training),
         )

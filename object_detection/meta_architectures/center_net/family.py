@@ -13,7 +13,7 @@ _MASK_CROP_SIZE = 112
 
 
 def _build(config: CenterNet, is_training: bool) -> Detector:
-    build = registry.load('object_detection.meta_architectures.center_net.build:build')
+    build = registry.load('object_detection.meta_architectures.center_net.build:build_detector')
     return build(config, is_training)
 
 

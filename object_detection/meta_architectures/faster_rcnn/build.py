@@ -334,7 +334,7 @@ def _outside_anchors(config: faster_rcnn_pb2.FasterRcnn) -> OutsideAnchors:
     return policy
 
 
-def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
+def build_detector(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
     """Builds a detector of the Faster R-CNN family, with random weights.
 
     Args:

@@ -11,7 +11,7 @@ from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
 
 def _build(config: FasterRcnn, is_training: bool) -> Detector:
-    build = registry.load('object_detection.meta_architectures.faster_rcnn.build:build')
+    build = registry.load('object_detection.meta_architectures.faster_rcnn.build:build_detector')
     return build(config, is_training)
 
 

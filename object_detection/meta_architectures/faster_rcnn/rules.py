@@ -1,6 +1,6 @@
 """What has to hold within a FasterRcnn message, found without TensorFlow.
 
-`build.build` raises what `stage_problems` yields; the validation lists all problems.
+`build.build_detector` raises what `stage_problems` yields; the validation lists all problems.
 
 Rules of the anchors of the first stage.
 

@@ -234,7 +234,7 @@ BUILDERS: dict[str, Callable[..., BoxPredictor]] = {
 }
 
 
-def build(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
+def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     """Builds a single-shot detector, with random weights.
 
     Args:

@@ -11,7 +11,7 @@ from object_detection.protos.ssd_pb2 import Ssd
 
 
 def _build(config: Ssd, is_training: bool) -> Detector:
-    build = registry.load('object_detection.meta_architectures.ssd.build:build')
+    build = registry.load('object_detection.meta_architectures.ssd.build:build_detector')
     return build(config, is_training)
 
 

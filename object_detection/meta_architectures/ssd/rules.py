@@ -1,6 +1,6 @@
 """What has to hold within an Ssd message, found without TensorFlow.
 
-`build.build` raises what `problems_of_parts` yields; the validation lists all problems.
+`build.build_detector` raises what `problems_of_parts` yields; the validation lists all problems.
 """
 
 from collections.abc import Iterator, Mapping

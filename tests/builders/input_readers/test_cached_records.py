@@ -51,7 +51,7 @@ def test_the_order_is_that_without_a_cache(reader, directory, tmp_path):
     reader.record_cache.directory = directory
     assert _read(reader, 60) == expected
     names = sorted(str(path) for path in tmp_path.glob('*.record'))
-    copies = record_cache.build(names, directory)
+    copies = record_cache.build_cache(names, directory)
     copies.start()
     copies.wait()
     # Other records of the same length at the places of the files: the copies are read.

@@ -51,7 +51,7 @@ def task_of(text, **changes):
     keras.utils.set_random_seed(1)
     config = text_format.Parse(text, center_net_pb2.CenterNet.DeepMACMaskEstimation())
     text_format.Merge(' '.join(f'{name}: {value}' for name, value in changes.items()), config)
-    return build.build(config, CenterNetOptions(batch_norm_trainable=True))
+    return build.build_task(config, CenterNetOptions(batch_norm_trainable=True))
 
 
 def objects_of(count=3, **fields):

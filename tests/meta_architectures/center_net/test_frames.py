@@ -229,7 +229,7 @@ def test_padding_by_the_resizer_or_the_network_gives_the_same(detector):
 def test_deepmac_learns_and_predicts_in_the_frame_of_the_boxes(whole):
     config = text_format.Parse(DEEPMAC, center_net_pb2.CenterNet.DeepMACMaskEstimation())
     config.predict_full_resolution_masks = whole
-    task = deepmac_builder.build(config, CenterNetOptions(batch_norm_trainable=True))
+    task = deepmac_builder.build_task(config, CenterNetOptions(batch_norm_trainable=True))
     centers_only = text_format.Parse(
         TASKS.replace("keypoint_label_map_path: 'LABELS'", ''), center_net_pb2.CenterNet()
     )

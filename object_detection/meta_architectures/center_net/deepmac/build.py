@@ -40,7 +40,7 @@ _NO_NEIGHBOURS = (
 _KERNEL_SIZE = (1, 3)
 
 
-def build(
+def build_task(
     config: center_net_pb2.CenterNet.DeepMACMaskEstimation,
     options: CenterNetOptions,
 ) -> DeepMac:
