@@ -11,6 +11,10 @@ from tests.meta_architectures import loss_families
 # Of a sum of float32: a multiple of the distance from 1 to the next number, relative to the sum of
 # the absolute values of what is added up.
 ROUNDING = 2.0**8 * float(np.finfo(np.float32).eps)
+# A bias that moves all logits of a softmax alike has no gradient: what is found is the rounding of
+# a sum that cancels. Its absolute values add up to what two distributions differ by at most.
+CANCELLED = {'keypoint_head/keypoints/bias': 'Loss/BoxClassifierLoss/keypoint_loss'}
+MOST_DIFFERENCE = 2.0
 # An image with objects, one without, and both together.
 PARTS = (slice(0, 1), slice(1, 2), slice(2, 4))
 
@@ -35,6 +39,10 @@ def test_sums_normalizers_and_gradients_of_parts_add_up(family):
     for name, value in whole.items():
         of_parts = [part[name] for part in parts]
         scale = np.max(np.sum(np.abs(of_parts), axis=0))
+        if name in CANCELLED:
+            _, number = whole[CANCELLED[name]]
+            scale = MOST_DIFFERENCE * number
+            assert np.max(np.abs(value)) <= ROUNDING * scale
         np.testing.assert_allclose(
             np.sum(of_parts, axis=0), value, rtol=0, atol=ROUNDING * scale, err_msg=name
         )
@@ -53,9 +61,11 @@ def test_a_step_is_the_same_in_every_way(family):
     for way, found in ways.items():
         assert found.keys() == whole.keys()
         for name, value in whole.items():
-            atol = ROUNDING * np.max(np.abs(value))
+            scale = MOST_DIFFERENCE if name in CANCELLED else np.max(np.abs(value))
             message = f'{way}: {name}'
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=message)
+            np.testing.assert_allclose(
+                found[name], value, rtol=0, atol=ROUNDING * scale, err_msg=message
+            )
 
 
 def test_counting_the_objects_of_a_batch_runs_no_network():
