@@ -1,13 +1,11 @@
 """The heads of SSD: convolutions of their own for each feature map."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import keras
-import tensorflow as tf
 
 from object_detection.models.heads.dense_outputs import DenseBoxPredictor, DenseHeadOptions, check
-from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
+from object_detection.models.hyperparams import SeparableSetup
 from object_detection.models.normalization import normalized
 
 
@@ -54,59 +52,34 @@ class ConvolutionalBoxPredictor(DenseBoxPredictor):
 
     Without a norm, the reference lists an identity in its place, so that the indices are the same.
 
-    Args:
-      num_outputs: number of logits of an anchor, the background included if there is one.
-      num_anchors: number of anchors of a cell, one entry per level.
-      hyperparams: hyperparameters of all convolutions.
-      options: the options of the heads.
-      batch_norm_trainable: False freezes the norms.
-
-    Raises:
-      ValueError: if a number is not positive; when called, for another number of feature maps.
+    Its arguments, and their errors, are those of `DenseBoxPredictor`.
     """
 
-    def __init__(
-        self,
-        num_outputs: int,
-        num_anchors: Sequence[int],
-        *,
-        hyperparams: LayerHyperparams,
-        options: ConvolutionalOptions | None = None,
-        batch_norm_trainable: bool = True,
-        name: str = 'box_predictor',
-    ):
-        super().__init__(
-            num_outputs,
-            num_anchors,
-            hyperparams=hyperparams,
-            options=options or ConvolutionalOptions(),
-            batch_norm_trainable=batch_norm_trainable,
-            name=name,
-        )
+    options_type = ConvolutionalOptions
 
     def _build_layers(self, depths):
         # The layers before the heads have the channels of their maps.
-        self._shared, self._box_heads, self._class_heads = [], [], []
+        self._shared = []
+        self._heads = {output.name: [] for output in self.outputs}
         for level, (channels, anchors) in enumerate(zip(depths, self._num_anchors, strict=True)):
             self._shared.append(self._build_shared(level, channels))
             if self._shared[-1]:
                 channels = self._shared[-1][-1][0].filters
-            codes = anchors * self._options.code_size
-            self._box_heads.append(self._build_head(f'box_codes_{level}', codes, channels, 0.0))
-            logits = anchors * self._num_outputs
-            bias = self._options.class_bias
-            self._class_heads.append(self._build_head(f'classes_{level}', logits, channels, bias))
+            for output in self.outputs:
+                name, numbers = f'{output.name}_{level}', anchors * output.size
+                head = self._build_head(name, numbers, channels, output.bias)
+                self._heads[output.name].append(head)
 
     def _features(self, level, features, training):
         for conv, norm in self._shared[level]:
             features = self._activation(normalized(conv, norm, features, training))
-        return features, features
+        return {output.tower: features for output in self.outputs}
 
-    def _box_maps(self, level, features, training):
-        return self._predict(self._box_heads[level], features, training)
-
-    def _class_maps(self, level, features, training):
-        return self._predict(self._class_heads[level], features, training)
+    def _maps(self, name, level, features, training):
+        *depthwise, conv = self._heads[name][level]
+        if depthwise:
+            features = self._activation(normalized(*depthwise, features, training))
+        return conv(features)
 
     def _build_shared(
         self, level: int, channels: int
@@ -150,12 +123,3 @@ class ConvolutionalBoxPredictor(DenseBoxPredictor):
         conv.build((None, None, None, channels))
         norm.build((None, None, None, filters))
         return norm
-
-    def _predict(
-        self, head: list[keras.layers.Layer], features: tf.Tensor, training: bool
-    ) -> tf.Tensor:
-        """[B, H, W, C] -> [B, H, W, outputs]."""
-        *depthwise, conv = head
-        if depthwise:
-            features = self._activation(normalized(*depthwise, features, training))
-        return conv(features)

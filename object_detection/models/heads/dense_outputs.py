@@ -59,20 +59,47 @@ class DenseHeadOptions:
             check('box_encodings_clip_range', low < high, 'min below max', self.clip_range)
 
 
+@dataclasses.dataclass(frozen=True)
+class DenseOutput:
+    """Something that is predicted of each anchor.
+
+    Attributes:
+      name: name of its layers, also in checkpoints.
+      size: how many numbers it has.
+      tower: name of the layers before it, which outputs of the same tower share.
+      bias: initial bias of the numbers.
+      dropout_rate: share of the features that it loses in training.
+      clip_range: the least and greatest value of a number; None does not clip.
+    """
+
+    name: str
+    size: int
+    tower: str
+    bias: float = 0.0
+    dropout_rate: float = 0.0
+    clip_range: tuple[float, float] | None = None
+
+
 class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
     """The base of heads that predict from each pixel of feature maps; subclasses have the layers.
+
+    Attributes:
+      outputs: what is predicted of each anchor: box codes, classes, and further ones.
 
     Args:
       num_outputs: number of logits of an anchor, the background included if there is one.
       num_anchors: number of anchors of a cell, one entry per level.
       hyperparams: hyperparameters of all convolutions.
-      options: the options of the heads.
+      options: the options of the heads, of the type of the class; None: its defaults.
       batch_norm_trainable: False freezes the norms.
+      further: what is predicted beside box codes and classes.
       name: name of the layer.
 
     Raises:
       ValueError: if a number is not positive; when called, for another number of feature maps.
     """
+
+    options_type: type[DenseHeadOptions]
 
     def __init__(
         self,
@@ -80,9 +107,10 @@ class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
         num_anchors: Sequence[int],
         *,
         hyperparams: LayerHyperparams,
-        options: DenseHeadOptions,
-        batch_norm_trainable: bool,
-        name: str,
+        options: DenseHeadOptions | None = None,
+        batch_norm_trainable: bool = True,
+        further: Sequence[DenseOutput] = (),
+        name: str = 'box_predictor',
     ):
         super().__init__(name=name)
         if min(num_outputs, *num_anchors) < 1:
@@ -90,7 +118,15 @@ class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
                 f'{name}: expected at least one output and one anchor in each cell. Received: '
                 f'{num_outputs} outputs, anchors per level {list(num_anchors)}.'
             )
-        self._num_outputs, self._num_anchors = num_outputs, tuple(num_anchors)
+        options = options or self.options_type()
+        self.outputs = (
+            DenseOutput('box_codes', options.code_size, 'box_tower', clip_range=options.clip_range),
+            DenseOutput(
+                'classes', num_outputs, 'class_tower', options.class_bias, options.dropout_rate
+            ),
+            *further,
+        )
+        self._num_anchors = tuple(num_anchors)
         self._hyperparams, self._options = hyperparams, options
         self._is_frozen = not batch_norm_trainable
         self._activation = hyperparams.activation_layer(name='activation')
@@ -118,40 +154,31 @@ class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
             generator.
 
         Returns:
-          Box codes float32 [B, N, D] and class logits float32 [B, N, `num_outputs`], in the order
+          For each of `outputs` float32 [B, N, size], box codes and class logits first, in the order
           level, y, x, anchor of the cell.
         """
-        options, codes, logits = self._options, [], []
+        rows: list[list[tf.Tensor]] = [[] for _ in self.outputs]
         for level, features in enumerate(maps):
-            for_boxes, for_classes = self._features(level, features, training)
-            if training and options.dropout_rate:
-                for_classes = _drop(for_classes, options.dropout_rate, seeds, level)
-            box_maps = self._box_maps(level, for_boxes, training)
-            codes.append(anchor_rows(box_maps, options.code_size))
-            class_maps = self._class_maps(level, for_classes, training)
-            logits.append(anchor_rows(class_maps, self._num_outputs))
-        all_codes = tf.concat(codes, axis=1)
-        if options.clip_range is not None:
-            all_codes = tf.clip_by_value(all_codes, *options.clip_range)
-        return all_codes, tf.concat(logits, axis=1)
+            towers = self._features(level, features, training)
+            for output, levels in zip(self.outputs, rows, strict=True):
+                seen = towers[output.tower]
+                if training and output.dropout_rate:
+                    seen = _drop(seen, output.dropout_rate, seeds, level)
+                predicted = self._maps(output.name, level, seen, training)
+                levels.append(anchor_rows(predicted, output.size))
+        return tuple(_joined(*each) for each in zip(self.outputs, rows, strict=True))
 
     @abc.abstractmethod
     def _build_layers(self, depths: list[int]) -> None:
         """Builds all layers for feature maps with these numbers of channels."""
 
     @abc.abstractmethod
-    def _features(
-        self, level: int, features: tf.Tensor, training: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Applies the layers before the heads of the boxes, and of the classes: to [B, H, W, C]."""
+    def _features(self, level: int, features: tf.Tensor, training: bool) -> dict[str, tf.Tensor]:
+        """Applies the layers before the heads; returns [B, H, W, C] by the name of the tower."""
 
     @abc.abstractmethod
-    def _box_maps(self, level: int, features: tf.Tensor, training: bool) -> tf.Tensor:
-        """Returns box codes [B, H, W, anchors * D]."""
-
-    @abc.abstractmethod
-    def _class_maps(self, level: int, features: tf.Tensor, training: bool) -> tf.Tensor:
-        """Returns logits [B, H, W, anchors * num_outputs]."""
+    def _maps(self, name: str, level: int, features: tf.Tensor, training: bool) -> tf.Tensor:
+        """Returns the output of a name, [B, H, W, anchors * size], of the features of its tower."""
 
 
 def check(name: str, is_right: bool, expected: str, received: object) -> None:
@@ -173,6 +200,12 @@ def anchor_rows(maps: tf.Tensor, size: int) -> tf.Tensor:
     _, height, width, channels = maps.shape
     count = -1 if None in (height, width) else height * width * channels // size
     return tf.reshape(tf.cast(maps, tf.float32), [tf.shape(maps)[0], count, size])
+
+
+def _joined(output: DenseOutput, levels: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the rows of all levels, clipped if the output is."""
+    rows = tf.concat(levels, axis=1)
+    return rows if output.clip_range is None else tf.clip_by_value(rows, *output.clip_range)
 
 
 def _drop(maps: tf.Tensor, rate: float, seeds: tf.Tensor | None, level: int) -> tf.Tensor:

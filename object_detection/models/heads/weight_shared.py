@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.models.heads.dense_outputs import DenseBoxPredictor, DenseHeadOptions, check
-from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
+from object_detection.models.hyperparams import SeparableSetup
 from object_detection.models.normalization import normalized
 
 
@@ -64,46 +65,29 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
         classes                    _prediction_heads/class_predictions_with_background/
                                    _class_predictor_layers/0, or 1 with dropout
 
-    Args:
-      num_outputs: number of logits of an anchor, the background included if there is one.
-      num_anchors: number of anchors of a cell, one entry per level; they must be equal.
-      hyperparams: hyperparameters of all convolutions.
-      options: the options of towers and heads.
-      batch_norm_trainable: False freezes the norms.
-
-    Raises:
-      ValueError: if the levels differ in their number of anchors, or a number is not positive; when
-        called, for another number of feature maps.
+    Its arguments, and their errors, are those of `DenseBoxPredictor`; a further one is an error if
+    the levels differ in their number of anchors.
     """
 
-    def __init__(
-        self,
-        num_outputs: int,
-        num_anchors: Sequence[int],
-        *,
-        hyperparams: LayerHyperparams,
-        options: WeightSharedOptions | None = None,
-        batch_norm_trainable: bool = True,
-        name: str = 'box_predictor',
-    ):
-        super().__init__(
-            num_outputs,
-            num_anchors,
-            hyperparams=hyperparams,
-            options=options or WeightSharedOptions(),
-            batch_norm_trainable=batch_norm_trainable,
-            name=name,
-        )
+    options_type = WeightSharedOptions
+
+    def __init__(self, num_outputs: int, num_anchors: Sequence[int], **options: Any):
+        super().__init__(num_outputs, num_anchors, **options)
         if len(set(num_anchors)) != 1:
             raise UserError(
-                f'{name}: expected the same number of anchors in a cell of each level, since the '
-                f'levels share their heads. Received: {list(num_anchors)}.'
+                f'{self.name}: expected the same number of anchors in a cell of each level, since '
+                f'the levels share their heads. Received: {list(num_anchors)}.'
             )
-        anchors, options = num_anchors[0], self._options
-        self._box_tower = self._tower('tower' if options.share_tower else 'box_tower')
-        self._class_tower = None if options.share_tower else self._tower('class_tower')
-        self._box_head = self._head('box_codes', anchors * options.code_size)
-        self._class_head = self._head('classes', anchors * num_outputs, options.class_bias)
+        if self._options.share_tower:
+            self.outputs = tuple(
+                dataclasses.replace(output, tower='tower') for output in self.outputs
+            )
+        names = dict.fromkeys(output.tower for output in self.outputs)
+        self._towers = {name: self._tower(name) for name in names}
+        self._heads = {
+            output.name: self._head(output.name, num_anchors[0] * output.size, output.bias)
+            for output in self.outputs
+        }
 
     @property
     def converts_to_probabilities(self) -> bool:
@@ -118,26 +102,23 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
             self._projections = [
                 self._projection(level, depth, channels) for level, depth in enumerate(depths)
             ]
-        for tower in filter(None, (self._box_tower, self._class_tower)):
+        for tower in self._towers.values():
             self._build_tower(tower, channels)
         if self._options.num_layers:
             channels = self._options.depth
-        for head in (self._box_head, self._class_head):
+        for head in self._heads.values():
             head.build((None, None, None, channels))
 
     def _features(self, level, features, training):
         if self._projections:
             features = normalized(*self._projections[level], features, training)
-        for_boxes = self._climb(self._box_tower, level, features, training)
-        if self._class_tower is None:
-            return for_boxes, for_boxes
-        return for_boxes, self._climb(self._class_tower, level, features, training)
+        return {
+            name: self._climb(tower, level, features, training)
+            for name, tower in self._towers.items()
+        }
 
-    def _box_maps(self, level, features, training):
-        return self._box_head(features)
-
-    def _class_maps(self, level, features, training):
-        return self._class_head(features)
+    def _maps(self, name, level, features, training):
+        return self._heads[name](features)
 
     def _tower(self, name: str) -> list[tuple[keras.layers.Layer, list[keras.layers.Layer]]]:
         """Returns pairs of a convolution and its norms, one norm a level."""
@@ -158,7 +139,7 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
             pairs.append((conv, norms))
         return pairs
 
-    def _head(self, name: str, outputs: int, bias: float = 0.0) -> keras.layers.Layer:
+    def _head(self, name: str, outputs: int, bias: float) -> keras.layers.Layer:
         size, options = self._options.kernel_size, {'use_bias': True, 'name': name}
         options['bias_initializer'] = keras.initializers.Constant(bias)
         if not self._options.use_depthwise:
