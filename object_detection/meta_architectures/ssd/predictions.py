@@ -1,5 +1,7 @@
 """The predictions of a single-shot detector, as typed values that a `tf.function` can return."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -24,6 +26,7 @@ class Predictions(NamedTuple):
         image, if the config requests them; else None.
       level_of_anchor: int32 [B, N], indices of feature maps, together with `raw_boxes`.
       targets: targets of the anchors, from the ground truth given to `predict`.
+      further: float32 [B, N, size], what else is predicted, by the name of the output.
     """
 
     images: tf.Tensor
@@ -35,6 +38,7 @@ class Predictions(NamedTuple):
     raw_boxes: tf.Tensor | None = None
     level_of_anchor: tf.Tensor | None = None
     targets: Targets | None = None
+    further: Mapping[str, tf.Tensor] = MappingProxyType({})
 
     @property
     def class_outputs(self) -> tf.Tensor:
@@ -53,6 +57,7 @@ class Predictions(NamedTuple):
             'class_predictions_with_background': self.class_outputs,
             DetectionFields.RAW_BOXES: self.raw_boxes,
             'raw_detection_feature_map_indices': self.level_of_anchor,
+            **self.further,
         }
         return {name: value for name, value in named.items() if value is not None}
 

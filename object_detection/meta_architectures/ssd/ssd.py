@@ -1,7 +1,7 @@
 """Single-shot detectors: SSD (https://arxiv.org/abs/1512.02325), RetinaNet, EfficientDet."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -17,6 +17,7 @@ from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import AnchorPredictions, DetectionModel
 from object_detection.meta_architectures.ssd import loss_names
 from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
+from object_detection.meta_architectures.ssd.anchor_tasks import AnchorTask
 from object_detection.meta_architectures.ssd.predictions import Predictions
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.models.feature_extractor import FeatureExtractor
@@ -62,9 +63,11 @@ class Ssd(DetectionModel):
       resizer: the image resizer.
       feature_extractor: backbone and neck.
       anchor_generator: makes the anchors of each feature map.
-      box_predictor: `(maps, training, seeds) -> (codes [B, N, D], logits [B, N, C])`.
+      box_predictor: `(maps, training, seeds) -> (codes [B, N, D], logits [B, N, C], ...)`, with one
+        more output for each of `tasks`.
       anchor_losses: the targets of anchors, and the losses.
       post_processing: what turns predictions into detections.
+      tasks: what is learnt of anchors beside boxes and classes.
     """
 
     variable_names = SSD_NAMES
@@ -80,6 +83,7 @@ class Ssd(DetectionModel):
         box_predictor: keras.layers.Layer,
         anchor_losses: AnchorLosses,
         post_processing: PostProcessing,
+        tasks: Sequence[AnchorTask] = (),
         name: str = 'ssd',
     ):
         super().__init__(num_classes=num_classes, resizer=resizer, name=name)
@@ -95,6 +99,7 @@ class Ssd(DetectionModel):
         self._anchor_generator = anchor_generator
         self._anchor_losses = anchor_losses
         self._post_processing = post_processing
+        self._tasks = {task.output.name: task for task in tasks}
 
     def parts(self) -> dict[str, keras.layers.Layer]:
         return {**self.feature_extractor.parts(), 'box_predictor': self.box_predictor}
@@ -125,13 +130,16 @@ class Ssd(DetectionModel):
             )
         (maps,) = self.feature_extractor.feature_stacks(images, training)
         anchors = self._anchors(images, maps)
-        codes, logits = self.box_predictor(maps, training=training, seeds=_fold_in(seeds, _DROPOUT))
+        codes, logits, *further = self.box_predictor(
+            maps, training=training, seeds=_fold_in(seeds, _DROPOUT)
+        )
         predictions = Predictions(
             images=images,
             features=maps,
             anchors=tf.concat(anchors, axis=0),
             box_codes=codes,
             class_logits=logits,
+            further=dict(zip(self._tasks, further, strict=True)),
         )
         if groundtruth is not None:
             predictions = predictions._replace(
@@ -162,6 +170,8 @@ class Ssd(DetectionModel):
             'multiclass_scores': scores,
             'anchor_indices': tf.tile(tf.range(count, dtype=tf.int32)[tf.newaxis], [batch, 1]),
         }
+        for name, task in self._tasks.items():
+            fields |= task.fields(predictions.further[name])
         coder = self._anchor_losses.box_coder
         if self.needs_keypoints:
             codes = tf.cast(predictions.box_codes, tf.float32)
@@ -173,23 +183,23 @@ class Ssd(DetectionModel):
             clip_window=window,
             additional_fields=fields,
         )
-        carried = detections.additional_fields
+        carried = dict(detections.additional_fields)
         named = {
             DetectionFields.BOXES: detections.boxes,
             DetectionFields.SCORES: detections.scores,
             DetectionFields.CLASSES: detections.classes,
-            DetectionFields.MULTICLASS_SCORES: carried['multiclass_scores'],
-            DetectionFields.ANCHOR_INDICES: tf.cast(carried['anchor_indices'], tf.float32),
+            DetectionFields.MULTICLASS_SCORES: carried.pop('multiclass_scores'),
+            DetectionFields.ANCHOR_INDICES: tf.cast(carried.pop('anchor_indices'), tf.float32),
             DetectionFields.NUM_DETECTIONS: tf.cast(detections.num_detections, tf.float32),
             DetectionFields.RAW_BOXES: boxes,
             DetectionFields.RAW_SCORES: scores,
         }
         if 'keypoints' in carried:
-            keypoints = carried['keypoints']  # [B, T, P, 2]
+            keypoints = carried.pop('keypoints')  # [B, T, P, 2]
             if options.changes_frame:
                 keypoints /= window[:, tf.newaxis, tf.newaxis, 2:]
             named['detection_keypoints'] = keypoints
-        return named
+        return named | carried
 
     def anchor_predictions(self, predictions: Predictions) -> AnchorPredictions:
         return AnchorPredictions(
@@ -206,12 +216,14 @@ class Ssd(DetectionModel):
 
         Anchors are matched here if `predict` was not given the ground truth.
         """
-        return self._anchor_losses.compute(
-            predictions, self._targets(predictions, groundtruth, seeds)
-        )
+        targets = self._targets(predictions, groundtruth, seeds)
+        sums = self._anchor_losses.compute(predictions, targets)
+        for name, task in self._tasks.items():
+            sums |= task.loss_sums(predictions.further[name], predictions, targets)
+        return sums
 
     def loss_names(self) -> tuple[str, ...]:
-        return loss_names.NAMES
+        return sum((tuple(task.loss_names) for task in self._tasks.values()), loss_names.NAMES)
 
     @property
     def needs_keypoints(self) -> bool:
@@ -220,7 +232,11 @@ class Ssd(DetectionModel):
 
     def _scores(self, predictions: Predictions) -> tf.Tensor:
         """Returns the scores of all columns, float32 [B, N, C]."""
-        return self._post_processing.score_converter(tf.cast(predictions.class_outputs, tf.float32))
+        outputs = tf.cast(predictions.class_outputs, tf.float32)
+        scores = self._post_processing.score_converter(outputs)
+        for name, task in self._tasks.items():
+            scores = task.rescore(scores, predictions.further[name])
+        return scores
 
     def _of_objects(self, scores: tf.Tensor) -> tf.Tensor:
         return scores[..., 1:] if self._post_processing.drops_background else scores
