@@ -121,12 +121,16 @@ def build_box_classifier(
         raise UserError(f'{layers.DESCRIPTOR.full_name}: {error}') from error
 
 
-def _mask_rcnn(
-    config: box_predictor_pb2.MaskRCNNBoxPredictor,
-    num_classes: int,
-    is_training: bool,
-    with_masks: bool,
-) -> tuple[BoxHead, MaskHead | None]:
+def build_box_head(
+    config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int, is_training: bool = True
+) -> BoxHead:
+    """Builds the head that predicts classes and boxes.
+
+    Args:
+      config: the message of the predictor.
+      num_classes: K, not counting the background.
+      is_training: False freezes batch norms.
+    """
     hyperparams = hyperparams_builder.build(config.fc_hyperparams)
     if config.HasField('box_head'):
         # The fully connected layers of `box_head` have the norm.
@@ -135,8 +139,7 @@ def _mask_rcnn(
         harmless = [Hyperparams.RELU, Hyperparams.NONE]
         reading.unused(config.fc_hyperparams, 'activation', _OUTPUTS, harmless=harmless)
         reading.unused(config.fc_hyperparams, 'force_use_bias', _OUTPUTS)
-    _note_unused(config, with_masks=with_masks)
-    box_head = BoxHead(
+    return BoxHead(
         num_classes,
         hyperparams=hyperparams,
         code_size=config.box_code_size,
@@ -145,6 +148,16 @@ def _mask_rcnn(
         batch_norm_trainable=is_training,
         box_initializer=hyperparams_builder.build_initializer(config.box_initializer),
     )
+
+
+def _mask_rcnn(
+    config: box_predictor_pb2.MaskRCNNBoxPredictor,
+    num_classes: int,
+    is_training: bool,
+    with_masks: bool,
+) -> tuple[BoxHead, MaskHead | None]:
+    box_head = build_box_head(config, num_classes, is_training)
+    _note_unused(config, with_masks=with_masks)
     if not (config.predict_instance_masks and with_masks):
         return box_head, None
     return box_head, _mask_head(config, num_classes, is_training)

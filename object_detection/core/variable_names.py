@@ -24,15 +24,12 @@ class VariableNames:
       backbone_parts: the components that may contain layers of a backbone; the first one usually
         does.
       backbone_field: path of the config's message that describes the backbone.
-      additions: the components that may be added to a trained detector: a fine-tuning starts them
-        anew if its file has nothing of them.
       subtracts_means: whether ResNets see RGB images less the means of ImageNet unless the config
         changes it; False if each type of extractor has a normalisation of its own.
     """
 
     backbone_parts: tuple[str, ...] = ('backbone',)
     backbone_field = 'model'
-    additions: tuple[str, ...] = ()
     subtracts_means = True
 
     def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
@@ -86,6 +83,14 @@ class VariableNames:
           theirs, ours: its shape in either detector.
         """
         del name, theirs, ours
+        return False
+
+    def is_addition(self, part: str) -> bool:
+        """Whether a component may be added to a trained detector.
+
+        A fine-tuning then starts it with random weights if its file has nothing of it.
+        """
+        del part
         return False
 
     def is_dispensable(self, name: str) -> bool:

@@ -131,8 +131,11 @@ def check(
         if not names.depends_on_data(name, tuple(entries[name].shape), _shape(variables[name]))
     ]
     parts = {name.partition('/')[0] for name in entries}
-    added = tuple(f'{part}/' for part in names.additions if part not in parts)
-    absent = [name for name in found.absent if not name.startswith(added)]
+    absent = [
+        name
+        for name in found.absent
+        if (part := name.partition('/')[0]) in parts or not names.is_addition(part)
+    ]
     extra = [f'{name} ({_key(name, entries)}{list(entries[name].shape)})' for name in found.extra]
     problems = [
         f'{what}: {format_list(differing)}'

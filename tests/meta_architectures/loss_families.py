@@ -136,6 +136,15 @@ def _center_net() -> DetectionModel:
     )
 
 
+_CASCADE = """
+model { faster_rcnn {
+  second_stage_box_predictor { mask_rcnn_box_predictor { box_head { num_fcs: 1 fc_depth: 16 } } }
+  second_stage_add_gt_as_proposals: true
+  cascade_stages { iou_threshold: 0.6 }
+  cascade_stages { iou_threshold: 0.7 loss_weight: 0.5 }
+} }
+"""
+
 # Name -> builds the detector.
 FAMILIES: dict[str, Callable[[], DetectionModel]] = {
     'ssd': _ssd,
@@ -145,6 +154,7 @@ FAMILIES: dict[str, Callable[[], DetectionModel]] = {
     'faster_rcnn': lambda: _faster_rcnn(_TWO_STAGES, _COORDINATES),
     'keypoint_rcnn': lambda: _faster_rcnn(test_keypoint_stage.HEAD, test_keypoint_stage.NO_MASKS),
     'context_rcnn': lambda: _faster_rcnn(_TWO_STAGES, _CONTEXT),
+    'cascade_rcnn': lambda: _faster_rcnn(_CASCADE),
     'rfcn': lambda: _faster_rcnn(test_rfcn.RFCN),
 }
 Tensors = dict[str, tf.Tensor]

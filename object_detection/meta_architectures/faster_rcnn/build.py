@@ -364,8 +364,8 @@ def build_detector(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Fas
             is_training,
             with_masks=config.number_of_stages == 3,
         )
-        box_stage = build_second_stage.build(config, box_head, static)
-        parts = {'box_stages': [box_stage], 'outputs': outputs}
+        box_stages = build_second_stage.build_box_stages(config, box_head, is_training, static)
+        parts = {'box_stages': box_stages, 'outputs': outputs}
         if config.number_of_stages == 3:
             parts['mask_stage'] = build_second_stage.build_masks(config, mask_head, extractor)
         if isinstance(box_head, RfcnHead):

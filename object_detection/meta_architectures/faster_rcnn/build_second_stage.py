@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
+
 from object_detection.builders import (
     box_coder_builder,
     box_predictor_builder,
@@ -28,7 +30,7 @@ from object_detection.meta_architectures.faster_rcnn.keypoint_stage import Keypo
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.heads.context_attention import ContextAttention, ContextMemory
 from object_detection.protos import faster_rcnn_pb2
-from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
+from object_detection.protos.faster_rcnn_pb2 import CascadeStage, FasterRcnn, RoiAlign
 from object_detection.targets.assigners import SimilarityAssigner
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher
@@ -56,12 +58,15 @@ _NEVER_COMBINED = 'one exact algorithm does it all, and drops boxes outside of t
 _OWN_LAYERS = 'box_head says the layers over the crops'
 
 
-def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
-    """Builds the second stage.
+def build_box_stages(
+    config: FasterRcnn, head: Any, is_training: bool, static: bool
+) -> list[BoxStage]:
+    """Builds the second stage, and after it those of `cascade_stages`.
 
     Args:
       config: the model's message.
-      head: the head that predicts codes and logits.
+      head: the head of the second stage, which predicts codes and logits.
+      is_training: False freezes batch norms.
       static: use only what XLA compiles.
 
     Raises:
@@ -71,11 +76,41 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
         reading.unused(config, _MASKS, box_predictor_builder.NO_MASKS)
     if not rules.predicts_keypoints(config):
         reading.unused(config, _KEYPOINTS, box_predictor_builder.NO_KEYPOINTS)
+    stages = [_box_stage(config, head, static, _matcher(config), _box_coder(config))]
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    for stage in config.cascade_stages:
+        matcher = ArgMaxMatcher(
+            stage.iou_threshold, use_matmul_gather=config.use_matmul_gather_in_matcher
+        )
+        stages.append(
+            _box_stage(
+                config,
+                box_predictor_builder.build_box_head(predictor, config.num_classes, is_training),
+                static,
+                matcher,
+                _box_coder(config, stage),
+                weight=stage.loss_weight,
+                classifier=box_predictor_builder.build_box_classifier(predictor, is_training),
+            )
+        )
+    return stages
+
+
+def _box_stage(
+    config: FasterRcnn,
+    head: Any,
+    static: bool,
+    matcher: ArgMaxMatcher,
+    coder: Any,
+    *,
+    weight: float = 1.0,
+    classifier: keras.layers.Layer | None = None,
+) -> BoxStage:
     nms, score_converter = _post_processing(config)
     classification = config.second_stage_classification_loss
     weights = {
-        'localization_weight': config.second_stage_localization_loss_weight,
-        'classification_weight': config.second_stage_classification_loss_weight,
+        'localization_weight': weight * config.second_stage_localization_loss_weight,
+        'classification_weight': weight * config.second_stage_classification_loss_weight,
     }
     miner = None
     if config.HasField('hard_example_miner'):
@@ -85,8 +120,8 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
     batch_size, positive_fraction = _sample(config)
     return BoxStage(
         head=head,
-        assigner=SimilarityAssigner(IouSimilarity(), _matcher(config)),
-        box_coder=_box_coder(config),
+        assigner=SimilarityAssigner(IouSimilarity(), matcher),
+        box_coder=coder,
         localization_loss=_localization_loss(config),
         classification_loss=losses_builder.build_second_stage_classification(classification),
         nms=functools.partial(nms, static=static) if static else nms,
@@ -105,6 +140,7 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
         ),
         num_classes=config.num_classes,
         hard_example_miner=miner,
+        classifier=classifier,
     )
 
 
@@ -336,7 +372,9 @@ def _matcher(config: FasterRcnn) -> ArgMaxMatcher:
     )
 
 
-def _box_coder(config: FasterRcnn) -> Any:
+def _box_coder(config: FasterRcnn, stage: CascadeStage | None = None) -> Any:
+    if stage is not None and stage.HasField('box_coder'):
+        return box_coder_builder.build_for_boxes(stage.box_coder)
     if not config.HasField('second_stage_box_coder'):
         return FasterRcnnBoxCoder()
     return box_coder_builder.build_for_boxes(config.second_stage_box_coder)

@@ -17,7 +17,7 @@ def _build(config: FasterRcnn, is_training: bool) -> Detector:
 
 def _loss_names(config: FasterRcnn) -> Sequence[str]:
     return loss_names.of_parts(
-        box_stages=int(config.number_of_stages > 1),
+        box_stages=1 + len(config.cascade_stages) if config.number_of_stages > 1 else 0,
         masks=config.number_of_stages == 3,
         keypoints=rules.predicts_keypoints(config),
     )

@@ -316,6 +316,8 @@ def stage_problems(config: FasterRcnn) -> Iterator[str]:
         yield from _first_stage_alone(config)
     if config.number_of_stages == 3:
         yield from _mask_head(config)
+    if config.number_of_stages > 1:
+        yield from _cascade(config)
     yield from check_context(config, ROOT, is_rfcn=is_rfcn(config))
     if is_rfcn(config):
         for name in _BOX_FEATURES:
@@ -337,6 +339,15 @@ def _mask_head(config: FasterRcnn) -> Iterator[str]:
         yield (
             f'{ROOT}.number_of_stages is 3, but {_RFCN} predicts no masks; set it to 2, or use '
             'mask_rcnn_box_predictor.'
+        )
+
+
+def _cascade(config: FasterRcnn) -> Iterator[str]:
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    if config.cascade_stages and not predictor.HasField('box_head'):
+        yield (
+            f'{ROOT}.cascade_stages: expected {_MASK_RCNN}.box_head, the layers over the crops '
+            'that each stage has. Received: none.'
         )
 
 

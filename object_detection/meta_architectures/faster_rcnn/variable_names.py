@@ -72,6 +72,10 @@ _CLASS_LAYERS = {
     'box_head/box_codes': 0,
     'box_head/box_codes_bn': 0,
 }
+# Parts that a trained detector may get; a cascade numbers those of its stages after the first.
+_ADDITIONS = ('context_memory', 'context_attention', 'box_classifier_', 'box_head_')
+# That of a stage of a cascade, in the name of a part.
+_NUMBER = re.compile(r'(?<=box_head)_\d+/')
 _CLASS_KERNEL = 'box_head/classes/kernel'
 # An automatic depth of its convolutions depends on K, too.
 _MASK_HEAD = 'mask_head/'
@@ -87,14 +91,16 @@ class FasterRcnnNames(VariableNames):
     # The last stages of a backbone without a pyramid run on crops.
     backbone_parts = ('backbone', 'box_classifier')
     backbone_field = 'model.faster_rcnn.feature_extractor'
-    additions = ('context_memory', 'context_attention')
+
+    def is_addition(self, part: str) -> bool:
+        return part.startswith(_ADDITIONS)
 
     def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         return {
             'classification': (
                 ('backbone/',) if _has_pyramid(variables) else ('backbone/', 'box_classifier/')
             ),
-            'detection': ('backbone/', 'fpn/', 'box_classifier/'),
+            'detection': ('backbone/', 'fpn/', 'box_classifier/', 'box_classifier_'),
             'full': ('',),
         }
 
@@ -114,7 +120,8 @@ class FasterRcnnNames(VariableNames):
             return shape[2] == other_shape[2]
         if name.startswith(_MASK_HEAD):
             return True
-        background = _CLASS_LAYERS.get(name.rpartition('/')[0])
+        layer = _NUMBER.sub('/', name.rpartition('/')[0])
+        background = _CLASS_LAYERS.get(layer)
         return (
             background is not None
             and shape[:-1] == other_shape[:-1]

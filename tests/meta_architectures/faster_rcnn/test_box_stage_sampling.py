@@ -32,7 +32,9 @@ def part(ratio: float) -> list[float]:
 def box_stage(fields: str):
     pipeline = tiny.tiny_pipeline(f'model {{ faster_rcnn {{ {fields} }} }}')
     head = tf.keras.layers.Identity()  # not used
-    return build_second_stage.build(pipeline.model.faster_rcnn, head, static=False)
+    config = pipeline.model.faster_rcnn
+    (stage,) = build_second_stage.build_box_stages(config, head, is_training=True, static=False)
+    return stage
 
 
 def proposals_of(*boxes) -> Proposals:
