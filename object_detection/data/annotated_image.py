@@ -168,6 +168,7 @@ class AnnotatedObject(NamedTuple):
       num_keypoints: number of annotated keypoints.
       densepose: float64 [n, 5], rows (part, x, y, u, v), normalized to the image.
       details: key of `tf_example_keys.OBJECT_DETAILS` -> value.
+      notes: what of the annotation is not read, see `ImageAnnotations`.
     """
 
     label: ClassLabel
@@ -180,6 +181,7 @@ class AnnotatedObject(NamedTuple):
     num_keypoints: int = 0
     densepose: np.ndarray = np.zeros((0, 5))
     details: Mapping[str, Any] = {}
+    notes: Mapping[str, int] = {}
 
 
 class Provided(NamedTuple):
@@ -266,10 +268,11 @@ def annotate(
         **_keypoints(objects, file, provided.keypoint_names),
     )
     is_clipped = np.array([item.is_clipped for item in objects], bool)
-    of_boxes = notes_of_boxes(image.boxes, is_clipped, file.height, file.width)
-    return ReadResult(
-        image, problems, int(is_clipped.sum()), file.changes, {**said.notes, **of_boxes}
-    )
+    notes = collections.Counter(said.notes)
+    for item in objects:
+        notes.update(item.notes)
+    notes.update(notes_of_boxes(image.boxes, is_clipped, file.height, file.width))
+    return ReadResult(image, problems, int(is_clipped.sum()), file.changes, dict(notes))
 
 
 def read_objects(

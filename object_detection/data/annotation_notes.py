@@ -3,7 +3,7 @@
 import collections
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from object_detection.data.annotated_image import (
@@ -25,12 +25,21 @@ JOINED_SHAPES, JOINED_OBJECTS, SEPARATE_SHAPES = (
 REPEATED_IDS = 'repeated_annotation_ids'
 # Note of images that name the file of another one in the same words.
 REPEATED_FILES = 'repeated_file_names'
+# Images that a count names.
+MAX_NAMED = 3
 _MAX_WARNINGS = 10
 ON_PURPOSE = (NOT_IN_LABEL_MAP, NOT_WANTED)
 
 
-def sentences(notes: Mapping[str, int]) -> list[str]:
-    """Returns what notes say, as sentences without a full stop."""
+def sentences(
+    notes: Mapping[str, int], named: Mapping[str, Sequence[str]] | None = None
+) -> list[str]:
+    """Returns what notes say, as sentences without a full stop.
+
+    Args:
+      notes: see `ImageAnnotations.notes`.
+      named: note -> the first few images that it counts.
+    """
     lines = []
     if objects := notes.get(JOINED_OBJECTS):
         lines.append(
@@ -49,6 +58,7 @@ def sentences(notes: Mapping[str, int]) -> list[str]:
     if count := notes.get(NO_ANNOTATIONS):
         lines.append(
             f'images that no annotation names, and that are read as images without objects: {count}'
+            f'{such_as((named or {}).get(NO_ANNOTATIONS, ()))}'
         )
     if repeated := notes.get(REPEATED_FILES):
         lines.append(
@@ -67,6 +77,11 @@ def sentences(notes: Mapping[str, int]) -> list[str]:
     return lines
 
 
+def such_as(names: Sequence[str]) -> str:
+    """Returns e.g. ', such as a.jpg, b.jpg'; '' without a name."""
+    return f', such as {", ".join(names)}' if names else ''
+
+
 def most_frequent(counts: Mapping[str, int]) -> str:
     """Returns e.g. '3 x tag, 1 x flag'."""
     pairs = collections.Counter(counts).most_common()
@@ -76,8 +91,9 @@ def most_frequent(counts: Mapping[str, int]) -> str:
 class LeftOutLog:
     """Logs what is left out of a data set that is read image by image, and each image many times.
 
-    The first few annotations are named. Their number by reason, and what the notes say, is logged
-    when each image has been read once, and before that whenever ten times as much is left out.
+    The first few annotations are named, and images that no annotation names. Their number by
+    reason, and what the notes say, is logged when each image has been read once, and before that
+    whenever ten times as much is left out.
 
     Args:
       path: names the data set.
@@ -90,6 +106,7 @@ class LeftOutLog:
         self._num_read = 0
         self._reasons: collections.Counter[str] = collections.Counter()
         self._notes: collections.Counter[str] = collections.Counter()
+        self._without_annotations: list[str] = []
         self._next_total = 1
         # Images are read by several threads.
         self._lock = threading.Lock()
@@ -122,6 +139,8 @@ class LeftOutLog:
         # The others are those of whole sets.
         found = {key: count for key, count in notes.items() if sentences({key: count})}
         self._notes.update(found)
+        if NO_ANNOTATIONS in notes and len(self._without_annotations) < MAX_NAMED:
+            self._without_annotations.append(str(image_id))
         is_end = self._num_read == len(self._is_read)
         # The annotations that are named need no number.
         further = max(0, self._reasons.total() - _MAX_WARNINGS)
@@ -131,7 +150,7 @@ class LeftOutLog:
             self._next_total = 10 * total
 
     def _log(self, is_end: bool) -> None:
-        found = sentences(self._notes)
+        found = sentences(self._notes, {NO_ANNOTATIONS: self._without_annotations})
         if self._reasons:
             found.insert(
                 0,

@@ -268,8 +268,8 @@ def are_alone(names: Iterable[str]) -> bool:
     return all(count == 1 for count in counts.values())
 
 
-def num_unlisted(folder: str, names: Iterable[str], files: Files) -> int:
-    """Returns the number of images below a local folder that no name in annotations stands for.
+def unlisted(folder: str, names: Iterable[str], files: Files) -> list[str]:
+    """Returns the images below a local folder that no name in annotations stands for.
 
     Object stores are not asked, as each thousand files are a request.
 
@@ -279,9 +279,10 @@ def num_unlisted(folder: str, names: Iterable[str], files: Files) -> int:
       files: access to files.
     """
     if is_url(folder):
-        return 0
-    stems = map(without_suffix, filter(is_image, files.list(folder, recursive=True)))
-    found = collections.Counter(stem.lower() for stem in stems)
+        return []
+    found = collections.defaultdict(list)  # path without suffix, in small letters -> images
+    for image in filter(is_image, files.list(folder, recursive=True)):
+        found[without_suffix(image).lower()].append(image)
     # Each name stands for one file at most: that of its own folders, or of the last of them; or, if
     # no name has such a file, for any file of this name, since folders of annotators are others.
     named: collections.Counter[str] = collections.Counter()
@@ -293,15 +294,17 @@ def num_unlisted(folder: str, names: Iterable[str], files: Files) -> int:
         else:
             others.update({os.path.basename(each) for each in _stems(name)})
     with_folders = {os.path.basename(stem) for stem in named}
-    left: collections.Counter[str] = collections.Counter()
-    num_unlisted = 0
-    for stem, count in found.items():
+    left = collections.defaultdict(list)
+    result = []
+    for stem, images in found.items():
         base = os.path.basename(stem)
         if base in with_folders:
-            num_unlisted += max(0, count - named[stem])
+            result += images[named[stem] :]
         else:
-            left[base] += count
-    return num_unlisted + (left - others).total()
+            left[base] += images
+    for base, images in left.items():
+        result += images[others[base] :]
+    return sorted(result)
 
 
 def _stems(name: str) -> Iterator[str]:

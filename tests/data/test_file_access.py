@@ -112,26 +112,26 @@ def test_images_are_listed_under_every_spelling_of_their_names(tmp_path):
     for name in ('ü ö.jpg', 'd#1.jpg', '100%.jpg', 'other.jpg'):
         (tmp_path / name).touch()
     names = ['%C3%BC%20%C3%B6.jpg', 'x\\d%231.JPG', '100%.jpg']
-    assert file_access.num_unlisted(str(tmp_path), names, file_access.LocalFiles()) == 1
+    assert file_access.unlisted(str(tmp_path), names, file_access.LocalFiles()) == ['other.jpg']
 
 
 @pytest.mark.parametrize(
     ('names', 'expected'),
     [
         # Of two files of one name, the annotations name one, or both, or only say the name.
-        (['a/x.jpg', 'r.jpg'], 1),
-        (['a/x.jpg', 'b/x.jpg', 'r.jpg'], 0),
-        (['C:\\u\\a\\x.jpg', '/home/u/b/x.JPG', 'r.jpg'], 0),
-        (['x.jpg', 'r.jpg'], 1),
-        (['other/x.jpg', 'another/x.jpg', 'r'], 0),
-        (['a/x', 'b/x', 'far/r.png'], 0),
+        (['a/x.jpg', 'r.jpg'], ['b/x.jpg']),
+        (['a/x.jpg', 'b/x.jpg', 'r.jpg'], []),
+        (['C:\\u\\a\\x.jpg', '/home/u/b/x.JPG', 'r.jpg'], []),
+        (['x.jpg', 'r.jpg'], ['b/x.jpg']),
+        (['other/x.jpg', 'another/x.jpg', 'r'], []),
+        (['a/x', 'b/x', 'far/r.png'], []),
     ],
 )
 def test_a_name_stands_for_one_image_only(tmp_path, names, expected):
     for name in ('a/x.jpg', 'b/x.jpg', 'r.jpg'):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert file_access.num_unlisted(str(tmp_path), names, file_access.LocalFiles()) == expected
+    assert file_access.unlisted(str(tmp_path), names, file_access.LocalFiles()) == expected
     (tmp_path / 'r.png').touch()
-    found = file_access.num_unlisted(str(tmp_path), names, file_access.LocalFiles())
-    assert found == expected + 1
+    found = file_access.unlisted(str(tmp_path), names, file_access.LocalFiles())
+    assert found == [*expected, 'r.png']

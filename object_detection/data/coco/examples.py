@@ -22,6 +22,7 @@ from object_detection.data.annotated_image import (
     ImageAnnotations,
     Provided,
     ReadResult,
+    not_converted,
 )
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
@@ -36,6 +37,8 @@ CLASS_LISTS = {
     'neg_category_ids': keys.NEGATIVE_CLASSES,
     'not_exhaustive_category_ids': keys.NOT_EXHAUSTIVE_CLASSES,
 }
+# Beside others of the same object; if it has no others, it cannot be used.
+_IGNORED_PART = 'part of a mask with less than three corners'
 
 
 class Contents(NamedTuple):
@@ -159,8 +162,11 @@ def read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents)
     box, is_clipped = annotation_checks.check_box(y, x, y + height, x + width, file, said)
     size = (file.height, file.width)
     mask, keypoints, densepose = b'', np.zeros((0, 3)), np.zeros((0, 5))
+    notes: Mapping[str, int] = {}
     if contents.masks:
-        counts = coco_masks.run_lengths(_segmentation(annotation), *size)
+        segmentation = _segmentation(annotation)
+        counts = coco_masks.run_lengths(segmentation, *size)
+        notes = not_converted([_IGNORED_PART] * coco_masks.num_ignored(segmentation))
         if contents.small_masks:
             mask = coco_masks.to_small_png(counts, *size)
         else:
@@ -179,6 +185,7 @@ def read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents)
         keypoints=keypoints,
         num_keypoints=_num_keypoints(annotation, keypoints) if contents.keypoints else 0,
         densepose=densepose,
+        notes=notes,
     )
 
 

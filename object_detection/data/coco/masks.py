@@ -18,6 +18,8 @@ _SHORT = 64
 # The rasteriser takes about 120 bytes for each pixel that the edges of an object's polygons are
 # long; the outlines of a whole city map are shorter than this.
 _MAX_OUTLINE = 1_000_000
+# Of a polygon: three corners.
+_LEAST_NUMBERS = 6
 # pycocotools counts in 32 bits.
 _MAX_PIXELS = 2**31 - 1
 _PNG_START = b'\x89PNG\r\n\x1a\n'
@@ -30,8 +32,8 @@ def run_lengths(segmentation: Any, height: int, width: int) -> np.ndarray:
 
     Args:
       segmentation: polygons, [[x, y, x, y, ...], ...], or run lengths {'size', 'counts'},
-        compressed or not. Polygons with less than three corners are ignored; one polygon may lack
-        the outer list, and corners may be lists, [x, y].
+        compressed or not. Polygons with less than three corners are ignored, see `num_ignored`;
+        one polygon may lack the outer list, and corners may be lists, [x, y].
       height: the image's height in pixels.
       width: the image's width in pixels.
 
@@ -41,6 +43,13 @@ def run_lengths(segmentation: Any, height: int, width: int) -> np.ndarray:
     to_counts = _counts_of_run_lengths if isinstance(segmentation, dict) else _counts_of_polygons
     with _errors_as_unusable():
         return to_counts(segmentation, height, width)
+
+
+def num_ignored(segmentation: Any) -> int:
+    """Returns the number of polygons with less than three corners of a usable segmentation."""
+    if isinstance(segmentation, dict):
+        return 0
+    return sum(np.size(polygon) < _LEAST_NUMBERS for polygon in _nested(segmentation))
 
 
 def check(segmentation: Any, height: int, width: int) -> None:
@@ -183,7 +192,7 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
     polygons = [np.asarray(polygon, np.float64) for polygon in _nested(segmentation)]
     # Some programs write points, [[x, y], ...].
     polygons = [polygon.ravel() if polygon.shape[1:] == (2,) else polygon for polygon in polygons]
-    polygons = [polygon for polygon in polygons if polygon.size >= 6]
+    polygons = [polygon for polygon in polygons if polygon.size >= _LEAST_NUMBERS]
     if not polygons or any(polygon.ndim > 1 or len(polygon) % 2 for polygon in polygons):
         raise UserError(
             'expected a list of polygons, [[x, y, x, y, ...], ...], of at least three corners '

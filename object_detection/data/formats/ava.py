@@ -104,7 +104,7 @@ class AvaSource(Source):
                 number: ClassLabel(number, f'action {number}')
                 for number in sorted(number for number in found if number)
             }
-        unlisted = self._num_unlisted(files)
+        unlisted = self._unlisted(files)
         return DataSet(AvaReader(self, labels), num_entries, labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
@@ -144,15 +144,15 @@ class AvaSource(Source):
                         break
         return [found[0]._replace(name='')] if len(found) == 1 else found
 
-    def _num_unlisted(self, files: Files) -> int:
-        """Returns the number of images in the folder of all frames that no entry names."""
+    def _unlisted(self, files: Files) -> list[str]:
+        """Returns the images in the folder of all frames that no entry names."""
         folder = os.path.dirname(self.frames.partition('{')[0])
         frames = (
             frame.image['file_name']
             for entry in self.entries(files)
             for frame in entry.image.get('frames', [entry])
         )
-        return file_access.num_unlisted(folder, frames, files)
+        return file_access.unlisted(folder, frames, files)
 
     def _starts(self, start: int, seconds: Iterable[int]) -> list[int]:
         """Returns the beginnings of the clips that contain one of the seconds."""

@@ -82,7 +82,7 @@ class CameraTrapsSource(Source):
             labels,
             tuple(coco.problems(file)),
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
-            unlisted=coco.num_unlisted(self.image_dir, file.images, files),
+            unlisted=coco.unlisted(self.image_dir, file.images, files),
             notes=coco_annotations.notes(file, ()),
         )
 

@@ -116,7 +116,7 @@ class CocoSource(Source):
             (*problems(file), *further),
             layout,
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
-            unlisted=num_unlisted(self.image_dir, file.images, files),
+            unlisted=unlisted(self.image_dir, file.images, files),
             categories={category['id']: category for category in file.categories},
             notes=self._notes(file, others),
         )
@@ -259,9 +259,9 @@ def names_are_alone(file: CocoFile) -> bool:
     return file_access.are_alone(image['file_name'] for image in file.images)
 
 
-def num_unlisted(image_dir: str, images: Iterable[Mapping[str, Any]], files: Files) -> int:
-    """Returns `file_access.num_unlisted` of the images of a file."""
-    return file_access.num_unlisted(image_dir, (image['file_name'] for image in images), files)
+def unlisted(image_dir: str, images: Iterable[Mapping[str, Any]], files: Files) -> list[str]:
+    """Returns `file_access.unlisted` of the images of a file."""
+    return file_access.unlisted(image_dir, (image['file_name'] for image in images), files)
 
 
 def labels_of(categories: list[dict[str, Any]], label_map: LabelMap) -> dict[Any, ClassLabel]:

@@ -73,7 +73,7 @@ class CsvSource(Source):
         images = [entry.image['file_name'] for entry in entries]
         reader = CsvReader(self, labels, file_access.are_alone(images))
         folder = self.image_dir or os.path.dirname(self.annotations_file)
-        unlisted = file_access.num_unlisted(folder, images, files)
+        unlisted = file_access.unlisted(folder, images, files)
         return DataSet(reader, len(entries), labels, unlisted=unlisted, notes=notes)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

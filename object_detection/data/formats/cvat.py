@@ -79,7 +79,7 @@ class CvatSource(Source):
         alone = file_access.are_alone(image.get('name', '') for image in self._images(root))
         folder = self.image_dir or os.path.dirname(self.annotations_file)
         images = (image.get('name', '') for image in root.iterfind('image'))
-        unlisted = file_access.num_unlisted(folder, images, files)
+        unlisted = file_access.unlisted(folder, images, files)
         return DataSet(CvatReader(self, labels, alone), num_images, labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

@@ -77,7 +77,7 @@ class LabelStudioSource(Source):
             self, labels, file_access.are_alone(entry.image['file_name'] for entry in entries)
         )
         folder = self.image_dir or os.path.dirname(self.annotations_file)
-        unlisted = file_access.num_unlisted(folder, images, files)
+        unlisted = file_access.unlisted(folder, images, files)
         return DataSet(reader, len(entries), labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

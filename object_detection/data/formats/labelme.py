@@ -68,7 +68,7 @@ class LabelMeSource(Source):
         labels = formats_source.number_classes(names, label_map, sort=True)
         # LabelMe names a file as its image.
         images = (entry.image['file_name'] for entry in entries)
-        unlisted = file_access.num_unlisted(self.image_dir or self.data_dir, images, files)
+        unlisted = file_access.unlisted(self.image_dir or self.data_dir, images, files)
         return DataSet(LabelMeReader(self, labels), len(entries), labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

@@ -98,7 +98,7 @@ class PanopticSource(Source):
             labels,
             tuple(_problems(document)),
             is_renumbered=not label_map and coco_categories.are_renumbered(labels),
-            unlisted=coco_format.num_unlisted(self.image_dir, document['images'], files),
+            unlisted=coco_format.unlisted(self.image_dir, document['images'], files),
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

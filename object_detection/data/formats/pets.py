@@ -70,7 +70,7 @@ class PetsSource(Source):
         labels = formats_source.number_classes(sorted(breeds, key=str.lower), label_map)
         num_images = sum(1 for _ in self.entries(files))
         folder = file_access.join(self.data_dir, 'images')
-        unlisted = file_access.num_unlisted(folder, self._stems(files), files)
+        unlisted = file_access.unlisted(folder, self._stems(files), files)
         return DataSet(PetsReader(self, labels), num_images, labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

@@ -67,6 +67,7 @@ def of_parts(
     if not drawn:
         return of_polygons(label, polygons, file, masks=masks, rasterize=rasterize, details=details)
     if polygons:
+        _check_corners(polygons)
         flat = [polygon.ravel().tolist() for polygon in polygons]
         drawn.append(coco_masks.decode(flat, file.height, file.width) > 0)
     whole = np.logical_or.reduce(drawn)
@@ -96,8 +97,7 @@ def of_polygons(
     Raises:
       UnusableError: if a polygon has less than three corners, or the box cannot be used.
     """
-    if not polygons or min(len(polygon) for polygon in polygons) < 3:
-        raise UnusableError('bad_mask', 'a polygon has less than three corners')
+    _check_corners(polygons)
     corners = np.concatenate(polygons)
     (xmin, ymin), (xmax, ymax) = corners.min(0).tolist(), corners.max(0).tolist()
     checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
@@ -116,6 +116,11 @@ def of_polygons(
         mask=mask,
         details=details or {},
     )
+
+
+def _check_corners(polygons: Sequence[np.ndarray]) -> None:
+    if min(map(len, polygons), default=0) < 3:
+        raise UnusableError('bad_mask', 'a polygon has less than three corners')
 
 
 def widened(item: AnnotatedObject, other: AnnotatedObject) -> AnnotatedObject:

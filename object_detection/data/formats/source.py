@@ -94,7 +94,7 @@ class DataSet:
       num_images: number of entries.
       labels: key of each class in the annotations -> its label.
       problems: what cannot be used and belongs to no entry.
-      unlisted: number of image files in the folder that the annotations do not name.
+      unlisted: the image files in the folder that the annotations do not name.
       notes: what is worth saying of the whole set -> number, as `ImageAnnotations.notes`.
       keypoints: the keypoints of the classes, by their keys.
       is_renumbered: whether labels differ from the numbers of classes in the annotations.
@@ -108,7 +108,7 @@ class DataSet:
     keypoints: KeypointLayout | None = None
     is_renumbered: bool = False
     categories: Mapping[Any, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    unlisted: int = 0
+    unlisted: Sequence[str] = ()
     notes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 

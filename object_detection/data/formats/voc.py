@@ -74,11 +74,11 @@ class VocSource(Source):
         # All files, so that the label maps of all sets agree.
         names = label_map.text_to_id if label_map else self._class_names(files)
         labels = formats_source.number_classes(names, label_map, sort=True)
-        unlisted = 0
+        unlisted: list[str] = []
         # A list leaves images to other sets.
         for root in [] if self.split else self._roots():
             folder = file_access.join(root, self.images_dir)
-            unlisted += file_access.num_unlisted(folder, images, files)
+            unlisted += file_access.unlisted(folder, images, files)
         return DataSet(VocReader(self, labels), len(images), labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:

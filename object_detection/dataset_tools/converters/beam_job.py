@@ -18,7 +18,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
 
 from object_detection.data import file_access, tf_examples
-from object_detection.data.annotated_image import NOT_IN_LABEL_MAP, NOT_WANTED, AnnotatedImage
+from object_detection.data.annotated_image import (
+    NO_ANNOTATIONS,
+    NOT_IN_LABEL_MAP,
+    NOT_WANTED,
+    AnnotatedImage,
+)
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import ImageEntry, Reader, Source
 from object_detection.dataset_tools.converters import (
@@ -231,6 +236,8 @@ class WriteShard(beam.DoFn):
         tally.counts['annotations'] += len(result.image) + len(result.problems)
         tally.changed_images.update(result.image_changes)
         tally.notes.update(result.notes)
+        if NO_ANNOTATIONS in result.notes:
+            tally.name_files(NO_ANNOTATIONS, [str(image['file_name'])])
         for annotation_id, error in result.problems:
             if error.reason == NOT_IN_LABEL_MAP:
                 tally.left_out_objects[str(error)] += 1

@@ -181,7 +181,8 @@ def _job(source: Source, strict: bool) -> Job:
     tally = Tally()
     for item in data.problems:
         tally.add_entry_problem(item)
-    tally.counts['unlisted_images'] = data.unlisted
+    tally.counts['unlisted_images'] = len(data.unlisted)
+    tally.name_files('unlisted_images', data.unlisted)
     tally.notes.update(data.notes)
     return Job(
         source=source,

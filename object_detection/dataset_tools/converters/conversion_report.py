@@ -2,12 +2,14 @@
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotation_checks, annotation_notes
 from object_detection.data.annotated_image import AnnotatedImage
+from object_detection.data.annotation_notes import MAX_NAMED
 from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.formats.source import DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE
 from object_detection.errors import UnusableError
@@ -48,6 +50,7 @@ class Tally:
       source_ids: the ids of images that their annotations name otherwise than the list of images.
       num_problems: reason -> number of problems.
       problems: the first `MAX_LISTED` of each reason, as `problem` makes them.
+      named_files: name of a count or note -> the first few images that it counts.
     """
 
     counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -68,6 +71,12 @@ class Tally:
     source_ids: list[str] = dataclasses.field(default_factory=list)
     num_problems: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     problems: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    named_files: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def name_files(self, count: str, names: Iterable[str]) -> None:
+        """Keeps the first few names of images that a count or note counts."""
+        known = self.named_files.setdefault(count, [])
+        known += [_writable(name) for name in itertools.islice(names, MAX_NAMED - len(known))]
 
     def add_problem(
         self, error: UnusableError, image: dict[str, Any] | None, annotation_id: Any = None
@@ -115,6 +124,8 @@ class Tally:
             listed = sum(known['reason'] == item['reason'] for known in self.problems)
             if listed < MAX_LISTED:
                 self.problems.append(item)
+        for name, files in other.named_files.items():
+            self.name_files(name, files)
         self.num_problems.update(other.num_problems)
         self.source_ids += other.source_ids
 
@@ -137,6 +148,7 @@ class Tally:
             'objects_by_class': dict(self.classes),
             **self._ignored(),
             'num_problems': dict(self.num_problems),
+            'named_files': {name: files for name, files in self.named_files.items() if files},
             'problems': self.problems,
         }
 
@@ -171,8 +183,10 @@ def summary(report: dict[str, Any]) -> str:
         '{annotations} annotations, {crowds} of them crowds; {images_without_objects} images '
         'without objects; {clipped_boxes} boxes clipped at the edge'.format(**report)
     ]
+    named = report['named_files']
     if unlisted := report['unlisted_images']:
-        lines.append(f'{unlisted} image files have names that the annotations do not list')
+        text = f'{unlisted} image files have names that the annotations do not list'
+        lines.append(text + annotation_notes.such_as(named['unlisted_images']))
     if report['label_map_is_renumbered']:
         lines.append('category ids are numbered from 1 in the label map')
     if changed := report['changed_images']:
@@ -187,7 +201,7 @@ def summary(report: dict[str, Any]) -> str:
             f'{sum(unwanted.values())} objects are left out as the options say: '
             f'{annotation_notes.most_frequent(unwanted)}'
         )
-    lines += annotation_notes.sentences(report['notes']) + report['remarks']
+    lines += annotation_notes.sentences(report['notes'], named) + report['remarks']
     for reason, count in report['num_problems'].items():
         lines.append(f'{count} x {reason}, for example:')
         alike = [item for item in report['problems'] if item['reason'] == reason]

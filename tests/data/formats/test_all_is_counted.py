@@ -9,7 +9,7 @@ from PIL import Image
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotated_image, annotation_notes, label_map
 from object_detection.data.file_access import LocalFiles
-from object_detection.data.formats import source
+from object_detection.data.formats import records, source
 from object_detection.data.formats.ava import AvaSource
 from object_detection.data.formats.camera_traps import CameraTrapsSource
 from object_detection.data.formats.coco import CocoSource
@@ -155,7 +155,7 @@ def test_frames_that_ava_does_not_name_are_counted(tmp_path, png, examples):
     (tmp_path / 'a.csv').write_text('v,0902,.1,.2,.5,.6,12,0\nv,0904,.1,.2,.5,.6,12,0\n')
     frames = f'{tmp_path}/frames/{{video}}/{{video}}_{{second:06d}}.jpg'
     made = AvaSource(f'{tmp_path}/a.csv', frames, examples=examples)
-    assert made.open(FILES, None).unlisted == 1
+    assert made.open(FILES, None).unlisted == ['v/v_000905.jpg']
 
 
 def test_images_that_pets_does_not_list_are_counted(tmp_path):
@@ -165,7 +165,33 @@ def test_images_that_pets_does_not_list_are_counted(tmp_path):
     (tmp_path / 'annotations').mkdir()
     (tmp_path / 'annotations/trainval.txt').write_text('x_1 1 1 1\nx_2 1 1 1\n')
     for split in ('', 'train', 'val'):
-        assert PetsSource(str(tmp_path), split).open(FILES, None).unlisted == 1
+        assert PetsSource(str(tmp_path), split).open(FILES, None).unlisted == ['x_3.jpg']
+
+
+@pytest.mark.parametrize(
+    ('short', 'count'),
+    [([], 0), ([[1, 1, 5, 5]], 1), ([[], [[1, 1], [5, 5]], [3, 3]], 3)],
+)
+def test_parts_of_masks_of_few_corners_are_counted(tmp_path, png, caplog, short, count):
+    document = json.loads(_coco(['a.png']))
+    segmentation = [*short, [2, 2, 8, 2, 8, 8]]
+    for i, parts in enumerate((segmentation, [[2, 2, 8, 2, 8, 8]], [[1, 1, 5, 5]])):
+        annotation = {**document['annotations'][0], 'id': i, 'segmentation': parts}
+        document['annotations'][i:] = [annotation]
+    (tmp_path / 'a.json').write_text(json.dumps(document))
+    (tmp_path / 'a.png').write_bytes(png(10, 10))
+    made = CocoSource(str(tmp_path), f'{tmp_path}/a.json', masks=True)
+    data, [entry] = _entries(made)
+    result = source.read(data.reader, entry, FILES)
+    # What has no other part cannot be used, which is counted as a problem.
+    assert [error.reason for _, error in result.problems] == ['bad_mask']
+    name = 'part of a mask with less than three corners'
+    assert _not_converted(result.notes) == ({name: count} if count else {})
+    said = f'not converted: {count} x {name}'
+    found = annotation_notes.sentences(result.notes)
+    assert [line.endswith(said) for line in found] == [True] * bool(count)
+    records.load_coco(str(tmp_path), f'{tmp_path}/a.json', masks=True).example(0)
+    assert (said in caplog.text) == bool(count)
 
 
 def _not_converted(said: dict[str, int]) -> dict[str, int]:

@@ -238,8 +238,20 @@ def test_images_that_the_annotations_do_not_name_are_counted(write):
         LabelMeSource(f'{folder}/json', image_dir=f'{folder}/images'),
         VocSource(str(folder), annotations_dir='xml', images_dir='images'),
     ):
-        assert made.open(FILES, None).unlisted == 2, made
+        assert made.open(FILES, None).unlisted == ['b.jpg', 's/c.tif'], made
         assert [*_converted(made)[0].values()] == [1]
+
+
+def test_images_that_no_annotation_names_are_named_when_they_are_read(write, caplog):
+    names = [f'train/{name}.png' for name in 'abcdef']
+    folder = write(
+        **dict.fromkeys(names),
+        **{'train/c.txt': _LINE, 'data.yaml': 'train: train\nnames: [cat]\n'},
+    )
+    loaded = records.load(YoloSource(f'{folder}/data.yaml'), f'{folder}/data.yaml', '')
+    for index in range(len(names)):
+        loaded.example(index)
+    assert 'read as images without objects: 5, such as a.png, b.png, d.png.' in caplog.text
 
 
 def test_direct_readers_leave_out_duplicates_and_say_so(write, caplog):

@@ -124,6 +124,7 @@ def test_faults_are_counted_and_listed(faulty, tmp_path):
         'left_out_objects': {},
         'unwanted_objects': {},
         'notes': {'boxes_clipped_left_or_above': 1},
+        'named_files': {},
         'objects_by_class': {'dog': 2},
         'ordinary_objects': 1,
         'ignored_objects': {'image/object/is_crowd': {'dog': 1}},

@@ -1,8 +1,11 @@
 import numpy as np
+from PIL import Image
 
 from object_detection.data import annotated_image, annotation_notes
 from object_detection.data.annotated_image import AnnotatedImage
-from object_detection.dataset_tools.converters import conversion_report
+from object_detection.data.formats.csv_boxes import CsvSource
+from object_detection.data.formats.yolo import YoloSource
+from object_detection.dataset_tools.converters import conversion, conversion_report
 from object_detection.dataset_tools.converters.conversion_report import Tally
 
 
@@ -31,6 +34,27 @@ def test_summary_counts_groups():
         'them',
     ]
     assert _report(first, second)['notes'][annotation_notes.JOINED_SHAPES] == 5
+
+
+def test_the_summary_names_images_that_no_annotation_names(tmp_path):
+    for name in 'abcde':
+        Image.new('RGB', (10, 10)).save(tmp_path / f'{name}.png')
+    (tmp_path / 'b.txt').write_text('0 .5 .5 .4 .4\n')
+    (tmp_path / 'classes.txt').write_text('cat\n')
+    yolo = YoloSource(f'{tmp_path}/classes.txt')
+    report = conversion.convert(yolo, f'{tmp_path}/records/yolo', 2)
+    text = 'and that are read as images without objects: 4, such as '
+    [line] = [each for each in conversion_report.summary(report).splitlines() if text in each]
+    named = line.partition(text)[2].split(', ')
+    # Those of the shards, in which the images are in another order.
+    assert len(named) == 3
+    assert {*named} < {'a.png', 'c.png', 'd.png', 'e.png'}
+    assert report['named_files'] == {annotated_image.NO_ANNOTATIONS: named}
+    (tmp_path / 'a.csv').write_text('filename,xmin,ymin,xmax,ymax,class\nb.png,1,2,9,8,cat\n')
+    report = conversion.convert(CsvSource(f'{tmp_path}/a.csv'), f'{tmp_path}/records/csv', 1)
+    assert report['unlisted_images'] == 4
+    text = '4 image files have names that the annotations do not list, such as a.png, c.png, d.png'
+    assert text in conversion_report.summary(report).splitlines()
 
 
 def test_a_set_of_crowds_is_a_warning_in_the_summary():
