@@ -173,6 +173,7 @@ class _Training:
                     train_step,
                     seed=input_state.seed,
                     restored=restored,
+                    val_json_file=self.evaluations.compared_file,
                     config_path=self.config_path,
                 )
             evaluation = self.evaluations.plan(train_step, restored, start.step, opened)

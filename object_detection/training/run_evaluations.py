@@ -7,6 +7,7 @@ data by `evaluation.inference.evaluate`.
 import contextlib
 import dataclasses
 import logging
+import os
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -55,6 +56,13 @@ class RunEvaluations:
     def are_asynchronous(self) -> bool:
         """Whether another process evaluates while the training continues."""
         return bool(self.interval) and self.config.eval_config.HasField('async_evaluation')
+
+    @property
+    def compared_file(self) -> str | None:
+        """The path of `val_json_file`; '' without one, and None if nothing is evaluated."""
+        if not self.interval:
+            return None
+        return os.path.abspath(self.val_json_file) if self.val_json_file else ''
 
     @property
     def max_snapshots(self) -> int:

@@ -36,6 +36,7 @@ def write_records(
     *,
     seed: int,
     restored: str | None,
+    val_json_file: str | None,
     config_path: str | os.PathLike | None = None,
 ) -> str:
     """Logs and writes the records of a run that starts; returns the name of the run.
@@ -46,6 +47,7 @@ def write_records(
       train_step: the step, restored.
       seed: the seed of the run.
       restored: prefix of the checkpoint that the run resumes from, or None.
+      val_json_file: see `run_record.val_json_file`.
       config_path: path of the file that the config is from.
     """
     step = int(train_step.step.numpy())
@@ -65,6 +67,7 @@ def write_records(
         precision=precisions.name_of(config.train_config.precision),
         replicas=train_step.strategy.num_replicas_in_sync,
         workers=strategies.num_workers(train_step.strategy),
+        val_json_file=val_json_file,
     )
     _log_start(config, directory, train_step, seed)
     if restored:

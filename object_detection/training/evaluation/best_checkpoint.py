@@ -22,6 +22,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files, folder_lock
 from object_detection.training import status
 from object_detection.training.checkpoints import recovery
+from object_detection.training.monitoring import run_record
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import resumption
 from object_detection.weights import checkpoint_contents, checkpoint_files, checkpoints
@@ -45,10 +46,11 @@ class BestCheckpoint:
 
     A new checkpoint is complete before the old one is deleted, so a kill always leaves one. A
     training and evaluation jobs may keep the best model in the same folder: a lock makes them take
-    turns. A job that evaluates with other settings than the training in the folder, or other images
-    of the same data, keeps nothing, nor does one of a part of the images if no training is there;
-    only the settings of the training replace what another metric chose. An error of the files is
-    logged and the model is not kept; it never ends a training.
+    turns. A job that evaluates with other settings than the training in the folder, other images of
+    the same data or another `val_json_file`, keeps nothing, nor does one of a part of the images if
+    no training is there; only the settings of the training replace what another metric chose, and
+    only the training itself what was chosen on other images. An error of the files is logged and
+    the model is not kept; it never ends a training.
 
     Args:
       pipeline_config: `eval_config.best_checkpoint` is read.
@@ -132,7 +134,12 @@ class BestCheckpoint:
         """Returns how the evaluation differs from the training's; None if that is not known."""
         if self._is_training:
             return []
-        return resumption.evaluation_changes(self._config, str(self._directory.parent))
+        directory = str(self._directory.parent)
+        changes = resumption.evaluation_changes(self._config, directory)
+        before, now = run_record.val_json_file(directory), self._data['val_json_file']
+        if changes is not None and before not in (None, now):
+            changes.append(f'val_json_file: {before or "not set"} -> {now or "not set"}')
+        return changes
 
     def _is_of_a_part(self) -> bool:
         """Whether not all images are evaluated."""
@@ -191,10 +198,11 @@ class BestCheckpoint:
             return True
         if kept.get('data', self._data) != self._data:
             _logger.info(
-                '%s was chosen on other images or another val_json_file, and is left as it is.',
+                '%s was chosen on other images or another val_json_file, and is %s.',
                 self._directory,
+                'replaced' if self._is_training else 'left as it is',
             )
-            return False
+            return self._is_training
         metric, reader = self._choice
         other = kept['metrics'].get(reader, {}).get(metric)
         if other is None:

@@ -79,6 +79,16 @@ def num_steps(directory: str | os.PathLike) -> int | None:
     return runs[-1].get('num_steps') if runs else None
 
 
+def val_json_file(directory: str | os.PathLike) -> str | None:
+    """Returns the path of the annotations that the evaluations of the last run compare with.
+
+    It is '' if they compare with the ground truth of the data, and None if the run evaluates
+    nothing, or is not recorded.
+    """
+    runs = history.read(pathlib.Path(directory) / 'train' / FILE_NAME)
+    return runs[-1].get('val_json_file') if runs else None
+
+
 def describe_environment() -> dict[str, Any]:
     """Returns command line, versions, machine and devices."""
     # Imported here: reading the files does not need TensorFlow.

@@ -14,6 +14,7 @@ from object_detection.protos.eval_pb2 import EvalConfig
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk
 from object_detection.training.evaluation import best_checkpoint
+from object_detection.training.monitoring import run_record
 from object_detection.validation import resumption
 from object_detection.validation.eval_config import best_metric
 from object_detection.weights import checkpoints
@@ -164,19 +165,62 @@ def test_without_metrics_the_checkpoint_is_replaced_but_not_written_over(tmp_pat
     assert _kept(tmp_path) == 2
 
 
-def test_an_evaluation_of_other_data_replaces_nothing(tmp_path, weight, caplog):
+def test_a_job_of_other_data_replaces_nothing(tmp_path, weight, caplog):
     _update(_keeper(tmp_path, weight), weight, 1, 0.2)
     fewer = _config()
     fewer.eval_config.eval_samples = 4
+    named = {'layer/kernel': weight}
     with caplog.at_level('INFO'):
-        keeper = best_checkpoint.BestCheckpoint(fewer, tmp_path, {'layer/kernel': weight})
-        assert not _update(keeper, weight, 2, 0.9)
-        other_file = best_checkpoint.BestCheckpoint(
-            _config(), tmp_path, {'layer/kernel': weight}, 'a.json'
+        job = best_checkpoint.BestCheckpoint(fewer, tmp_path, named, is_training=False)
+        assert not _update(job, weight, 2, 0.9)
+        job = best_checkpoint.BestCheckpoint(
+            _config(), tmp_path, named, 'a.json', is_training=False
         )
-        assert not _update(other_file, weight, 3, 0.9)
-    assert caplog.text.count('was chosen on other images or another val_json_file') == 2
+        assert not _update(job, weight, 3, 0.9)
+    assert 'only a part of the images is evaluated' in caplog.text
+    assert 'another val_json_file, and is left as it is' in caplog.text
     assert _kept(tmp_path) == 1
+
+
+def test_a_training_replaces_what_was_chosen_on_other_data(tmp_path, weight, caplog):
+    job = best_checkpoint.BestCheckpoint(
+        _config(), tmp_path, {'layer/kernel': weight}, 'a.json', is_training=False
+    )
+    # No training is there that could evaluate otherwise.
+    assert _update(job, weight, 1, 0.9)
+    training = _keeper(tmp_path, weight)
+    with caplog.at_level('INFO'):
+        assert _update(training, weight, 2, 0.2)
+    assert 'another val_json_file, and is replaced' in caplog.text
+    assert _kept(tmp_path) == 2
+    assert not _update(job, weight, 3, 0.9)
+    assert not _update(training, weight, 4, 0.1)
+    assert _kept(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ('of_training', 'of_job', 'keeps'),
+    [
+        ('', 'part.json', False),
+        ('/all.json', 'part.json', False),
+        ('/all.json', None, False),
+        ('/all.json', '/all.json', True),
+        ('', None, True),
+        # A training that does not evaluate leaves it to the job.
+        (None, 'part.json', True),
+    ],
+)
+def test_a_job_of_another_file_of_annotations_chooses_nothing_before_the_training(
+    tmp_path, weight, of_training, of_job, keeps
+):
+    show.write_pipeline(_config(), tmp_path / resumption.CONFIG_FILE_NAME)
+    run_record.write(tmp_path, val_json_file='/earlier.json')
+    run_record.write(tmp_path, val_json_file=of_training)
+    job = best_checkpoint.BestCheckpoint(
+        _config(), tmp_path, {'layer/kernel': weight}, of_job, is_training=False
+    )
+    assert _update(job, weight, 1, 0.9) == keeps
+    assert (tmp_path / 'best').exists() == keeps
 
 
 def test_two_processes_take_turns(tmp_path, weight, monkeypatch, caplog):
