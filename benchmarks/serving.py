@@ -152,7 +152,8 @@ def serve(point: Point) -> dict:
     def send(index: int) -> None:
         first = index * point.batch_size
         batch = [photos[(first + i) % len(photos)] for i in range(point.batch_size)]
-        for value in detector.run_encoded(batch).values():
+        rows = [detector.as_input(photo) for photo in batch]
+        for value in detector.run_serialized(rows).values():
             value.numpy()
 
     send(0)

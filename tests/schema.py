@@ -1,10 +1,12 @@
 """The fields of the config language."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
-from object_detection.config import ranges, walk
+from object_detection.config import plugins, ranges, walk
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 
@@ -33,3 +35,9 @@ def unread_fields() -> dict[str, ranges.Options]:
     return {
         walk.field_key(each): ranges.options(each) for each in filter(is_unread, schema_fields())
     }
+
+
+def missing_options(message: type[Message], oneof: str, builders: Mapping[str, Any]) -> set[str]:
+    """The options of a oneof of the .proto file that a table of builders lacks."""
+    fields = message.DESCRIPTOR.oneofs_by_name[oneof].fields
+    return {field.name for field in fields} - builders.keys() - {plugins.FIELD}

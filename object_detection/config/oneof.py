@@ -62,9 +62,3 @@ def build_named(config: Message, oneof: str, builders: Mapping[str, Callable[[An
         if str(error).startswith((f'{config.DESCRIPTOR.file.package}.', name)):
             raise
         raise UserError(f'{name}: {error}') from error
-
-
-def missing_options(message: type[Message], oneof: str, builders: Mapping[str, Any]) -> set[str]:
-    """Returns the options of the .proto file that the table lacks (for tests)."""
-    fields = message.DESCRIPTOR.oneofs_by_name[oneof].fields
-    return {field.name for field in fields} - builders.keys() - {plugins.FIELD}

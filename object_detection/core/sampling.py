@@ -91,6 +91,11 @@ def sampled_indices(sampled: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor
     return tf.reshape(indices, [-1, size]), tf.reshape(valid, [-1, size])
 
 
+def fold_in(seeds: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
+    """Derives the seeds of one use from the seeds of images, int32 [B, 2]; None for None."""
+    return None if seeds is None else seeds * 2 + tf.constant(use)
+
+
 def sampling_noise(
     seeds: tf.Tensor | None, size: int | tf.Tensor, batch_size: int | tf.Tensor | None = None
 ) -> tf.Tensor:

@@ -21,7 +21,6 @@ from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.runtime import class_names, side_inputs
 from object_detection.runtime.input_types import (
-    ENCODED_IMAGE_STRING_TENSOR,
     FLOAT_IMAGE_TENSOR,
     TF_EXAMPLE,
 )
@@ -153,19 +152,6 @@ class SavedDetector:
     def run_serialized(self, rows: Sequence[bytes]) -> dict[str, tf.Tensor]:
         """Returns the outputs for B elements of a string input, such as serialized tf.Examples."""
         return self._run_rows(tf.constant(list(rows)))
-
-    def run_encoded(self, files: Sequence[bytes]) -> dict[str, tf.Tensor]:
-        """Returns the outputs for the bytes of B image files, for a model that takes such.
-
-        Raises:
-          UserError: if the model takes pixels.
-        """
-        if self._spec.dtype != tf.string:
-            raise UserError(
-                f'{self.directory}: expected a SavedModel that takes image files, such as those '
-                f'of --input_type {ENCODED_IMAGE_STRING_TENSOR}. Received one that takes pixels.'
-            )
-        return self._run_rows(tf.constant([self.as_input(each) for each in files]))
 
     def run(self, image: np.ndarray, encoded: bytes | None = None) -> dict[str, np.ndarray]:
         """Returns the raw outputs for one image, without the batch dimension.

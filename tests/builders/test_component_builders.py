@@ -6,7 +6,7 @@ from object_detection.builders import (
     matcher_builder,
     region_similarity_calculator_builder,
 )
-from object_detection.config.oneof import build_oneof, missing_options
+from object_detection.config.oneof import build_oneof
 from object_detection.protos import (
     anchor_generator_pb2,
     box_coder_pb2,
@@ -15,6 +15,7 @@ from object_detection.protos import (
 )
 from object_detection.targets.anchors import GridAnchorGenerator
 from object_detection.targets.box_coders import MeanStddevBoxCoder
+from tests.schema import missing_options
 
 # Builder, message, oneof.
 ONEOFS = {

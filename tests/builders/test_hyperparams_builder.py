@@ -5,11 +5,11 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import hyperparams_builder
-from object_detection.config.oneof import missing_options
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import GroupNormParams
 from object_detection.protos import hyperparams_pb2
 from tests import goldens
+from tests.schema import missing_options
 
 
 def build(text: str = '') -> LayerHyperparams:

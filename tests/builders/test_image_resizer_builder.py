@@ -4,9 +4,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import image_resizer_builder
-from object_detection.config.oneof import missing_options
 from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
+from tests.schema import missing_options
 
 
 def build(text):

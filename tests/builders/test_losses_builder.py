@@ -6,10 +6,11 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import losses_builder
-from object_detection.config.oneof import missing_options
+from object_detection.config import ranges
 from object_detection.losses.localization import fill_nan_targets
 from object_detection.protos import losses_pb2
 from tests import goldens
+from tests.schema import missing_options
 
 LOCALIZATION = ('l2', 'smooth_l1', 'l1', 'iou', 'giou')
 # Faster R-CNN of the reference silently builds softmax where bootstrapped sigmoid is configured.
@@ -174,9 +175,14 @@ def test_the_miner_compares_the_losses_of_its_type(loss_type, hardest):
     np.testing.assert_array_equal(np.flatnonzero(is_hard[0]), [hardest])
 
 
-def test_a_miner_without_bounds_keeps_what_does_not_overlap():
+@pytest.mark.parametrize('limit', [0, -1])
+def test_a_miner_without_bounds_keeps_what_does_not_overlap(limit):
+    config = losses_pb2.HardExampleMiner(
+        num_hard_examples=limit, max_negatives_per_positive=limit, min_negatives_per_image=limit
+    )
+    assert not ranges.find(config).errors
     miner = losses_builder.build_hard_example_miner(
-        losses_pb2.HardExampleMiner(num_hard_examples=0), losses_pb2.ClassificationLoss(), 1.0, 1.0
+        config, losses_pb2.ClassificationLoss(), 1.0, 1.0
     )
     boxes = tf.tile(tf.range(100.0)[:, tf.newaxis], [1, 4]) + [0.0, 0, 1, 1]
     losses = tf.ones([1, 100])

@@ -6,9 +6,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import post_processing_builder
-from object_detection.config.oneof import missing_options
 from object_detection.protos import calibration_pb2, post_processing_pb2
 from tests import goldens
+from tests.schema import missing_options
 
 # The reference rejects sigmoid calibrations; here they are built. Their scales are those of no
 # calibration, and these their shifts.

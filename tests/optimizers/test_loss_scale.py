@@ -6,10 +6,10 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import optimizer_builder
-from object_detection.config.oneof import missing_options
 from object_detection.optimizers.gradients import DynamicLossScale, LossScale
 from object_detection.protos.train_pb2 import LossScale as LossScaleProto
 from object_detection.protos.train_pb2 import TrainConfig
+from tests.schema import missing_options
 
 GRADIENTS = {'a': tf.constant([2.0, -4.0]), 'b': tf.constant([8.0], tf.float16)}
 

@@ -6,10 +6,10 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import optimizer_builder
-from object_detection.config import oneof
 from object_detection.optimizers import optimizers, schedules
 from object_detection.protos import optimizer_pb2
 from tests import goldens
+from tests.schema import missing_options
 
 
 def _run(optimizer, case):
@@ -298,7 +298,7 @@ def test_a_factor_of_all_rates_reaches_the_updates_and_the_log():
 
 
 def test_every_optimizer_of_the_schema_has_a_builder():
-    missing = oneof.missing_options(
+    missing = missing_options(
         optimizer_pb2.Optimizer, 'optimizer', optimizer_builder.OPTIMIZER_BUILDERS
     )
     assert not missing

@@ -8,11 +8,11 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import optimizer_builder
-from object_detection.config import oneof
 from object_detection.errors import UserError
 from object_detection.optimizers import schedules
 from object_detection.protos import optimizer_pb2
 from tests import goldens
+from tests.schema import missing_options
 
 
 # Left out: a helper that no config reaches; a config's burn-in is constant.
@@ -172,7 +172,7 @@ def test_contradictions_are_reported(build, text):
 
 
 def test_every_schedule_of_the_schema_has_a_builder():
-    missing = oneof.missing_options(
+    missing = missing_options(
         optimizer_pb2.LearningRate, 'learning_rate', optimizer_builder.SCHEDULE_BUILDERS
     )
     assert not missing

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import tracing
+from object_detection.core import sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
@@ -205,14 +205,14 @@ class FasterRcnn(DetectionModel):
         for stage in self.box_stages:
             if predictions.box_stages:
                 proposals, targets = self._refine(predictions, true_shapes, groundtruth, training)
-                seeds = _fold_in(seeds, _NEXT_STAGE)
+                seeds = sampling.fold_in(seeds, _NEXT_STAGE)
             regions = self._classify_regions(
                 stage,
                 features,
                 proposals.boxes,
                 self.feature_extractor.padded_size(*size),
                 training,
-                _fold_in(seeds, _DROPOUT),
+                sampling.fold_in(seeds, _DROPOUT),
                 RegionContext(proposals.count, predictions.memory),
             )
             found = BoxPredictions(proposals, regions, targets)
@@ -384,7 +384,7 @@ class FasterRcnn(DetectionModel):
         """
         boxes = _absolute_objects(predictions, groundtruth)
         losses = self.rpn.loss_sums(
-            predictions.anchors, boxes, groundtruth, _fold_in(seeds, _ANCHOR_SAMPLE)
+            predictions.anchors, boxes, groundtruth, sampling.fold_in(seeds, _ANCHOR_SAMPLE)
         )
         stages = zip(self.box_stages, predictions.box_stages, strict=True)
         for number, (stage, (proposals, regions, targets)) in enumerate(stages, 1):
@@ -422,7 +422,7 @@ class FasterRcnn(DetectionModel):
     ) -> tuple[Proposals, Targets]:
         """Returns the proposals of the losses, in training a sample, and their targets."""
         if training:
-            seeds = _fold_in(seeds, _PROPOSAL_SAMPLE)
+            seeds = sampling.fold_in(seeds, _PROPOSAL_SAMPLE)
             return self.box_stages[0].sample(proposals, objects, groundtruth, seeds)
         return proposals, self.box_stages[0].assign(proposals.boxes, objects, groundtruth)
 
@@ -527,8 +527,3 @@ def _absolute_objects(predictions: Predictions, groundtruth: Groundtruth) -> tf.
     """The boxes of the objects, float32 [B, M, 4], absolute."""
     _, height, width, _ = tf.unstack(predictions.image_shape)
     return box_ops.normalized_to_absolute(groundtruth.boxes, height, width)
-
-
-def _fold_in(seeds: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
-    """Derives the seeds of one use from an image's seeds, int32 [B, 2]."""
-    return None if seeds is None else seeds * 2 + tf.constant(use)

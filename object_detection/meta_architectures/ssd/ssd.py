@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import tracing
+from object_detection.core import sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
@@ -131,7 +131,7 @@ class Ssd(DetectionModel):
         (maps,) = self.feature_extractor.feature_stacks(images, training)
         anchors = self._anchors(images, maps)
         codes, logits, *further = self.box_predictor(
-            maps, training=training, seeds=_fold_in(seeds, _DROPOUT)
+            maps, training=training, seeds=sampling.fold_in(seeds, _DROPOUT)
         )
         predictions = Predictions(
             images=images,
@@ -144,7 +144,7 @@ class Ssd(DetectionModel):
         if groundtruth is not None:
             predictions = predictions._replace(
                 targets=self._anchor_losses.assign(
-                    predictions.anchors, groundtruth, training, _fold_in(seeds, _SAMPLE)
+                    predictions.anchors, groundtruth, training, sampling.fold_in(seeds, _SAMPLE)
                 )
             )
         if self.box_predictor.converts_to_probabilities and not training:
@@ -247,7 +247,7 @@ class Ssd(DetectionModel):
         """The targets of the anchors: those of `predict`, or else matched here."""
         if predictions.targets is not None:
             return predictions.targets
-        seeds = _fold_in(seeds, _SAMPLE)
+        seeds = sampling.fold_in(seeds, _SAMPLE)
         return self._anchor_losses.assign(predictions.anchors, groundtruth, seeds=seeds)
 
     def _anchors(self, images: tf.Tensor, maps: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -269,8 +269,3 @@ def _true_windows(images: tf.Tensor, true_shapes: tf.Tensor) -> tf.Tensor:
     """Returns the true images within the preprocessed ones, float32 [B, 4], normalized."""
     sizes = tf.cast(true_shapes[:, :2], tf.float32) / tf.cast(tf.shape(images)[1:3], tf.float32)
     return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
-
-
-def _fold_in(seeds: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
-    """Derives the seeds of one use from an image's seeds, int32 [B, 2]."""
-    return None if seeds is None else seeds * 2 + tf.constant(use)

@@ -334,7 +334,7 @@ class DeepMac(Task):
         order = -tf.range(count, dtype=tf.float32) / tf.cast(count, tf.float32)
         noise = tf.zeros_like(truth.weights) + order
         if self.regions.max_objects is not None and objects.training:
-            noise = sampling.sampling_noise(_fold_in(objects.seeds, _CHOICE), count, batch)
+            noise = sampling.sampling_noise(sampling.fold_in(objects.seeds, _CHOICE), count, batch)
             count = smaller(self.regions.max_objects, count)
         keys = tf.where(is_object, noise + 2.0, noise)
         rows = tf.math.top_k(keys, count).indices  # [B, S]
@@ -351,7 +351,7 @@ class DeepMac(Task):
         if not objects.training:
             return boxes
         batch, count = dimensions(boxes, 0, 1)
-        noise = sampling.sampling_noise(_fold_in(objects.seeds, _JITTER), count * 4, batch)
+        noise = sampling.sampling_noise(sampling.fold_in(objects.seeds, _JITTER), count * 4, batch)
         shares = (tf.reshape(noise, [batch, count, 4]) - 0.5) * self.regions.jitter_ratio
         return box_ops.move_sides(boxes, shares, self.regions.jitter_mode)
 
@@ -361,7 +361,7 @@ class DeepMac(Task):
         """Returns the masks that the second view shows, as this view has them; no gradient."""
         options = self._learning.view
         view = views.random_view(
-            _fold_in(objects.seeds, _VIEW),
+            sampling.fold_in(objects.seeds, _VIEW),
             dimensions(boxes, 0)[0],
             max_translation=options.max_translation,
             scales=options.scales,
@@ -534,8 +534,3 @@ def _by_pixel(function: Callable, masks: tf.Tensor, view: views.View) -> tf.Tens
     """Applies a function of maps [B, h, w, C] to masks [B, C, h, w]."""
     changed = function(tf.transpose(masks, [0, 2, 3, 1]), view)
     return tf.transpose(changed, [0, 3, 1, 2])
-
-
-def _fold_in(seeds: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
-    """Derives the seeds of one use from an image's seeds, int32 [B, 2]."""
-    return None if seeds is None else seeds * 2 + tf.constant(use)
