@@ -81,7 +81,6 @@ def test_a_sound_config_passes(tmp_path):
             'second_stage_balance_fraction of at least 1, the most positive proposals',
         ),
         (f'{MODEL}.second_stage_batch_size=21', 'export', f'{MODEL}.second_stage_batch_size', '20'),
-        (f'{MINER}={{num_hard_examples: -1}}', 'export', f'{MINER}.num_hard_', 'at least 0'),
         (f'{MINER}={{iou_threshold: 2}}', 'export', f'{MINER}.iou_threshold', '0 to 1'),
         (
             f'{MODEL}.second_stage_classification_loss={{weighted_dice_classification_loss {{}}}}',
@@ -761,6 +760,15 @@ ONE_MAP = [
     f'{MODEL}.feature_extractor={{type: "faster_rcnn_resnet50_keras"}}',
     f'{ANCHORS}={{grid_anchor_generator {{scales: 1 aspect_ratios: 1}}}}',
 ]
+# Of TensorFlow 1: its stage over crops has no padding.
+CROPS_OF_17 = [
+    *ONE_MAP,
+    f'{MODEL}.feature_extractor.type=faster_rcnn_inception_resnet_v2',
+    f'{MODEL}.initial_crop_size=17',
+    f'{MODEL}.maxpool_kernel_size=1',
+    f'{MODEL}.maxpool_stride=1',
+    f'{PREDICTOR}.mask_head_deconv=true',
+]
 
 
 def flexible(*sizes: str) -> str:
@@ -890,6 +898,11 @@ def flexible(*sizes: str) -> str:
         (
             [*ONE_MAP, *UPSAMPLES, f'{PREDICTOR}.mask_height=8', f'{PREDICTOR}.mask_width=4'],
             None,
+        ),
+        ([*CROPS_OF_17, *(f'{PREDICTOR}.mask_{side}=16' for side in ('height', 'width'))], None),
+        (
+            [*CROPS_OF_17, *(f'{PREDICTOR}.mask_{side}=18' for side in ('height', 'width'))],
+            f'{PREDICTOR}.mask_head_deconv: expected a mask_height and mask_width of 16, twice',
         ),
         (
             [f'{PLATT}[2]={{}}'],

@@ -212,6 +212,9 @@ def _set_fields(config: FasterRcnn) -> list[str]:
     return [field for field in OUTPUT_SIZES if config.HasField(field)]
 
 
+# The backbone whose stage over crops halves them without padding.
+_VALID_STRIDE = 'inception_resnet_v2_slim'
+
 # Types of the reference implementation that have no counterpart here.
 _NOT_BUILT = ('faster_rcnn_nas', 'faster_rcnn_pnas', 'faster_rcnn_mobilenet_v1')
 _NETWORK = re.compile(r'inception_resnet_v2|inception_v2|resnet\d+')
@@ -227,12 +230,6 @@ def type_problem(type_name: str) -> str | None:
     note = overrides.NOT_BUILT if type_name in _NOT_BUILT else ''
     same = [name for name in EXTRACTORS if _network(name) == _network(type_name)]
     return overrides.unknown_choice(type_name, list(EXTRACTORS), similar=same, cutoff=0, note=note)
-
-
-def halves_crops(type_name: str) -> bool:
-    """Returns whether the box classifier of an extractor without a pyramid halves crops."""
-    extractor = EXTRACTORS.get(type_name)
-    return extractor is None or not extractor.settings.get('keeps_crops', False)
 
 
 def _network(type_name: str) -> str | None:
@@ -533,8 +530,13 @@ def _classified_size(config: FasterRcnn, crop_size: int) -> int:
         predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
         has_convs_alone = predictor.HasField('box_head') and not predictor.box_head.num_fcs
         return crop_size if has_convs_alone else 1
-    halves = halves_crops(config.feature_extractor.type)
-    return math.ceil(crop_size / 2) if halves else crop_size
+    # The rules of the types report those that are unknown.
+    extractor = EXTRACTORS.get(config.feature_extractor.type)
+    if extractor and extractor.settings.get('keeps_crops', False):
+        return crop_size
+    backbone = (extractor and extractor.backbone) or config.feature_extractor.backbone
+    # Its layer of stride 2 has a kernel of 3 and no padding.
+    return (crop_size - 1) // 2 if backbone == _VALID_STRIDE else math.ceil(crop_size / 2)
 
 
 def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> Iterator[str]:
