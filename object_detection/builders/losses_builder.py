@@ -177,7 +177,7 @@ def build_hard_example_miner(
     classification_weight: float,
     localization_weight: float,
 ) -> HardExampleMiner:
-    """Builds the selection of hard examples; a limit of 0 switches that limit off.
+    """Builds the selection of hard examples; a limit that is not positive is none.
 
     Args:
       config: the message.
@@ -194,22 +194,26 @@ def build_hard_example_miner(
             f'{name}: expected hard_example_miner or the classification loss '
             'weighted_sigmoid_focal, which are two ways of doing the same. Received: both.'
         )
-    if not config.max_negatives_per_positive:
+    if config.max_negatives_per_positive <= 0:
         reading.unused(config, 'min_negatives_per_image', _NO_RATIO)
     of_classes, of_boxes = _COMPARED[config.loss_type]
     if of_classes != of_boxes:
         classification_weight, localization_weight = float(of_classes), float(of_boxes)
     try:
         return HardExampleMiner(
-            num_hard_examples=config.num_hard_examples or None,
+            num_hard_examples=_positive(config.num_hard_examples),
             iou_threshold=config.iou_threshold,
             classification_weight=classification_weight,
             localization_weight=localization_weight,
-            max_negatives_per_positive=config.max_negatives_per_positive or None,
-            min_negatives_per_image=config.min_negatives_per_image,
+            max_negatives_per_positive=_positive(config.max_negatives_per_positive),
+            min_negatives_per_image=max(0, config.min_negatives_per_image),
         )
     except ValueError as error:
         raise UserError(f'{name}: {error}') from error
+
+
+def _positive(limit: int) -> int | None:
+    return limit if limit > 0 else None
 
 
 def build(config: losses_pb2.Loss) -> Losses:

@@ -111,7 +111,8 @@ class RandomAbsolutePadImage:
     """Surrounds an image with a border.
 
     Attributes:
-      max_height_padding: number of rows above which the border never is, in all fewer than this.
+      max_height_padding: number of rows above which the border never is, in all fewer than this;
+        no rows if it is 0.
       max_width_padding: the same of the columns.
       pad_color: value of each channel of the border, 0..255; () is the mean of the image.
 
@@ -119,8 +120,8 @@ class RandomAbsolutePadImage:
       ValueError: if the number of values of the colour is not the number of channels.
     """
 
-    max_height_padding: int
-    max_width_padding: int
+    max_height_padding: int = 0
+    max_width_padding: int = 0
     pad_color: Color = ()
 
     def __post_init__(self):

@@ -397,7 +397,10 @@ OPERATION = 'min_aspect_ratio: 1 max_aspect_ratio: 1 min_area: 0.1 max_area: 1'
             'max_image_width: expected 1 to 16384',
         ),
         ('random_crop_to_aspect_ratio { aspect_ratio: 0 }', 'aspect_ratio: expected above 0'),
-        ('random_absolute_pad_image {}', 'max_height_padding: expected 1 to 16384. Received: 0'),
+        (
+            'random_absolute_pad_image { max_height_padding: -1 }',
+            'max_height_padding: expected 0 to 16384. Received: -1',
+        ),
         (
             'random_absolute_pad_image {'
             ' max_height_padding: 1 max_width_padding: 1 pad_color: [1, 2] }',
@@ -416,6 +419,15 @@ OPERATION = 'min_aspect_ratio: 1 max_aspect_ratio: 1 min_area: 0.1 max_area: 1'
 def test_wrong_fields_are_reported(text, message):
     with pytest.raises(ValueError, match=message):
         steps.build(text)
+
+
+@pytest.mark.parametrize('text', ['', 'max_height_padding: 0 max_width_padding: 0'])
+def test_a_border_of_no_size_is_none(text):
+    """As of size 1 in the reference, of which a border has less."""
+    step, example = steps.build(f'random_absolute_pad_image {{ {text} }}'), annotated()
+    found = step(example, seeds(1)[0])
+    for key, value in example.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=str(key))
 
 
 @pytest.mark.parametrize('color', [300, -1])
