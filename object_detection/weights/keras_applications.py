@@ -6,12 +6,14 @@ variables; only newer files also contain the layers' names. Unlike our backbones
 expect BGR images, and their convolutions have biases. Most layers of Inception-ResNet v2 are named
 only by numbers that count all layers of a program, so they are identified by their order.
 MobileNet v1 and v2 and EfficientNets have the names and the images of our backbones.
+
+Weights for a backbone 'keras:<network>' are read by Keras.
 """
 
 import contextlib
 import io
-from collections.abc import Iterator, Mapping
-from typing import Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import h5py
 import numpy as np
@@ -111,6 +113,9 @@ class KerasWeights:
           CheckpointError: if it belongs to a network that this module does not support.
         """
         names = detector.named_variables()
+        by_keras = [part for part in detector.parts().values() if hasattr(part, 'read_weights')]
+        if by_keras:
+            return self._entries_by_keras(names, by_keras)
         if not _KNOWN & self.shapes.keys():
             layers = list(dict.fromkeys(name.rpartition('/')[0] for name in self.shapes))
             received = format_list(layers, 4) or 'no layers'
@@ -137,6 +142,16 @@ class KerasWeights:
         # A bias before a batch norm is subtracted from the norm's mean.
         biased = [name for name in entries if name.endswith('_conv/bias') and name not in names]
         return {name: entry for name, entry in entries.items() if name not in biased}
+
+    def _entries_by_keras(self, names: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Entry]:
+        """Returns the entries for parts of a network of keras.applications, which Keras reads."""
+        by_variable = {id(variable): name for name, variable in names.items()}
+        keys = tuple(self.shapes)  # Keras does not say which one it takes.
+        values = (pair for part in parts for pair in part.read_weights(self.path))
+        return {
+            by_variable[id(variable.value)]: Entry(keys, value.shape, value.copy)
+            for variable, value in values
+        }
 
     def _entry(self, name: str) -> Entry:
         """Returns one variable, converted to the conventions of our backbones."""

@@ -1,15 +1,18 @@
 """The networks of keras.applications as backbones: rows named 'keras:<function>'."""
 
+import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from object_detection.config import overrides
-from object_detection.errors import UserError, format_list
+from object_detection.errors import CheckpointError, UserError, format_list
 from object_detection.models import image_channels, rounding
 from object_detection.models.backbones.table import (
     KERAS,
@@ -23,6 +26,7 @@ from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
 # Side of the images whose maps show the strides of layers: an odd multiple of the largest stride,
 # so that a map that is not padded as its stride needs has another size.
 _SIDE = 7 * KERAS_MULTIPLE
+_SHAPE = (_SIDE, _SIDE, image_channels.RGB)
 _LEVELS = range(1, 6)
 _REGULARIZERS = tuple(f'{kind}_regularizer' for kind in ('kernel', 'depthwise', 'pointwise'))
 
@@ -31,8 +35,9 @@ def row(network: str) -> Backbone:
     """Returns the row of a function of keras.applications, such as 'ConvNeXtTiny'.
 
     The map of a level is the last one of its stride that all later layers depend on alone. Weights
-    are random. As in an EfficientNet of this package, a config that overrides the hyperparameters
-    determines the penalty alone.
+    are random until `read_weights` of a model reads a file, see `_read_weights`. As in an
+    EfficientNet of this package, a config that overrides the hyperparameters determines the penalty
+    alone.
 
     Raises:
       UserError: if there is no such function.
@@ -46,14 +51,18 @@ def row(network: str) -> Backbone:
     module, function = functions[network]
 
     def trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
-        images, maps = _maps(network, function, options)
+        images, maps, places = _maps(network, function, options)
         _check_levels(network, levels, maps)
-        return keras.Model(images, [maps[level] for level in levels], name='backbone')
+        model = keras.Model(images, [maps[level] for level in levels], name='backbone')
+        model.read_weights = functools.partial(_read_weights, network, places, model)
+        return model
 
     def crop_stage(options: BackboneOptions) -> keras.Model:
-        _, maps = _maps(network, function, options)
+        _, maps, places = _maps(network, function, options)
         _check_levels(network, (4, 5), maps)
-        return keras.Model(maps[4], maps[5], name='box_classifier')
+        model = keras.Model(maps[4], maps[5], name='box_classifier')
+        model.read_weights = functools.partial(_read_weights, network, places, model)
+        return model
 
     return Backbone(
         trunk,
@@ -84,8 +93,11 @@ def _check_levels(network: str, levels: Sequence[int], maps: dict[int, Any]) -> 
 
 def _maps(
     network: str, function: Callable[..., keras.Model], options: BackboneOptions
-) -> tuple[keras.KerasTensor, dict[int, keras.KerasTensor]]:
-    """Returns the images, and the maps by their levels, of a new network for images of any size."""
+) -> tuple[keras.KerasTensor, dict[int, keras.KerasTensor], dict[str, int]]:
+    """Returns a new network for images of any size: its input, and its maps by their levels.
+
+    The third value is the index of the layer in a network of Keras for the name of each new one.
+    """
     if rounding.current() is not None:
         raise UserError(
             f'backbone: {KERAS}{network} cannot be quantized in training: expected a backbone of '
@@ -97,22 +109,69 @@ def _maps(
             f'Received: {image_channels.current()}.'
         )
     with tf.Graph().as_default():  # Variables of a graph have no values.
-        given = function(
-            include_top=False, weights=None, input_shape=(_SIDE, _SIDE, image_channels.RGB)
-        )
+        given = function(include_top=False, weights=None, input_shape=_SHAPE)
     images = keras.Input((None, None, image_channels.RGB), name='images')
-    renewal = _Renewal(options)
+    renewal = _Renewal(options, given.layers)
     keras.models.clone_model(
         given, images, clone_function=renewal.layer, call_function=renewal.call
     )
-    return images, renewal.maps()
+    return images, renewal.maps(), renewal.places
+
+
+def _read_weights(
+    network: str, places: Mapping[str, int], model: keras.Model, path: str
+) -> Iterator[tuple[keras.Variable, np.ndarray]]:
+    """Yields each variable of a model of a network, and its value in a file of Keras' weights.
+
+    Args:
+      network: name of the function.
+      places: name of a layer of the model -> its index in a network of Keras.
+      model: a part of the network.
+      path: a file that Keras publishes, or `save_weights` writes, with or without the top.
+
+    Raises:
+      CheckpointError: if the file is of another network.
+    """
+    module, function = _functions()[network]
+    if module is keras.applications.efficientnet:
+        raise CheckpointError(
+            f'{path}: expected the backbone efficientnet-{network[-2:].lower()}, as '
+            f'{KERAS}{network} normalizes images in another way than these weights were made for. '
+            f'Received: {KERAS}{network}.'
+        )
+    reasons = []
+    for top in ({'include_top': False, 'input_shape': _SHAPE}, {}):
+        given = function(weights=None, **top)
+        try:
+            with warnings.catch_warnings():
+                # Keras warns of layers that keep their random weights.
+                warnings.simplefilter('error', UserWarning)
+                given.load_weights(path)
+        except (ValueError, OSError, KeyError, UserWarning) as error:
+            reasons.append(str(error).partition('\n')[0])
+            continue
+        for layer in model.layers:
+            if layer.weights:
+                values = given.layers[places[layer.name]].weights
+                yield from zip(layer.weights, [each.value.numpy() for each in values], strict=True)
+        return
+    raise CheckpointError(
+        f'{path}: expected weights of keras.applications.{network}, which Keras loads. '
+        f'Received: {reasons[0]}'
+    )
 
 
 class _Renewal:
-    """Makes the layers of a backbone of those of a network, and notes their calls."""
+    """Makes the layers of a backbone of those of a network, and notes their calls.
 
-    def __init__(self, options: BackboneOptions):
+    Attributes:
+      places: name of a new layer -> index of the given one.
+    """
+
+    def __init__(self, options: BackboneOptions, layers: Sequence[keras.layers.Layer]):
         self._options = options
+        self._indices = {id(layer): index for index, layer in enumerate(layers)}
+        self.places: dict[str, int] = {}
         # Of each call: the shape for images of `_SIDE`, the ids of inputs, and the output.
         self._shapes: list[Sequence[int | None]] = []
         self._inputs: list[list[int]] = []
@@ -135,6 +194,7 @@ class _Renewal:
             config['synchronized'] = norm is not None and norm.synchronized
         if {'init_values', 'projection_dim'} <= config.keys():
             kind = _LayerScale
+        self.places[config['name']] = self._indices[id(given)]
         config |= {name: hyperparams.regularizer for name in _REGULARIZERS if name in config}
         return kind.from_config(config)
 

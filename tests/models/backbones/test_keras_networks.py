@@ -2,6 +2,7 @@
 
 import functools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +13,7 @@ from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import build as center_net
 from object_detection.meta_architectures.faster_rcnn import build as faster_rcnn
 from object_detection.meta_architectures.ssd import build as ssd
-from object_detection.models import image_channels, rounding
+from object_detection.models import image_channels, precision, rounding
 from object_detection.models.backbones.table import find
 from object_detection.models.feature_extractor import ExtractorOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
@@ -22,6 +23,7 @@ from object_detection.protos import pipeline_pb2
 from object_detection.protos.center_net_pb2 import CenterNetFeatureExtractor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
 from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
+from object_detection.weights import restore
 from tests import slow_cases
 from tests.meta_architectures.ssd.configs import tiny
 from tests.tiny_models import (
@@ -210,3 +212,44 @@ def test_fields_that_do_not_fit(text, message):
     config = text_format.Parse(f'{text} conv_hyperparams {{}}', SsdFeatureExtractor())
     with pytest.raises(UserError, match=message):
         ssd.build_extractor(config, True)
+
+
+def test_a_step_in_mixed_precision():
+    with precision.scope('mixed_bfloat16'):
+        detector = model_builder.build(ssd_pipeline().model, is_training=True)
+        detector.build_variables()
+        inputs = detector.feature_extractor.normalize(random_images(1))
+        ((*maps,),) = detector.feature_extractor.feature_stacks(inputs)
+        assert {each.dtype for each in maps} == {tf.bfloat16}
+        assert {weight.dtype for weight in detector.feature_extractor.weights} == {'float32'}
+        check_learns(detector)
+
+
+# Keras converts its variables as NumPy 2 advises against.
+@pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
+@slow_cases.parametrize(
+    1,
+    ('name', 'include_top'),
+    [('MobileNetV3Small', False), ('MobileNetV3Small', True), ('ResNet50', False)],
+)
+def test_weights_of_a_file_of_keras(name, include_top, tmp_path):
+    function = getattr(keras.applications, name)
+    given = function(include_top=include_top, weights=None)
+    rng = np.random.default_rng(0)
+    for weight in given.weights:
+        if weight.path.endswith('moving_mean') or weight.path.endswith('/bias'):
+            weight.assign(rng.uniform(-0.1, 0.1, weight.shape))
+    given.save_weights(tmp_path / 'net.weights.h5')
+    pipeline = ssd_pipeline()
+    pipeline.model.ssd.feature_extractor.backbone = f'keras:{name}'
+    detector = model_builder.build(pipeline.model)
+    restore.restore(detector, str(tmp_path / 'net.weights.h5'), 'classification')
+    images = tf.constant(rng.uniform(-1, 1, (1, 224, 224, 3)), tf.float32)
+    expected = given(images) if not include_top else _last_map(given, images)
+    found = detector.feature_extractor.backbone(images)[-1]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def _last_map(given, images):
+    outputs = [layer.output for layer in given.layers if tuple(layer.output.shape[1:3]) == (7, 7)]
+    return keras.Model(given.input, outputs[-1])(images)
