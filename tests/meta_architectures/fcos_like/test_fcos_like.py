@@ -1,0 +1,150 @@
+"""A family like FCOS is a folder and a row: it learns, and the jobs of all families run it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection import register
+from object_detection.builders import dataset_builder, model_builder
+from object_detection.config import families
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.errors import UserError
+from object_detection.meta_architectures import tracing
+from object_detection.models.backbones.table import BACKBONES
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import setup
+from tests.meta_architectures import loss_families
+from tests.meta_architectures.fcos_like import configs
+from tests.meta_architectures.fcos_like.family import FAMILY, LOSSES
+from tests.meta_architectures.fcos_like.point_targets import SideCoder, centerness
+from tests.plugin.toy_parts.backbones import PLAIN
+
+TINY = {'backbone': 'plain_points', 'depth_multiplier': 1, 'width': 16, 'num_layers': 1}
+# Of the object below: its class and, in pixels, its box. Its centre is (20, 28).
+CLASS, BOX = 2, (12.0, 16.0, 28.0, 40.0)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _registered():
+    register.family('fcos_like', FAMILY)
+    register.backbone('plain_points', PLAIN)
+    yield
+    del families.FAMILIES._rows['fcos_like']
+    del BACKBONES._rows['plain_points']
+
+
+@pytest.fixture(scope='module')
+def detector():
+    """A tiny one with frozen norms."""
+    tf.keras.utils.set_random_seed(0)
+    detector = model_builder.build(configs.model(**TINY), is_training=False)
+    detector.build_variables()
+    return detector
+
+
+@pytest.fixture(scope='module')
+def groundtruth():
+    return Groundtruth.from_lists(
+        boxes=[np.array([BOX], np.float32) / configs.SIDE, np.zeros([0, 4], np.float32)],
+        classes=[np.eye(4, dtype=np.float32)[[CLASS]], np.zeros([0, 4], np.float32)],
+    )
+
+
+@pytest.fixture(scope='module')
+def predictions(detector):
+    images, shapes = detector.preprocess(tf.zeros([2, configs.SIDE, configs.SIDE, 3]))
+    return detector.predict(images, shapes)
+
+
+def test_a_config_is_checked_and_traced():
+    assert tracing.check(configs.model(**TINY), 3, stages=True) == ()
+    message = r'model.experimental_model \(fcos_like\): size: expected above 0. Received: 0'
+    with pytest.raises(UserError, match=message):
+        model_builder.build(configs.model(size=0))
+    with pytest.raises(UserError, match='levels: expected a backbone with maps of the levels 6'):
+        model_builder.build(configs.model(levels='6,6', backbone='plain_points'))
+
+
+def test_points_near_the_centre_learn_the_distances_of_the_sides(
+    detector, predictions, groundtruth
+):
+    targets = detector.targets(predictions, groundtruth)
+    # 8 x 8 points of stride 8, 4 x 4 of stride 16, 2 x 2 of stride 32.
+    fine, coarse, coarsest = np.split(targets.matches[0], [64, 80])
+    # Within the box are (20, 20), (20, 28) and (20, 36), of which one is at most 16 from the sides.
+    assert np.argwhere(fine.reshape(8, 8) == 0).tolist() == [[2, 3]]
+    # (24, 24) is the only one within the box, and 16 from the right side.
+    assert np.argwhere(coarse.reshape(4, 4) == 0).tolist() == [[1, 1]]
+    assert np.all(coarsest == -1)
+    assert np.all(targets.matches[1] == -1)
+    point = 64 + 5
+    np.testing.assert_allclose(targets.box_targets[0, point], np.array(distances(24, 24)) / 16)
+    np.testing.assert_array_equal(targets.class_targets[0, point], np.eye(4)[CLASS])
+    np.testing.assert_array_equal(targets.class_weights, np.ones([2, 84]))
+    assert np.sum(targets.box_weights) == np.sum(targets.matches >= 0) == 2
+
+
+def distances(y: float, x: float) -> list[float]:
+    """Top, left, bottom, right, in pixels."""
+    return [y - BOX[0], x - BOX[1], BOX[2] - y, BOX[3] - x]
+
+
+def test_codes_are_distances_in_cells_and_decode_to_the_box():
+    cells, boxes = np.array([[[16.0, 16, 32, 32]]]), np.array([[BOX]])
+    codes = SideCoder().encode(tf.constant(boxes), tf.constant(cells))
+    np.testing.assert_allclose(codes, [[[12 / 16, 8 / 16, 4 / 16, 16 / 16]]])
+    np.testing.assert_allclose(SideCoder().decode(codes, tf.constant(cells)), boxes)
+    np.testing.assert_allclose(centerness(codes), [[np.sqrt(4 / 12 * 8 / 16)]])
+    assert centerness(tf.zeros([1, 4])) == 0
+
+
+def test_perfect_predictions_are_the_object_and_have_no_loss(detector, predictions, groundtruth):
+    targets = detector.targets(predictions, groundtruth)
+    sure = 40.0 * (2.0 * targets.class_targets - 1.0)
+    central = centerness(targets.box_targets)[..., tf.newaxis]
+    perfect = predictions._replace(
+        distances=targets.box_targets,
+        class_logits=sure,
+        center_logits=tf.math.log(tf.maximum(central, 1e-9) / tf.maximum(1.0 - central, 1e-9)),
+    )
+    losses = detector.loss(perfect, groundtruth)
+    assert losses[LOSSES[0]] < 1e-6
+    assert abs(losses[LOSSES[1]]) < 1e-6
+    # In the image the lower half is padding, which the object does not reach.
+    found = detector.postprocess(perfect, tf.constant([[32, 64, 3], [64, 64, 3]]))
+    assert found['num_detections'].numpy().tolist() == [1, 0]
+    assert found['detection_classes'][0, 0] == CLASS
+    expected = np.array(BOX) / [32, 64, 32, 64]
+    np.testing.assert_allclose(found['detection_boxes'][0, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(found['detection_scores'][0, 0], np.sqrt(np.max(central)), rtol=1e-6)
+
+
+def test_sums_of_parts_add_up(detector):
+    batch = loss_families.batch_of(detector)
+
+    def sums(images: slice) -> dict:
+        part = {name: each[images] for name, each in batch.items()}
+        return loss_families.loss_sums(detector, part, loss_families.SEEDS[images])
+
+    whole, first, last = (sums(images) for images in (slice(None), slice(0, 1), slice(1, None)))
+    assert set(LOSSES) == whole.keys()
+    for name, total in whole.items():
+        assert total.sum > 0
+        assert total.normalizer > 0
+        for one, other, value in zip(first[name], last[name], total, strict=True):
+            np.testing.assert_allclose(one + other, value, rtol=1e-5, err_msg=name)
+
+
+def test_losses_fall(tmp_path):
+    configs.write_data(tmp_path, num_train=8, num_val=1)
+    text = configs.pipeline(tmp_path, steps=100, batch_size=8, **TINY)
+    pipeline = text_format.Parse(text, TrainEvalPipelineConfig())
+    tf.keras.utils.set_random_seed(0)
+    detector = setup.build_detector(pipeline)
+    data = dataset_builder.build_train(pipeline, seed=1)
+    step = setup.build_step(pipeline.train_config, detector, data.element_spec, seed=1)
+    batch = next(iter(data))
+    losses = [step(batch) for _ in range(60)]
+    for name in LOSSES[:2]:
+        assert losses[-1][name] < 0.6 * losses[0][name], name
