@@ -159,16 +159,21 @@ class ExtractorOptions:
 
     def for_backbone(self, row: Backbone, **fields: Any) -> BackboneOptions:
         """Returns the options of a backbone; `fields` are those that only some families have."""
-        # Each build draws one seed for the copy. Without it, a seed would give an SSD or a Faster
-        # R-CNN other initial weights than in earlier versions.
-        default = dataclasses.replace(
-            row.hyperparams, initializer=row.hyperparams.initializer.clone()
-        )
+        default = self.default_hyperparams(row)
         return BackboneOptions(
             hyperparams=self.hyperparams if self.override_backbone else default,
             batch_norm_trainable=self.batch_norm_trainable,
             **fields,
         )
+
+    def default_hyperparams(self, row: Backbone) -> LayerHyperparams:
+        """Returns those of a backbone for which the config has none.
+
+        Each call draws one seed for the copy. Without it, a seed would give an SSD or a Faster
+        R-CNN other initial weights than in earlier versions.
+        """
+        initializer = row.hyperparams.initializer.clone()
+        return dataclasses.replace(row.hyperparams, initializer=initializer)
 
     def padding(self, row: Backbone, default: int = 1) -> int:
         """Returns the multiple to which images are padded, which is one of the backbone's."""

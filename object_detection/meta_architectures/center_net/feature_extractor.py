@@ -6,6 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from object_detection.meta_architectures.center_net.extractors import EXTRACTORS
+from object_detection.models.backbones.table import Backbone
 from object_detection.models.extractors import Extractor
 from object_detection.models.feature_extractor import (
     ExtractorOptions,
@@ -47,6 +48,10 @@ class CenterNetOptions(ExtractorOptions):
     use_separable_conv: bool = False
     depth_multiplier: float = 1.0
     bilinear: bool = False
+
+    def default_hyperparams(self, row: Backbone) -> LayerHyperparams:
+        """Returns those of the row; a CenterNet of earlier versions drew no seed here either."""
+        return row.hyperparams
 
 
 def normalization(

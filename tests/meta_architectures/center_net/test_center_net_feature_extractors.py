@@ -1,11 +1,13 @@
-"""What feature extractors of CenterNet do to the channels of images."""
+"""Feature extractors of CenterNet: the channels of images, and initial weights."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from object_detection.meta_architectures.center_net import feature_extractor as extractors
 from object_detection.models import image_values
+from object_detection.models.backbones.table import BACKBONES, BackboneOptions
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,15 @@ def test_caffe_reverses_colors_alone():
     pixel = tf.constant([10.0, 20.0, 30.0, 40.0], shape=[1, 1, 1, 4])
     found = image_values.caffe(pixel)[0, 0, 0]
     np.testing.assert_allclose(found, np.array([30, 20, 10, 40]) - means, rtol=1e-6)
+
+
+def test_the_first_seed_that_is_drawn_is_that_of_the_first_layer():
+    """So that a seed gives the initial weights of earlier versions."""
+    row = BACKBONES['hourglass_10']
+    keras.utils.set_random_seed(1)
+    backbone = row.trunk(range(2, 3), BackboneOptions(row.hyperparams, batch_norm_trainable=True))
+    keras.utils.set_random_seed(1)
+    options = extractors.CenterNetOptions(batch_norm_trainable=True)
+    extractor = extractors.build_center_net('hourglass_10', options)
+    for weight, expected in zip(extractor.backbone.weights, backbone.weights, strict=True):
+        np.testing.assert_array_equal(weight, expected)
