@@ -133,7 +133,7 @@ def _read_weights(
       CheckpointError: if the file is of another network.
     """
     module, function = _functions()[network]
-    if module is keras.applications.efficientnet:
+    if module.__name__.endswith('.efficientnet'):
         raise CheckpointError(
             f'{path}: expected the backbone efficientnet-{network[-2:].lower()}, as '
             f'{KERAS}{network} normalizes images in another way than these weights were made for. '

@@ -9,11 +9,12 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import model_builder
-from object_detection.errors import UserError
+from object_detection.errors import CheckpointError, UserError
 from object_detection.meta_architectures.center_net import build as center_net
 from object_detection.meta_architectures.faster_rcnn import build as faster_rcnn
 from object_detection.meta_architectures.ssd import build as ssd
 from object_detection.models import image_channels, precision, rounding
+from object_detection.models.backbones import keras_networks
 from object_detection.models.backbones.table import find
 from object_detection.models.feature_extractor import ExtractorOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
@@ -248,6 +249,21 @@ def test_weights_of_a_file_of_keras(name, include_top, tmp_path):
     expected = given(images) if not include_top else _last_map(given, images)
     found = detector.feature_extractor.backbone(images)[-1]
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+# Keras converts its variables as NumPy 2 advises against.
+@pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
+def test_weights_of_another_network_are_refused(tmp_path):
+    other = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(3, 3)])
+    other.save_weights(tmp_path / 'net.weights.h5')
+    detector = model_builder.build(ssd_pipeline().model)
+    with pytest.raises(CheckpointError, match=r'weights of keras\.applications\.MobileNetV3Small'):
+        restore.restore(detector, str(tmp_path / 'net.weights.h5'), 'classification')
+
+
+def test_weights_that_a_network_normalizes_otherwise_are_refused():
+    with pytest.raises(CheckpointError, match='the backbone efficientnet-b2, as keras:Effici'):
+        list(keras_networks._read_weights('EfficientNetB2', {}, trunk(SMALL), 'b2.h5'))
 
 
 def _last_map(given, images):
