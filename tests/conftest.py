@@ -101,15 +101,15 @@ def short_inception_resnet_v2(monkeypatch):
 def _log_as_at_the_start():
     """Undoes what programs that run within a test do to the log of the process.
 
-    They show messages of this package on stderr and no longer to handlers of tests, and give each
-    warning once a process.
+    They show messages of this package on stderr and no longer to handlers of tests. A test is a
+    job of its own, which logs each warning once.
     """
-    once = sys.modules.get('object_detection.config.once')
-    if once is not None:
-        once._warned.clear()
+    from object_detection.config import report
+
     loggers = [logging.getLogger(name) for name in ('object_detection', 'absl', None)]
     before = [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
-    yield
+    with report.job():
+        yield
     for logger, (level, propagate, handlers) in zip(loggers, before, strict=True):
         logger.setLevel(level)
         logger.propagate = propagate

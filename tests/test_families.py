@@ -191,7 +191,7 @@ def test_numbers_of_classes_are_compared_within_a_family(pipeline, tmp_path):
     resumption.check(pipeline, str(tmp_path))
 
 
-def test_cautions_name_it(pipeline, caplog):
+def test_warnings_name_it(pipeline, caplog):
     pipeline.train_input_reader.num_keypoints = 3
     validate(pipeline, for_what='train')
     assert 'keypoints are decoded, but not used by Toy' in caplog.text

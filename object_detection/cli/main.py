@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 from object_detection import registry
+from object_detection.config import report
 from object_detection.errors import (
     LOST_WORKER_STATUS,
     UnreadableCheckpointError,
@@ -100,7 +101,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, context: click.Context) -> object:
         try:
-            with signals.unwinding():
+            with signals.unwinding(), report.job():
                 return super().invoke(context)
         # click ends quietly if nobody reads the output any more, as in `tfod ... | head`.
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):

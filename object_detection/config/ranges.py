@@ -14,7 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldOptions
 from google.protobuf.message import Message
 
-from object_detection.config import once, reading, walk
+from object_detection.config import reading, report, walk
 from object_detection.errors import raise_if_any
 from object_detection.protos import options_pb2
 
@@ -80,7 +80,7 @@ def find(config: Message, parts: Collection[str] | None = None, *, path: str = '
         if parts is not None and found.path.partition('.')[0].partition('[')[0] not in parts:
             continue
         rule = options(found.field)
-        if rule.range is not None and not _is_in(found.value, rule.range):
+        if rule.range is not None and not is_in(found.value, rule.range):
             errors.append(_sentence(found.path, rule.range, found.value))
         elif rule.is_unread and not _is_harmless(found, rule):
             if rule.refused:
@@ -100,7 +100,7 @@ def check(config: Message, *, path: str = '') -> None:
         message lists them.
     """
     findings = find(config, path=path)
-    once.warn_once(findings.warnings)
+    report.current().warn_unused(findings.warnings)
     raise_if_any(findings.errors)
 
 
@@ -130,7 +130,7 @@ def _missing(message: Message, path: str) -> Iterator[str]:
             yield _sentence(place, bounds, field.default_value, ' (not set)')
 
 
-def _is_in(value: float, bounds: options_pb2.Range) -> bool:
+def is_in(value: float, bounds: options_pb2.Range) -> bool:
     return (
         math.isfinite(value)
         and (value >= bounds.min or not bounds.HasField('min'))

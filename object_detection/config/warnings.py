@@ -1,4 +1,4 @@
-"""Cautions about the components that several families of detectors have."""
+"""Warnings about the components that several families of detectors have."""
 
 from collections.abc import Iterator
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-from object_detection.config import once
+from object_detection.config import report
 from object_detection.config.job_options import PRECISION_ALIASES
 from object_detection.errors import UserError
 from object_detection.protos import train_pb2
@@ -109,17 +109,17 @@ def scope(precision: str) -> Iterator[None]:
 
 
 def warn_if_not_faster(precision: str) -> None:
-    """Warns, once per process, if a precision is not faster on the devices of this machine."""
+    """Warns, once in a job, if a precision is not faster on the devices of this machine."""
     precision = canonical(precision)
     devices = {device.device_type for device in tf.config.list_logical_devices()}
     if precision == FLOAT32 or devices - {'CPU'}:
         return
     if precision == TF32:
-        once.log_once('precision tf32: has no effect on CPUs, which compute in float32.')
+        report.current().warn('precision tf32: has no effect on CPUs, which compute in float32.')
         return
     instructions = _cpu_instructions()
     if instructions and not instructions.intersection(_INSTRUCTIONS[precision]):
-        once.log_once(
+        report.current().warn(
             f'precision {precision}: this CPU has no instructions for it '
             f'({", ".join(_INSTRUCTIONS[precision][:2])}); expect it to be several times slower '
             'than float32.'

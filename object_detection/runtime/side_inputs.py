@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from object_detection.config import once
+from object_detection.config import report
 from object_detection.errors import UserError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def or_zeros(
             f'{", ".join(given)} alone.'
         )
     if missing:
-        once.log_once(
+        report.current().warn(
             f'The model takes {", ".join(missing)} with the images. None are given: it runs as for '
             'images without a context.'
         )

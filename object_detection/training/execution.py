@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.config import once
+from object_detection.config import report
 from object_detection.core.fields import InputFields
 from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -81,7 +81,7 @@ def compiles_inference(
 def _compiles(config: TrainConfig, *, has_fixed_sizes: bool, obstacle: str = '') -> bool:
     if tf.config.functions_run_eagerly():
         if config.jit_compile:
-            once.log_once(f'{_COMPILE}: --run_eagerly leaves no graph to compile.')
+            report.current().warn(f'{_COMPILE}: --run_eagerly leaves no graph to compile.')
         return False
     if not config.HasField('jit_compile'):
         if not tf.config.list_logical_devices('GPU'):
@@ -93,7 +93,7 @@ def _compiles(config: TrainConfig, *, has_fixed_sizes: bool, obstacle: str = '')
     if config.jit_compile and obstacle:
         raise ConfigError(f'{_COMPILE}: expected false, or not set: {obstacle}. Received: true.')
     if config.jit_compile and not has_fixed_sizes:
-        once.log_once(f'{_COMPILE}: {_SIZES_VARY}.')
+        report.current().warn(f'{_COMPILE}: {_SIZES_VARY}.')
     return config.jit_compile
 
 
@@ -144,7 +144,7 @@ def _check_norms(detector: DetectionModel, strategy: tf.distribute.Strategy) -> 
         )
     norms = _moving_norms(detector)
     if norms:
-        once.log_once(
+        report.current().warn(
             f'{_ACCUMULATE}: {len(norms)} batch norms, such as {norms[0].name}, take the '
             'statistics of each part for itself, so that the training is not that of the whole '
             'batch; with frozen batch norms or group norms it is.'

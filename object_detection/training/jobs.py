@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from object_detection.config import report
 from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions
 from object_detection.system import console, cpu, tensorflow_setup
 from object_detection.training import resolve_config
@@ -19,6 +20,7 @@ from object_detection.training.distribution.cluster import Cluster
 from object_detection.training.monitoring import profiling
 
 
+@report.job()
 def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int:
     """Trains as a command line says; returns the exit status of the program.
 
@@ -78,6 +80,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
     return result.exit_status
 
 
+@report.job()
 def run_evaluation(
     config_path: str,
     checkpoint_dir: str,

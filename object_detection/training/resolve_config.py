@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from object_detection.config import once, reader, synthetic_data
+from object_detection.config import reader, report, synthetic_data
 from object_detection.config.job_options import JobOptions, TrainOptions, check_ranges
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -194,8 +194,8 @@ def resolve(
     _check(config, directory, evaluates=bool(intervals.evaluation), is_validated=is_validated)
     epochs.resolve_epochs(config)
     profiling.check(intervals.profile, train_config.num_steps)
-    for caution in train_config_rules.schedule_cautions(train_config):
-        once.log_once(caution)
+    for sentence in train_config_rules.schedule_warnings(train_config):
+        report.current().warn(sentence)
     strategies.check_batch_size(strategy, train_config.batch_size)
     strategies.check_endless(strategy, config.train_input_reader.num_epochs)
     return config
@@ -214,7 +214,7 @@ def _check(
         )
     for field in ('early_stopping', 'async_evaluation'):
         if config.eval_config.HasField(field) and not evaluates:
-            once.log_once(
+            report.current().warn(
                 f'eval_config.{field} has no effect without evaluation during training '
                 '(--eval_every_n_steps).'
             )

@@ -53,7 +53,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from _scores(pipeline)
 
 
-def cautions(config: TrainConfig) -> Iterator[str]:
+def warnings(config: TrainConfig) -> Iterator[str]:
     """Yields sentences about colours, and about steps that are meant to stop but never do.
 
     One for each step that changes all training images, but no other images, one for each step

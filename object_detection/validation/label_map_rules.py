@@ -22,7 +22,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             )
 
 
-def cautions(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+def warnings(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields a sentence for each eval reader with other names for the ids of the training."""
     for path, trained, evaluated in _pairs(pipeline):
         differing = label_map.differing_ids(trained, evaluated)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from google.protobuf.message import DecodeError
 
 from object_detection.builders.input_readers import rules
-from object_detection.config import families, once, synthetic_data
+from object_detection.config import families, report, synthetic_data
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotated_image, annotation_checks, label_map, tf_record_files
 from object_detection.errors import UserError, format_list
@@ -156,7 +156,7 @@ def _objects(sources: Sequence, path: str, needs_objects: bool, skip_crowd: bool
         if 2 * notes[annotated_image.FIRST_PIXEL] > num_usable:
             yield f'{path}: {text}'
         else:
-            once.log_once(f'{path}: {text}')
+            report.current().warn(f'{path}: {text}')
     elif needs_objects and not num_trained:
         crowds = ' that are no crowds' if num_usable else ''
         yield (
@@ -209,7 +209,7 @@ def check_all(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iter
             yield f'{path}.tf_record_input_reader.input_path: {error}.'
             continue
         if path == _TRAINING and most > reader.max_number_of_boxes:
-            once.log_once(
+            report.current().warn(
                 f'{path}.max_number_of_boxes is {reader.max_number_of_boxes}, but {name} has '
                 f'{most} objects: what is beyond that number after augmentation is left out, and '
                 'trains as background.'
@@ -321,7 +321,7 @@ def _object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
     num_bytes, names = 0, _files(reader)
     for number, name in enumerate(names):
         if num_bytes > _MAX_BYTES:
-            once.log_once(
+            report.current().warn(
                 f'{path}.tf_record_input_reader.input_path: the first {number} of {len(names)} '
                 'files were read for damage; training reads all.'
             )
@@ -366,7 +366,7 @@ def _warn_of_bits(features, pipeline: TrainEvalPipelineConfig, path: str) -> Non
     values = features[keys.ENCODED].bytes_list.value
     header = values[0][:_PNG_BITS] if values else b''
     if header.startswith(b'\x89PNG') and header.endswith(b'\x10'):
-        once.log_once(
+        report.current().warn(
             f'{path}: records hold PNG images of 16 bits, such as {_name(features)}. The upper '
             '8 bits of each value are read, so that images of 12 bits are nearly black; declare '
             'their values, for example by '

@@ -1,4 +1,4 @@
-"""Rules and cautions of `train_config`: variables, classes, averages, schedule and length.
+"""Rules and warnings of `train_config`: variables, classes, averages, schedule and length.
 
 Rules of the checkpoint that a training starts from; TensorFlow is not loaded.
 """
@@ -57,8 +57,8 @@ def check_quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         )
 
 
-def quantization_cautions(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields a caution if nothing is quantized, or a training ends before it rounds."""
+def quantization_warnings(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields a warning if nothing is quantized, or a training ends before it rounds."""
     if pipeline.HasField('graph_rewriter') and not pipeline.graph_rewriter.HasField('quantization'):
         yield f'graph_rewriter: has no effect without {training_rules.QUANTIZATION}.'
     delay = pipeline.graph_rewriter.quantization.delay
@@ -115,16 +115,16 @@ def _epochs(config: Optimizer) -> Iterator[str]:
             yield f'{place}.{steps}, {epochs}: expected one of them. Received: both.'
 
 
-def schedule_cautions(config: TrainConfig) -> Iterator[str]:
+def schedule_warnings(config: TrainConfig) -> Iterator[str]:
     """Yields at most one sentence if the schedule is longer or shorter than the training."""
     kind = config.optimizer.WhichOneof('optimizer')
     rate = getattr(config.optimizer, kind).learning_rate if kind else None
     option = rate.WhichOneof('learning_rate') if rate else None
     # Schedules in epochs are compared after their conversion to steps.
     in_steps = config.optimizer.learning_rate_unit == Optimizer.STEPS
-    if config.num_steps and in_steps and option in _SCHEDULE_CAUTIONS:
+    if config.num_steps and in_steps and option in _SCHEDULE_WARNINGS:
         path = f'train_config.optimizer.{kind}.learning_rate.{option}'
-        yield from _SCHEDULE_CAUTIONS[option](getattr(rate, option), config.num_steps, path)
+        yield from _SCHEDULE_WARNINGS[option](getattr(rate, option), config.num_steps, path)
 
 
 def _cosine(schedule: Message, num_steps: int, path: str) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _field(schedule: Message, name: str, path: str) -> str:
     return f'{path}{"." if path else ""}{name} is {number}{default}'
 
 
-_SCHEDULE_CAUTIONS = {
+_SCHEDULE_WARNINGS = {
     'cosine_decay_learning_rate': _cosine,
     'manual_step_learning_rate': _manual_steps,
     'exponential_decay_learning_rate': _exponential,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from object_detection.builders.input_readers import channels
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
-from object_detection.config import families, once, ranges, synthetic_data, walk
+from object_detection.config import families, ranges, report, synthetic_data, walk
 from object_detection.data import label_map, shard_names
 from object_detection.errors import ConfigError, UserError, backslash_hint
 from object_detection.meta_architectures import tracing
@@ -181,7 +181,7 @@ def validate(
         with console.phase('reading all records'):
             _raise_if_any(list(records.check_all(pipeline, parts)))
     # Warnings about a config with errors are not shown.
-    once.warn_once(findings.warnings)
+    report.current().warn_unused(findings.warnings)
     warnings.warn(pipeline, parts, resumes=resumes)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from object_detection.builders.input_readers import channels
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
-from object_detection.config import families, once, ranges, synthetic_data, walk
+from object_detection.config import families, ranges, report, synthetic_data, walk
 from object_detection.data import label_map
 from object_detection.meta_architectures import tracing
 from object_detection.protos import optimizer_pb2
@@ -59,7 +59,7 @@ _FINE_TUNING = (
 def warn(
     pipeline: TrainEvalPipelineConfig, parts: Collection[str], *, resumes: bool = False
 ) -> None:
-    """Logs each caution about the named top-level fields of a config once per process.
+    """Warns about the named top-level fields of a config.
 
     Args:
       pipeline: the config.
@@ -70,28 +70,28 @@ def warn(
     for part, path, reason in _without_effect(pipeline):
         if part in parts:
             fields[reason].append(path)
-    once.warn_once(fields)
+    report.current().warn_unused(fields)
     for path, reader in readers(pipeline, parts):
-        for sentence in input_reader_rules.bucket_cautions(reader, path, pipeline.model):
-            once.log_once(sentence)
+        for sentence in input_reader_rules.bucket_warnings(reader, path, pipeline.model):
+            report.current().warn(sentence)
         for sentence in _unused_classes(pipeline, reader, path):
-            once.log_once(sentence)
+            report.current().warn(sentence)
     if 'eval_input_reader' in parts:
-        for sentence in label_map_rules.cautions(pipeline):
-            once.log_once(sentence)
+        for sentence in label_map_rules.warnings(pipeline):
+            report.current().warn(sentence)
     if 'train_config' in parts:
         if not (resumes or _continues_detector(pipeline.train_config)):
             family, message = families.find(pipeline.model), families.options(pipeline.model)
             for sentence in family.warnings(message, _starts_at_random(pipeline)):
-                once.log_once(sentence)
-        for sentence in train_config_rules.schedule_cautions(pipeline.train_config):
-            once.log_once(sentence)
-        for sentence in train_config_rules.quantization_cautions(pipeline):
-            once.log_once(sentence)
+                report.current().warn(sentence)
+        for sentence in train_config_rules.schedule_warnings(pipeline.train_config):
+            report.current().warn(sentence)
+        for sentence in train_config_rules.quantization_warnings(pipeline):
+            report.current().warn(sentence)
         if _decays_twice(pipeline.train_config):
-            once.log_once(_TWO_DECAYS)
-        for sentence in augmentation.cautions(pipeline.train_config):
-            once.log_once(sentence)
+            report.current().warn(_TWO_DECAYS)
+        for sentence in augmentation.warnings(pipeline.train_config):
+            report.current().warn(sentence)
 
 
 def readers(

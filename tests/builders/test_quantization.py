@@ -141,12 +141,12 @@ def test_what_cannot_be_quantized_is_refused(override, message):
 
 def test_a_training_that_never_rounds_is_mentioned():
     config = pipeline('graph_rewriter { quantization {} } train_config { num_steps: 500000 }')
-    (caution,) = train_config.quantization_cautions(config)
-    assert 'after 500000 steps' in caution
+    (warning,) = train_config.quantization_warnings(config)
+    assert 'after 500000 steps' in warning
     config.graph_rewriter.quantization.delay = 0
-    assert not list(train_config.quantization_cautions(config))
-    (caution,) = train_config.quantization_cautions(pipeline('graph_rewriter {}'))
-    assert 'graph_rewriter: has no effect' in caution
+    assert not list(train_config.quantization_warnings(config))
+    (warning,) = train_config.quantization_warnings(pipeline('graph_rewriter {}'))
+    assert 'graph_rewriter: has no effect' in warning
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 
-from object_detection.config import once, ranges, walk
+from object_detection.config import ranges, walk
 from object_detection.errors import ConfigError
 from object_detection.protos import options_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -34,7 +34,6 @@ def test_what_would_not_happen_is_an_error_that_names_the_path():
 def test_what_is_not_lost_is_a_warning_given_once(caplog):
     pipeline = parse("""
         train_config { sync_replicas: true replicas_to_aggregate: 8 summarize_gradients: true }""")
-    once._warned.clear()
     with caplog.at_level(logging.WARNING, 'object_detection'):
         ranges.check(pipeline)
         ranges.check(pipeline)

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.config import once
 from object_detection.config.job_options import PRECISION_ALIASES, PRECISIONS
 from object_detection.models import precision
 from object_detection.protos.train_pb2 import TrainConfig
@@ -123,7 +122,6 @@ def test_exemptions_without_effect_are_logged_once(
 ):
     monkeypatch.setattr(tf.config, 'list_logical_devices', lambda: devices)
     monkeypatch.setattr(precision, '_CPU_FACTS', tmp_path / 'cpuinfo')
-    monkeypatch.setattr(once, '_warned', set())
     if facts is not None:
         (tmp_path / 'cpuinfo').write_text(f'processor : 0\n{facts}\nbugs : none\n')
     for _ in range(2):

@@ -69,13 +69,13 @@ def test_a_schedule_in_epochs_ends_with_the_training(config):
     text = """learning_rate_unit: EPOCHS momentum_optimizer { learning_rate {
       manual_step_learning_rate { schedule { epoch: 0.5 } schedule { epoch: 2.5 } } } }"""
     text_format.Merge(text, config.train_config.optimizer)
-    assert list(train_config_rules.schedule_cautions(config.train_config)) == []
+    assert list(train_config_rules.schedule_warnings(config.train_config)) == []
     epochs.resolve_epochs(config)
     rate = config.train_config.optimizer.momentum_optimizer.learning_rate
     steps = [entry.step for entry in rate.manual_step_learning_rate.schedule]
     assert steps == [2, 7]  # 0.5 and 2.5 times 10 / 4, as many as are needed
     assert config.train_config.num_steps == 7
-    (told,) = train_config_rules.schedule_cautions(config.train_config)
+    (told,) = train_config_rules.schedule_warnings(config.train_config)
     assert 'schedule[1].step is 7' in told
 
 

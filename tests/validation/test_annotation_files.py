@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from object_detection.config import once
 from object_detection.errors import ConfigError
 from object_detection.validation import records, warnings
 from object_detection.validation.validate import validate
@@ -54,7 +53,6 @@ def test_sound_files_pass(pipeline):
 
 
 def test_what_is_for_record_files_is_reported(pipeline, caplog):
-    once._warned.clear()
     pipeline.train_input_reader.num_readers = 8
     warnings.warn(pipeline, ('train_input_reader', 'eval_input_reader'))
     (message,) = caplog.messages
@@ -144,7 +142,6 @@ def test_boxes_within_the_first_pixel(pipeline, tmp_path):
 
 
 def test_boxes_in_another_order_are_a_warning(pipeline, tmp_path, caplog):
-    once._warned.clear()
     write(tmp_path, bbox=[20, 4, 25, 9])
     assert found(pipeline) == []
     assert '[x1, y1, x2, y2]' in caplog.text
@@ -172,7 +169,6 @@ def test_files_of_an_evaluation_do_not_share_ids(pipeline, tmp_path):
 
 
 def test_an_image_with_more_objects_than_rows_is_reported(pipeline, caplog):
-    once._warned.clear()
     document = {
         'images': [{'id': 5, 'file_name': '0.png', 'height': 20, 'width': 30}],
         'annotations': [

@@ -8,7 +8,7 @@ from tests.validation.pipelines import sound_pipeline
 
 @pytest.fixture
 def pair(tmp_path):
-    """Returns a function that writes two label maps, and gives problems and cautions of them."""
+    """Returns a function that writes two label maps, and gives problems and warnings of them."""
 
     def compare(trained, evaluated):
         pipeline = sound_pipeline(tmp_path)
@@ -17,23 +17,23 @@ def pair(tmp_path):
             path.write_text(''.join(f'item {{ id: {i} {c} }}' for i, c in classes.items()))
         pipeline.train_input_reader.label_map_path = str(tmp_path / 'train.pbtxt')
         pipeline.eval_input_reader[0].label_map_path = str(tmp_path / 'eval.pbtxt')
-        return list(label_map_rules.check(pipeline)), list(label_map_rules.cautions(pipeline))
+        return list(label_map_rules.check(pipeline)), list(label_map_rules.warnings(pipeline))
 
     return compare
 
 
 def test_swapped_classes(pair):
-    problems, cautions = pair({1: "name: 'cube'", 2: "name: 'ball'"}, {1: "name: 'ball'"})
-    assert not cautions
+    problems, warnings = pair({1: "name: 'cube'", 2: "name: 'ball'"}, {1: "name: 'ball'"})
+    assert not warnings
     (problem,) = problems
     assert problem.startswith('eval_input_reader[0].label_map_path: expected the ids of')
     assert "id 1 is 'cube' there and 'ball' here" in problem
 
 
 def test_other_names(pair):
-    problems, cautions = pair({1: "name: 'cube'"}, {1: "name: 'Wuerfel'", 2: "name: 'x'"})
+    problems, warnings = pair({1: "name: 'cube'"}, {1: "name: 'Wuerfel'", 2: "name: 'x'"})
     assert not problems
-    assert "id 1 is 'cube' there and 'Wuerfel' here" in cautions[0]
+    assert "id 1 is 'cube' there and 'Wuerfel' here" in warnings[0]
 
 
 @pytest.mark.parametrize(

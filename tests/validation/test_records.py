@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from object_detection.config import once
+from object_detection.config import report
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import records
@@ -198,7 +198,6 @@ def test_labels_count_as_they_are_trained_on_and_scores_by_their_number(tmp_path
 
 
 def test_all_records_are_looked_through_for_damage_and_crowded_images(tmp_path, caplog):
-    once._warned.clear()
     crowded = examples.example([BOX] * 7, [1] * 7, source_id='img 42')
     path = examples.write_records(tmp_path / 'train', [examples.example([BOX], [1])] * 20)
     with open(examples.write_records(tmp_path / 'more', [crowded]), 'rb') as more:
@@ -232,7 +231,6 @@ def test_all_records_are_looked_through_for_damage_and_crowded_images(tmp_path, 
 
 @pytest.mark.parametrize(('dtype', 'count'), [(np.uint8, 0), (np.uint16, 1)])
 def test_images_of_16_bits_are_reported(found, caplog, dtype, count):
-    once._warned.clear()
     file = io.BytesIO()
     Image.fromarray(np.full((20, 30), 99, dtype)).save(file, 'PNG')
     record = examples.example([BOX], [1], image=file.getvalue(), source_id='img 42')
@@ -240,14 +238,13 @@ def test_images_of_16_bits_are_reported(found, caplog, dtype, count):
     told = [text for text in caplog.messages if text.startswith('train_input_reader: records')]
     assert len(told) == count
     assert all("'img 42'. The upper 8 bits" in text for text in told)
-    once._warned.clear()
     caplog.clear()
-    assert found([record], highest=4095) == []
+    with report.job():
+        assert found([record], highest=4095) == []
     assert not [text for text in caplog.messages if 'upper 8 bits' in text]
 
 
 def test_the_search_for_damage_is_bounded(tmp_path, caplog, monkeypatch):
-    once._warned.clear()
     monkeypatch.setattr(records, '_MAX_BYTES', 1000)
     pipeline = TrainEvalPipelineConfig()
     reader = pipeline.train_input_reader

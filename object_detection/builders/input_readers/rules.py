@@ -2,7 +2,7 @@
 
 `dataset_builder` raises the problems as errors, and the validation lists them.
 
-Rules and cautions of a reader: its `aspect_ratio_buckets` and its `data_service`.
+Rules and warnings of a reader: its `aspect_ratio_buckets` and its `data_service`.
 """
 
 from collections.abc import Iterator
@@ -133,7 +133,7 @@ def check_buckets(reader: InputReader, path: str, model: DetectionModel) -> Iter
         )
 
 
-def bucket_cautions(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
+def bucket_warnings(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
     """Yields a sentence for each bucket that the feature extractor pads further."""
     multiple = families.needs(model).padding_multiple
     for index, bucket in enumerate(reader.aspect_ratio_buckets):

@@ -58,9 +58,9 @@ def test_problems(buckets, resizer, expected):
     ],
 )
 def test_sizes_that_the_feature_extractor_pads_are_reported(size, extractor, padded):
-    cautions = find(input_reader_rules.bucket_cautions, [size], extractor=extractor)
-    assert len(cautions) == (padded is not None)
-    assert padded is None or f'pads to {padded},' in cautions[0]
+    warnings = find(input_reader_rules.bucket_warnings, [size], extractor=extractor)
+    assert len(warnings) == (padded is not None)
+    assert padded is None or f'pads to {padded},' in warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_sizes_that_the_feature_extractor_pads_are_reported(size, extractor, pad
 def test_sizes_that_a_centernet_pads_are_reported(extractor, padded):
     size = ['height: 264 width: 520']
     extractor = f"type: '{extractor}'"
-    cautions = find(
-        input_reader_rules.bucket_cautions, size, extractor=extractor, family='center_net'
+    warnings = find(
+        input_reader_rules.bucket_warnings, size, extractor=extractor, family='center_net'
     )
-    assert len(cautions) == (padded is not None)
-    assert padded is None or f'pads to {padded},' in cautions[0]
+    assert len(warnings) == (padded is not None)
+    assert padded is None or f'pads to {padded},' in warnings[0]

@@ -2,7 +2,6 @@ import logging
 
 import pytest
 
-from object_detection.config import once
 from object_detection.config.overrides import apply_setting
 from object_detection.errors import ConfigError
 from object_detection.validation.validate import validate
@@ -90,7 +89,6 @@ def test_sound_ones_pass(tmp_path):
     ],
 )
 def test_fields_that_others_make_idle(tmp_path, caplog, settings, field, reason):
-    once._warned.clear()
     with caplog.at_level(logging.WARNING, 'object_detection'):
         validate(configured(tmp_path, *settings), for_what='export')
     (told,) = [message for message in caplog.messages if f'{MODEL}.{field}' in message]

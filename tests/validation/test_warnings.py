@@ -4,7 +4,7 @@ import logging
 import keras
 import pytest
 
-from object_detection.config import once, reader
+from object_detection.config import reader, report
 from object_detection.config.overrides import apply_setting
 from object_detection.models.backbones import resnet_v1
 from object_detection.validation import train_config as train_config_rules
@@ -39,14 +39,13 @@ def small_backbone(monkeypatch):
 @pytest.fixture
 def warnings(tmp_path, caplog):
     """Returns what is said of the sound config with some settings."""
-    once._warned.clear()
 
     def validated(*settings: str, for_what=('train', 'eval'), resumes=False) -> list[str]:
         pipeline = sound_pipeline(tmp_path)
         for setting in settings:
             apply_setting(pipeline, setting)
         caplog.clear()
-        with caplog.at_level(logging.WARNING, 'object_detection'):
+        with report.job(), caplog.at_level(logging.WARNING, 'object_detection'):
             validate(pipeline, for_what=for_what, resumes=resumes)
         return caplog.messages
 
@@ -137,7 +136,7 @@ def test_the_samples_have_schedules_of_the_right_length():
     configs = [reader.read_pipeline(path) for path in paths if path.name.endswith('.config')]
     assert len(configs) >= 3
     for config in configs:
-        assert list(train_config_rules.schedule_cautions(config.train_config)) == []
+        assert list(train_config_rules.schedule_warnings(config.train_config)) == []
 
 
 def test_fields_that_others_make_idle(warnings):
@@ -148,7 +147,6 @@ def test_fields_that_others_make_idle(warnings):
     default = 'model.faster_rcnn.second_stage_batch_size=64'
     (message,) = warnings(default, f'{miner}={{min_negatives_per_image: 3}}')
     assert message.startswith(f'no effect: {miner}.min_negatives_per_image (it widens')
-    once._warned.clear()
     both = '{min_negatives_per_image: 3 max_negatives_per_positive: 2}'
     assert warnings(default, f'{miner}={both}') == []
 
@@ -395,7 +393,7 @@ def test_fields_of_a_model_that_have_an_effect_or_equal_the_default(warnings, se
     assert warnings(*settings, for_what='export') == []
 
 
-def test_masks_of_a_second_stage_are_a_caution(warnings):
+def test_masks_of_a_second_stage_are_warned_of(warnings):
     """The reference runs such configs, and leaves the mask head out."""
     (message,) = warnings(f'{MODEL}.number_of_stages=2', for_what='export')
     for field in (f'{MODEL}.masks_from_crops', f'{HEAD}.predict_instance_masks'):
@@ -407,7 +405,6 @@ def test_masks_of_the_box_classifiers_vector_get_advice(warnings):
     without = f'{MODEL}.masks_from_crops=false'
     (message,) = warnings(without, for_what='train')
     assert message.startswith(f'{MODEL}.masks_from_crops is false: masks are predicted from')
-    once._warned.clear()
     assert warnings(without, for_what='export') == []
     assert warnings(without, for_what='train', resumes=True) == []
     assert warnings(without, f'{MODEL}.mask_roi_align={{}}', for_what='train') == []
@@ -445,7 +442,6 @@ def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):
     keeps = 'train_config.optimizer.use_moving_average=true'
     (message,) = warnings(keeps, 'eval_config.use_moving_averages=false')
     assert message.startswith('no effect: eval_config.use_moving_averages (averages are evaluated')
-    once._warned.clear()
     assert warnings(keeps) == []
     assert warnings(keeps, 'eval_config.use_moving_averages=true') == []
     assert warnings('eval_config.use_moving_averages=false') == []
@@ -534,7 +530,6 @@ def test_the_stride_of_a_pyramid(warnings):
     (message,) = warnings(f'{EXTRACTOR}.first_stage_features_stride=8')
     assert message.startswith(f'no effect: {EXTRACTOR}.first_stage_features_stride (a feature pyr')
     anchors = f'model.faster_rcnn.first_stage_anchor_generator={GRID}'
-    once._warned.clear()
     one_map = (f'{EXTRACTOR}={{{WITHOUT_PYRAMID}}}', f'{MODEL}.masks_from_crops=false')
     assert warnings(*one_map, anchors) == []
 
@@ -547,7 +542,6 @@ def test_steps_that_change_training_images_alone(warnings):
         'exported models.'
         for i, step in ((0, 'rgb_to_gray'), (2, 'adjust_gamma'))
     ]
-    once._warned.clear()
     at_times = '{rgb_to_gray {} probability: 0.5},{one_of {steps {rgb_to_gray {}}}}'
     assert not warnings(*(f'{options}[{i}]={step}' for i, step in enumerate(at_times.split(','))))
 
@@ -577,7 +571,6 @@ def test_how_to_fine_tune_without_a_checkpoint(warnings):
     field = 'train_config.fine_tune_checkpoint_type'
     (message,) = warnings(f"{field}='full'")
     assert message == f'no effect: {field} (there is no train_config.fine_tune_checkpoint).'
-    once._warned.clear()
     assert warnings(f"{field}='full'", for_what='eval') == []
 
 
@@ -607,7 +600,6 @@ def test_a_step_that_stops_only_after_the_training(warnings):
     step = f'{path}={{random_horizontal_flip {{}} stop_after_step: 100}}'
     assert warnings(step, 'train_config.num_steps=101') == []
     for num_steps in (100, 99):
-        once._warned.clear()
         assert warnings(step, f'train_config.num_steps={num_steps}') == [
             f'{path}.stop_after_step is 100, but train_config.num_steps is {num_steps}: '
             'random_horizontal_flip never stops.'
