@@ -131,6 +131,7 @@ def _missing(message: Message, path: str) -> Iterator[str]:
 
 
 def is_in(value: float, bounds: options_pb2.Range) -> bool:
+    """Returns whether a range has a value."""
     return (
         math.isfinite(value)
         and (value >= bounds.min or not bounds.HasField('min'))

@@ -158,7 +158,7 @@ def test_ranges_are_of_numbers_and_have_a_default_inside():
         assert (field.message_type, field.enum_type) == (None, None), field.full_name
         # Without a default in the schema, not to set a field is a choice of its own.
         if not field.is_repeated and field.has_default_value:
-            assert ranges._is_in(field.default_value, bounds) != bounds.needed, field.full_name
+            assert ranges.is_in(field.default_value, bounds) != bounds.needed, field.full_name
 
 
 @pytest.mark.parametrize(
