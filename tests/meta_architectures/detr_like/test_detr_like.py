@@ -1,7 +1,6 @@
 """A family like DETR is a folder and a row: it learns, and the jobs of all families run it."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -11,19 +10,15 @@ from google.protobuf import text_format
 from object_detection import register
 from object_detection.builders import dataset_builder, model_builder
 from object_detection.config import families
-from object_detection.config.job_options import EvalOptions, TrainOptions
-from object_detection.config.reader import read_pipeline
 from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
-from object_detection.export import exporter
 from object_detection.meta_architectures import tracing
 from object_detection.models.backbones.table import BACKBONES
 from object_detection.optimizers.gradients import Execution, LossGradients
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import jobs, setup
-from tests.meta_architectures import loss_families
-from tests.meta_architectures.detr_like import configs
+from object_detection.training import setup
+from tests.meta_architectures import learned_shapes, loss_families
 from tests.meta_architectures.detr_like.detr_like import Predictions
 from tests.meta_architectures.detr_like.family import FAMILY, LOSSES
 from tests.plugin.toy_parts.backbones import PLAIN
@@ -44,18 +39,18 @@ def _registered():
 def detector():
     """A tiny one with frozen norms."""
     tf.keras.utils.set_random_seed(0)
-    detector = model_builder.build(configs.model(**TINY), is_training=False)
+    detector = model_builder.build(learned_shapes.model('detr_like', **TINY), is_training=False)
     detector.build_variables()
     return detector
 
 
 def test_a_config_is_checked_and_traced():
-    assert tracing.check(configs.model(**TINY), 3, stages=True) == ()
+    assert tracing.check(learned_shapes.model('detr_like', **TINY), 3, stages=True) == ()
     message = r'model.experimental_model \(detr_like\): width: expected a multiple of 4 .* 18'
     with pytest.raises(UserError, match=message):
-        model_builder.build(configs.model(width=18))
+        model_builder.build(learned_shapes.model('detr_like', width=18))
     with pytest.raises(UserError, match='level: expected a backbone with maps of the levels 7'):
-        model_builder.build(configs.model(level=7))
+        model_builder.build(learned_shapes.model('detr_like', level=7))
 
 
 def test_objects_are_matched_at_the_least_cost(detector):
@@ -141,8 +136,8 @@ def test_a_step_is_the_same_in_two_parts(detector):
 
 
 def test_losses_fall(tmp_path):
-    configs.write_data(tmp_path, num_train=8, num_val=1)
-    text = configs.pipeline(tmp_path, steps=400, batch_size=8, **TINY)
+    learned_shapes.write_data(tmp_path, num_train=8, num_val=1)
+    text = learned_shapes.pipeline(tmp_path, 'detr_like', steps=400, batch_size=8, **TINY)
     pipeline = text_format.Parse(text, TrainEvalPipelineConfig())
     tf.keras.utils.set_random_seed(0)
     detector = setup.build_detector(pipeline)
@@ -156,17 +151,11 @@ def test_losses_fall(tmp_path):
 
 @pytest.mark.slow
 def test_it_learns_shapes_and_is_evaluated_and_exported(tmp_path):
-    configs.write_data(tmp_path, num_train=2000, num_val=200)
-    config = tmp_path / 'pipeline.config'
-    config.write_text(configs.pipeline(tmp_path, steps=2000, batch_size=16))
-    model = str(tmp_path / 'model')
-    assert jobs.run_training(str(config), model, TrainOptions(seed=0, evaluate=False)) == 0
-    assert jobs.run_evaluation(str(config), model, model, EvalOptions(run_once=True)) == 0
-    metrics = json.loads((tmp_path / 'model' / 'eval' / 'metrics.json').read_text())
+    metrics, comparison = learned_shapes.train_evaluate_export(
+        tmp_path, 'detr_like', num_train=2000, steps=2000
+    )
     # 0.41 and 0.66 were measured.
     assert metrics['DetectionBoxes_Precision/mAP@.50IOU'] > 0.3
     assert metrics['DetectionBoxes_Recall/AR@10'] > 0.5
-    images = sorted((tmp_path / 'val').glob('*.jpg'))[:4]
-    exported = exporter.export(read_pipeline(str(config)), model, tmp_path / 'out', images=images)
-    assert exported.comparison.detections == 80
-    assert exported.comparison.unmatched == 0
+    assert comparison.detections == 80
+    assert comparison.unmatched == 0
