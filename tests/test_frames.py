@@ -54,7 +54,7 @@ def ideal_faster_rcnn(detector, predictions, truth, true_shapes):
     size = predictions.image_shape[1], predictions.image_shape[2]
     objects = box_ops.normalized_to_absolute(truth.boxes, *size)
     anchors = predictions.anchors
-    targets, _ = detector.rpn._assign(anchors, objects, truth)
+    targets, _ = detector.rpn._assign(anchors, truth._replace(boxes=objects))
     scores = logits(targets.class_targets)
     anchors = anchors._replace(
         box_codes=targets.box_targets, objectness_logits=tf.concat([-scores, scores], axis=-1)
