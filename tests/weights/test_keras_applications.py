@@ -185,7 +185,7 @@ def test_numbered_layers_of_inception_resnet(tmp_path):
         'box_classifier/conv_7b/kernel': 1000,
     }
     detector = types.SimpleNamespace(
-        named_variables=lambda: expected, variable_names=FASTER_RCNN_NAMES
+        named_variables=lambda: expected, variable_names=FASTER_RCNN_NAMES, parts=dict
     )
     with KerasWeights(str(tmp_path / 'numbered.h5')) as source:
         entries = source.entries(detector)
@@ -200,7 +200,9 @@ def test_a_variable_in_no_layer_is_left(tmp_path, name):
     with h5py.File(path, 'r+') as file:
         file.create_dataset(name, data=np.ones((3,), 'f'))
     detector = types.SimpleNamespace(
-        named_variables=lambda: {'backbone/conv_1a/kernel': 0}, variable_names=FASTER_RCNN_NAMES
+        named_variables=lambda: {'backbone/conv_1a/kernel': 0},
+        variable_names=FASTER_RCNN_NAMES,
+        parts=dict,
     )
     with KerasWeights(str(path)) as source:
         assert source.shapes[name] == (3,)
