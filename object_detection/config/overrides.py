@@ -53,7 +53,7 @@ def unknown_choice(
 ) -> str:
     """Returns what continues the name of a field whose value is none of its many choices.
 
-    What helps most precedes the list of choices.
+    What helps most precedes the list of choices; of a long list, the nearest ones stand there.
 
     Args:
       name: the value.
@@ -62,7 +62,10 @@ def unknown_choice(
       cutoff: least similarity of a suggestion, 0 to 1.
       note: what is known of the value, in place of a suggestion, such as ', which is not built'.
     """
-    expected = f'xpected one of {", ".join(choices)}.'
+    nearest = list(choices)
+    if len(choices) > _MAX_NAMES:
+        nearest = difflib.get_close_matches(name, choices, len(choices), 0.0)
+    expected = f'xpected one of {format_list(nearest, _MAX_NAMES)}.'
     near = difflib.get_close_matches(name, choices if similar is None else similar, 1, cutoff)
     if note or near:
         hint = f'{note}.' if note else f'; did you mean {near[0]!r}?'
