@@ -1,7 +1,8 @@
 """Builds the detector that a DetectionModel proto describes."""
 
+from object_detection.builders import hyperparams_builder
 from object_detection.builders.input_readers import channels
-from object_detection.config import families, ranges, reading
+from object_detection.config import families, reading
 from object_detection.core.detector import Detector
 from object_detection.errors import raise_if_any
 from object_detection.models import image_channels
@@ -22,7 +23,7 @@ def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> D
       ValueError: if no model is set, a number is out of its range, or an option is not supported or
         does not fit another.
     """
-    raise_if_any(ranges.find(reading.plain(model_config), path='model').errors)
+    raise_if_any(hyperparams_builder.problems(reading.plain(model_config), 'model'))
     raise_if_any(families.named_problems(model_config))
     num_channels = 1 if channels.is_grey(model_config) else image_channels.current()
     with image_channels.scope(num_channels):

@@ -119,6 +119,8 @@ def _check(model: Message, num_channels: int, stages: bool) -> Unread:
     except _TracedError:
         pass
     except ValueError as error:
+        if getattr(error, 'problems', ()):  # each begins with a path
+            raise
         raise UserError(reading.located(options, str(error))) from error
     return tuple(reading.unread(view))
 

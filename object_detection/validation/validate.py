@@ -46,12 +46,6 @@ def _rules_of_family(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what is wrong with the model, which is built without values."""
     tensorflow_setup.import_tensorflow()
-    from object_detection.builders import hyperparams_builder
-
-    problems = list(hyperparams_builder.problems(pipeline.model, 'model'))
-    yield from problems
-    if problems:
-        return  # The builders would report the first of them once more.
     problems = list(_traced(pipeline))
     yield from problems
     if not problems:
@@ -62,7 +56,8 @@ def _traced(pipeline: TrainEvalPipelineConfig, *, stages: bool = False) -> Itera
     try:
         tracing.check(pipeline.model, channels.of_detector(pipeline), stages=stages)
     except ValueError as error:
-        yield _with_norm(pipeline.model, str(error))
+        for sentence in getattr(error, 'problems', ()) or (str(error),):
+            yield _with_norm(pipeline.model, sentence)
 
 
 def _with_norm(model: DetectionModel, sentence: str) -> str:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from object_detection.builders import model_builder
 from object_detection.errors import UserError
 from object_detection.meta_architectures import tracing
 from tests.meta_architectures.center_net.test_center_net import parse
@@ -32,6 +33,15 @@ def test_errors_have_the_path_of_their_message():
     model = tiny('matcher { argmax_matcher { unmatched_threshold: 0.9 } }')
     with pytest.raises(UserError, match=r'^model\.ssd\.matcher: '):
         tracing.check(model, 3)
+
+
+def test_errors_of_hyperparams_have_their_path():
+    initializer = "conv_hyperparams { initializer { keras_initializer_by_name: 'gloriot' } }"
+    model = tiny(f'box_predictor {{ convolutional_box_predictor {{ {initializer} }} }}')
+    place = r'^model\.ssd\.box_predictor\.convolutional_box_predictor\.conv_hyperparams\.init'
+    for build in (model_builder.build, lambda model: tracing.check(model, 3)):
+        with pytest.raises(UserError, match=place):
+            build(model)
 
 
 def test_fields_that_nothing_reads():
