@@ -119,10 +119,10 @@ def test_every_field_is_read_or_marked():
 def test_nothing_reads_the_marked_fields():
     names = collections.Counter(field.name for field in schema_fields())
     # Of a name that two messages share, it is not known which field the code reads.
-    told = {key for key in unread_fields() if names[key.split('.')[-1]] == 1}
-    assert told == {f'{owner}.{name}' for owner, names in ALONE.items() for name in names}
+    listed = {key for key in unread_fields() if names[key.split('.')[-1]] == 1}
+    assert listed == {f'{owner}.{name}' for owner, names in ALONE.items() for name in names}
     in_code = names_in_code() - REFUSED - OTHER_THINGS
-    read = {key for key in told if key.split('.')[-1] in in_code}
+    read = {key for key in listed if key.split('.')[-1] in in_code}
     assert not read, (
         f'These fields are read; remove their options (ignored) and (refused): {sorted(read)}'
     )

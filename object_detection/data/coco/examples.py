@@ -37,7 +37,7 @@ CLASS_LISTS = {
     'neg_category_ids': keys.NEGATIVE_CLASSES,
     'not_exhaustive_category_ids': keys.NOT_EXHAUSTIVE_CLASSES,
 }
-# Beside others of the same object; if it has no others, it cannot be used.
+# Other parts of the same object are kept; an object without other parts cannot be used.
 _IGNORED_PART = 'part of a mask with less than three corners'
 
 

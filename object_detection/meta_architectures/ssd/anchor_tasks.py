@@ -1,4 +1,4 @@
-"""What a single-shot detector learns of its anchors beside their boxes and classes."""
+"""What a single-shot detector learns of its anchors in addition to their boxes and classes."""
 
 import abc
 from collections.abc import Sequence

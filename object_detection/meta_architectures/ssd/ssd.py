@@ -67,7 +67,7 @@ class Ssd(DetectionModel):
         more output for each of `tasks`.
       anchor_losses: the targets of anchors, and the losses.
       post_processing: what turns predictions into detections.
-      tasks: what is learnt of anchors beside boxes and classes.
+      tasks: what is learnt of anchors in addition to boxes and classes.
     """
 
     variable_names = SSD_NAMES

@@ -92,7 +92,7 @@ class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
       hyperparams: hyperparameters of all convolutions.
       options: the options of the heads, of the type of the class; None: its defaults.
       batch_norm_trainable: False freezes the norms.
-      further: what is predicted beside box codes and classes.
+      further: what is predicted in addition to box codes and classes.
       name: name of the layer.
 
     Raises:
