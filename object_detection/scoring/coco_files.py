@@ -8,7 +8,6 @@ import numpy as np
 
 from object_detection.data import shard_names
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.coco.annotations import CocoFile
@@ -64,7 +63,7 @@ class _Truth:
         self._path = path
         self._annotations = document['annotations']
         self._categories = sorted(document['categories'], key=_sort_key)
-        self._names = coco_categories.texts(self._categories)
+        self._names = coco_annotations.texts(self._categories)
         self._labels = {key: label for label, key in enumerate(self._names, start=1)}
         self._images: dict[Any, _Image] = {}
         self._files: dict[str, str] = {}

@@ -358,14 +358,10 @@ def _ap(detections: Sequence[_Detection], counts: Mapping[int, int], fixed: str)
 def _without_crowds(image: ImageBoxes) -> ImageBoxes:
     if not image.is_crowd.any():
         return image
-    keep, found = ~image.is_crowd, ~match(image, overlaps(image), MATCHED_FROM).is_ignored
-    return image._replace(
-        boxes=image.boxes[keep],
-        classes=image.classes[keep],
-        is_crowd=image.is_crowd[keep],
-        found_boxes=image.found_boxes[found],
-        found_classes=image.found_classes[found],
-        scores=image.scores[found],
+    keep = ~image.is_crowd
+    kept = image.with_found(~match(image, overlaps(image), MATCHED_FROM).is_ignored)
+    return kept._replace(
+        boxes=image.boxes[keep], classes=image.classes[keep], is_crowd=image.is_crowd[keep]
     )
 
 

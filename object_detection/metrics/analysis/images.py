@@ -42,6 +42,14 @@ class ImageBoxes(NamedTuple):
     found_classes: np.ndarray
     scores: np.ndarray
 
+    def with_found(self, keep: np.ndarray) -> 'ImageBoxes':
+        """Returns the image with those of its detections for which `keep`, bool [d], is true."""
+        return self._replace(
+            found_boxes=self.found_boxes[keep],
+            found_classes=self.found_classes[keep],
+            scores=self.scores[keep],
+        )
+
 
 class Picture(NamedTuple):
     """A picture of an image's ground truth beside its detections.
@@ -244,12 +252,7 @@ def match(
 
 def quality(image: ImageBoxes, min_score: float) -> Quality:
     """Counts what a user sees who looks at detections from a score on, at an IoU of 0.5."""
-    shown = image.scores >= min_score
-    image = image._replace(
-        found_boxes=image.found_boxes[shown],
-        found_classes=image.found_classes[shown],
-        scores=image.scores[shown],
-    )
+    image = image.with_found(image.scores >= min_score)
     matches = match(image, overlaps(image))
     counts = ~matches.is_ignored
     matched = int((counts & (matches.objects >= 0)).sum())

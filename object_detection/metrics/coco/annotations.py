@@ -10,7 +10,6 @@ import numpy as np
 
 from object_detection.data import shard_names
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import masks as coco_masks
 from object_detection.errors import UnusableError, UserError, format_list
 from object_detection.metrics.instances import Instances, box_areas, mask_areas
@@ -313,7 +312,7 @@ def match_categories(
       ValueError: if a class has no category of its name, and the label map's ids do not match the
         file's ids either: an id is absent, or belongs to a class that has another id in the file.
     """
-    names = [coco_categories.clean(str(category['name'])) for category in categories]
+    names = [coco_annotations.clean(str(category['name'])) for category in categories]
     unique = {
         name: category['id']
         for name, category in zip(names, categories, strict=True)

@@ -1,4 +1,4 @@
-"""What the evaluators of COCO's kind have in common: they store the objects of each image."""
+"""What the evaluators of images have in common: they add the objects of one image after another."""
 
 import abc
 import logging
@@ -10,6 +10,7 @@ import numpy as np
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
+from object_detection.metrics.coco import metrics
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.detections import ImageDetections
 from object_detection.metrics.instances import Instances, box_areas, encode_png, mask_areas
@@ -17,11 +18,17 @@ from object_detection.metrics.mask_pasting import PasteMethod
 
 _LOG = logging.getLogger(__name__)
 
+MASKS, KEYPOINTS = 'masks', 'keypoints'
+# What is compared besides boxes -> the entries of a batch, and of detections, with it.
+_ENTRIES = {
+    MASKS: [InputFields.EVALUATION_MASKS],
+    KEYPOINTS: [InputFields.EVALUATION_KEYPOINTS, InputFields.EVALUATION_KEYPOINT_VISIBILITIES],
+}
+_DETECTED = {MASKS: [DetectionFields.MASKS], KEYPOINTS: [DetectionFields.KEYPOINTS]}
 # Entry of a batch -> the field of the reader that loads it.
 _OPTIONS_OF_ENTRIES = {
     InputFields.EVALUATION_MASKS: 'load_instance_masks: true',
-    InputFields.EVALUATION_KEYPOINTS: 'num_keypoints',
-    InputFields.EVALUATION_KEYPOINT_VISIBILITIES: 'num_keypoints',
+    **dict.fromkeys(_ENTRIES[KEYPOINTS], 'num_keypoints'),
     InputFields.GROUNDTRUTH_IMAGE_CLASSES: 'load_image_labels: true',
     InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES: 'load_image_labels: true',
     InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES: 'load_image_labels: true',
@@ -58,6 +65,9 @@ class Image(NamedTuple):
         return self.detected if self.counts is None else self.detected.where(self.counts)
 
 
+_NOTHING = np.zeros(0, np.int64)
+
+
 class Searched(NamedTuple):
     """What an image was searched for, beside the classes of its objects.
 
@@ -67,15 +77,17 @@ class Searched(NamedTuple):
       not_exhaustive: int64 [m], ids of the classes not all of whose objects are annotated.
     """
 
-    classes: np.ndarray
-    not_exhaustive: np.ndarray
+    classes: np.ndarray = _NOTHING
+    not_exhaustive: np.ndarray = _NOTHING
 
-
-_NOTHING = np.zeros(0, np.int64)
+    def found(self, image: Image) -> np.ndarray:
+        """Returns which detections of an image, bool [d], have classes that it was searched for."""
+        classes = np.concatenate([self.classes, image.annotated.classes])
+        return np.isin(image.detected.classes, classes)
 
 
 class CollectingEvaluator(abc.ABC):
-    """Stores the objects of the images of a data set; subclasses say which, and measure them.
+    """Adds the objects of the images of a data set; subclasses say what is stored and measured.
 
     Only numbers and run-length encoded masks of an image are stored, so that memory does not grow
     with the size of the images. An image without a source id counts.
@@ -84,18 +96,19 @@ class CollectingEvaluator(abc.ABC):
       categories: the label map's entries, {'id': 1-based, 'name': ...}.
       annotations: ground truth that replaces the ground truth of the batches.
       paste_method: how detected masks are pasted into their images.
-      max_detections: detections that count, best first; 0 for the published limit. Another number
-        is in the names of the metrics.
+      name: name of the metrics in messages.
 
     Raises:
       ValueError: if an id or a name occurs twice in `categories`.
     """
 
-    # What of the objects is compared besides boxes: a name of `Instances`.
+    # What of the objects is compared besides boxes: MASKS, KEYPOINTS, or None.
     _compared: str | None = None
-    # How many detections count; 0 where all do. Of an image and a class, or of an image.
-    _published_limit = 0
-    _limits_classes = True
+    # Whether detections count without classes, as all of one category.
+    _may_lack_classes = False
+    # Whether detections count only if their class is a label of the image, or has an object there.
+    _only_labeled = False
+    notes: Sequence[str] = ()
 
     def __init__(
         self,
@@ -103,9 +116,9 @@ class CollectingEvaluator(abc.ABC):
         *,
         annotations: CocoAnnotations | None = None,
         paste_method: PasteMethod = PasteMethod.UNCROP,
-        max_detections: int = 0,
+        name: str = '',
     ):
-        self._name = type(self).__name__
+        self._name = name or type(self).__name__
         self._categories = [{**c, 'id': int(c['id']), 'name': str(c['name'])} for c in categories]
         for key in ('id', 'name'):
             values = [category[key] for category in self._categories]
@@ -115,15 +128,15 @@ class CollectingEvaluator(abc.ABC):
                     f'{self._name}: every category must have its own {key}. Received more than '
                     f'once: {repeated}.'
                 )
-        self._category_ids = sorted(category['id'] for category in self._categories)
+        self._categories.sort(key=lambda category: category['id'])
+        self._category_ids = [category['id'] for category in self._categories]
         self._annotations = annotations
         self._paste_method = paste_method
-        self._limit = max_detections or self._published_limit
         self.clear()
 
     def clear(self) -> None:
         """Removes all images."""
-        self._images: list[Image] = []
+        self._images: list[Any] = []
         self._image_ids: set[Any] = set()
         self._class_agnostic: bool | None = None
         self._reported: set[str] = set()
@@ -147,14 +160,19 @@ class CollectingEvaluator(abc.ABC):
         found = image_detections.unbatch(detections, shapes)
         for row, source_id in enumerate(batch[InputFields.SOURCE_ID]):
             image_id = source_id = image_detections.source_text(source_id)
-            height, width = int(shapes[row][0]), int(shapes[row][1])
+            size = int(shapes[row][0]), int(shapes[row][1])
             if self._annotations is not None:
                 image_id = self._annotations.image_id(source_id)
-                self._annotations.check_size(image_id, height, width)
-            if self._is_new(image_id):
-                annotated = self._annotated(batch, row, image_id)
-                image = Image(image_id, height, width, annotated, self._detected(found[row]))
-                self._images.append(self._counted(image, self._searched(batch, row, image_id)))
+                self._annotations.check_size(image_id, *size)
+            if not self._is_new(image_id):
+                continue
+            if self._annotations is None:
+                annotated = self._known_objects(self._of_batch(batch, row, image_id))
+            else:
+                annotated = self._of_annotations(image_id)
+            detected = self._known_detections(self._detected(found[row]))
+            image = Image(image_id, *size, annotated, detected)
+            self._images.append(self._stored(image, self._searched(batch, row, image_id)))
 
     def add_image(
         self,
@@ -174,40 +192,10 @@ class CollectingEvaluator(abc.ABC):
                 )
         self._class_agnostic = bool(self._class_agnostic)
         if self._is_new(source_id):
-            searched = Searched(
-                _NOTHING if image_classes is None else image_classes,
-                _NOTHING if not_exhaustive_classes is None else not_exhaustive_classes,
-            )
+            given = (image_classes, not_exhaustive_classes)
+            searched = Searched(*(_NOTHING if each is None else each for each in given))
             sides = self._known_objects(annotated), self._known_detections(detected)
-            self._images.append(self._counted(Image(source_id, *size, *sides), searched))
-
-    @property
-    def notes(self) -> list[str]:
-        """Says that images have more objects than detections count."""
-        counts = [self._most_objects(image.annotated) for image in self._images]
-        above = [row for row, count in enumerate(counts) if count > self._limit]
-        if not (self._limit and above):
-            return []
-        most = max(above, key=counts.__getitem__)
-        example = f'image {self._images[most].image_id!r} {counts[most]}'
-        of_class = ' of a class' if self._limits_classes else ''
-        return [
-            f'{self._name}: {len(above)} of {len(counts)} images have more than {self._limit} '
-            f'objects{of_class}, {example}, and only the best {self._limit} detections of an '
-            f'image{of_class} count. eval_config.max_detections, or tfod eval --detections ... '
-            '--max_detections, counts more.'
-        ]
-
-    def _most_objects(self, annotated: Instances) -> int:
-        """Returns how many objects of an image, or of one of its classes, are to be found."""
-        if len(annotated.classes) <= self._limit:
-            return 0
-        counts = np.ones(len(annotated.classes), bool)
-        for is_left_out in (annotated.is_crowd, annotated.is_ignored):
-            counts &= True if is_left_out is None else ~is_left_out
-        classes = annotated.classes[counts]
-        of_classes = np.unique(classes, return_counts=True)[1] if self._limits_classes else []
-        return int(max(of_classes, default=len(classes)))
+            self._images.append(self._stored(Image(source_id, *size, *sides), searched))
 
     def part(self) -> Any:
         """Returns the images added so far as a picklable value for `merge`."""
@@ -220,43 +208,61 @@ class CollectingEvaluator(abc.ABC):
             self._class_agnostic = class_agnostic
         self._images += [image for image in images if self._is_new(image.image_id)]
 
-    def coco_results(self) -> list[dict[str, Any]]:
-        """Returns the detections as entries of a COCO results file.
-
-        `image_id` is the source id, as a number if it is one; with `annotations`, `image_id` and
-        `category_id` are the ids of the annotation file. Entries have that which is scored, so that
-        pycocotools computes the same areas.
-        """
-        return [
-            {
-                'image_id': self._id_in_results(image),
-                'category_id': self._category_in_results(label),
-                **self._entry(image, row),
-                'score': float(image.detected.scores[row]),
-            }
-            for image in self._images
-            for row, label in enumerate(image.detected.classes.tolist())
-        ]
-
     @abc.abstractmethod
-    def _entry(self, image: Image, row: int) -> dict[str, Any]:
-        """Returns what is scored of a detection, in COCO's JSON form."""
+    def evaluate(self) -> dict[str, float]:
+        """Returns the metrics of the images added so far: name -> value."""
 
-    @abc.abstractmethod
+    def _stored(self, image: Image, searched: Searched) -> Any:
+        """Returns what is stored of an image, given what it was searched for."""
+        del searched
+        return image
+
+    def _batch_entries(self) -> list[str]:
+        """Returns the entries of a batch that it reads beside those of all batches."""
+        labels = [InputFields.GROUNDTRUTH_IMAGE_CLASSES] if self._only_labeled else []
+        return labels + ([] if self._annotations else _ENTRIES.get(self._compared, []))
+
     def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
-        """Raises ValueError if an entry of the batch or of the detections is missing."""
+        """Raises UserError if an entry of the batch or of the detections is missing."""
+        class_agnostic = detections.get(DetectionFields.CLASSES) is None
+        if self._may_lack_classes and self._class_agnostic not in (None, class_agnostic):
+            raise UserError(
+                f'{self._name}: some batches have `{DetectionFields.CLASSES}` and some do not. '
+                f'Received now: {sorted(detections)}.'
+            )
+        self._class_agnostic = class_agnostic and self._may_lack_classes
+        needed = [] if self._may_lack_classes else [DetectionFields.CLASSES]
+        for name in needed + _DETECTED.get(self._compared, []):
+            if detections.get(name) is None:
+                raise UserError(
+                    f'{self._name}: the detections have no `{name}`; they need '
+                    f'{_MODELS_OF_ENTRIES[name]}. Received: {sorted(detections)}.'
+                )
+        for name in self._batch_entries():
+            if batch.get(name) is None:
+                option = _OPTIONS_OF_ENTRIES.get(name)
+                hint = f'; set `{option}` in eval_input_reader' if option else ''
+                raise UserError(
+                    f'{self._name}: the batch has no `{name}`{hint}. Received: {sorted(batch)}.'
+                )
 
-    @abc.abstractmethod
-    def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
+    def _of_batch(self, batch: Mapping[str, Any], row: int, source_id: str) -> Instances:
         """Returns the annotated objects of the image in a row of the batch."""
+        return batch_instances(batch, row, source_id, with_masks=self._compared == MASKS)
 
-    @abc.abstractmethod
     def _of_annotations(self, image_id: Any) -> Instances:
-        """Returns the objects of an image of the annotation file."""
+        """Returns the objects of an image of the annotation file that are compared."""
+        with_masks = self._compared == MASKS
+        return self._known_objects(self._annotations.instances(image_id, with_masks=with_masks))
 
-    @abc.abstractmethod
     def _detected(self, found: ImageDetections) -> Instances:
         """Returns the detections of an image."""
+        classes = np.ones(len(found.scores), np.int64) if found.classes is None else found.classes
+        masks, areas = None, box_areas(found.boxes)
+        if self._compared == MASKS:
+            masks = image_detections.encode_masks(found, self._paste_method)
+            areas = mask_areas(masks, found.height, found.width)
+        return Instances(found.boxes, classes, areas, masks, scores=found.scores)
 
     def _known_objects(self, instances: Instances) -> Instances:
         """Returns those of the annotated objects of an image that are compared."""
@@ -268,30 +274,9 @@ class CollectingEvaluator(abc.ABC):
 
     def _searched(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Searched:
         """Returns what the image in a row of the batch was searched for."""
-        del batch, row, image_id
-        return Searched(_NOTHING, _NOTHING)
-
-    def _counted(self, image: Image, searched: Searched) -> Image:
-        """Returns the image with what counts there, given what it was searched for."""
-        del searched
-        return image
-
-    def _need(self, entries: Mapping[str, Any], names: Sequence[str], *, detected: bool) -> None:
-        """Raises ValueError if the batch, or the detections, have not all entries of `names`."""
-        missing = [name for name in names if entries.get(name) is None]
-        if not missing:
-            return
-        name = missing[0]
-        if detected:
-            hint = f'; they need {_MODELS_OF_ENTRIES[name]}' if name in _MODELS_OF_ENTRIES else ''
-            raise UserError(
-                f'{self._name}: the detections have no `{name}`{hint}. Received: {sorted(entries)}.'
-            )
-        option = _OPTIONS_OF_ENTRIES.get(name)
-        hint = f'; set `{option}` in eval_input_reader' if option else ''
-        raise UserError(
-            f'{self._name}: the batch has no `{name}`{hint}. Received: {sorted(entries)}.'
-        )
+        del image_id
+        name = InputFields.GROUNDTRUTH_IMAGE_CLASSES
+        return Searched(labels(batch, name, row)) if self._only_labeled else Searched()
 
     def _is_new(self, image_id: Any) -> bool:
         if image_id == '':
@@ -328,37 +313,134 @@ class CollectingEvaluator(abc.ABC):
             self._reported.add(key)
             _LOG.warning(text)
 
+    def _all_images(self) -> list[Any]:
+        """All images, those of the annotation file that were not evaluated too, in their order."""
+        images = list(self._images)
+        missed = self._annotations.not_evaluated(self._image_ids) if self._annotations else ()
+        for image_id in missed:
+            annotated = self._of_annotations(image_id)
+            nothing = annotated.where(np.zeros(0, int))
+            nothing = nothing._replace(scores=np.zeros(0), is_crowd=None)
+            image = Image(image_id, *self._annotations.size(image_id), annotated, nothing)
+            images.append(self._stored(image, Searched()))
+        return sorted(images, key=self._sort_key)
+
+    def _sort_key(self, image: Any) -> Any:
+        """Returns a key that sorts images by id."""
+        return str(image.image_id)
+
+
+class StoringEvaluator(CollectingEvaluator):
+    """Stores the objects of images, and measures them by COCO's rules.
+
+    Args:
+      categories: as for `CollectingEvaluator`.
+      max_detections: detections that count, best first; 0 for the published limit. Another number
+        is in the names of the metrics.
+      options: those of `CollectingEvaluator`.
+    """
+
+    # How many detections count; 0 where all do. Of an image and a class, or of an image.
+    _published_limit = 0
+    _limits_classes = True
+    _areas: Sequence[str] = tuple(metrics.AREA_RANGES)
+
+    def __init__(
+        self, categories: Sequence[Mapping[str, Any]], *, max_detections: int = 0, **options: Any
+    ):
+        super().__init__(categories, **options)
+        self._limit = max_detections or self._published_limit
+        self._numbers: Sequence[int] = (self._limit,)
+
+    @property
+    def notes(self) -> list[str]:
+        """Says that images have more objects than detections count."""
+        if not self._limit:
+            return []
+        counts = [self._most_objects(image.annotated) for image in self._images]
+        above = [row for row, count in enumerate(counts) if count > self._limit]
+        if not above:
+            return []
+        most = max(above, key=counts.__getitem__)
+        example = f'image {self._images[most].image_id!r} {counts[most]}'
+        of_class = ' of a class' if self._limits_classes else ''
+        return [
+            f'{self._name}: {len(above)} of {len(counts)} images have more than {self._limit} '
+            f'objects{of_class}, {example}, and only the best {self._limit} detections of an '
+            f'image{of_class} count. eval_config.max_detections, or tfod eval --detections ... '
+            '--max_detections, counts more.'
+        ]
+
+    def _most_objects(self, annotated: Instances) -> int:
+        """Returns how many objects of an image, or of one of its classes, are to be found."""
+        if len(annotated.classes) <= self._limit:
+            return 0
+        counts = np.ones(len(annotated.classes), bool)
+        for is_left_out in (annotated.is_crowd, annotated.is_ignored):
+            counts &= True if is_left_out is None else ~is_left_out
+        classes = annotated.classes[counts]
+        of_classes = np.unique(classes, return_counts=True)[1] if self._limits_classes else []
+        return int(max(of_classes, default=len(classes)))
+
+    def coco_results(self) -> list[dict[str, Any]]:
+        """Returns the detections as entries of a COCO results file.
+
+        `image_id` is the source id, as a number if it is one; with `annotations`, `image_id` and
+        `category_id` are the ids of the annotation file. Entries have that which is scored, so that
+        pycocotools computes the same areas.
+        """
+        ids = {label: label for label in (1, *self._category_ids)}
+        if self._annotations is not None and not self._class_agnostic:
+            ids = self._annotations.category_ids
+        return [
+            {
+                'image_id': self._id_in_results(image),
+                'category_id': ids[label],
+                **self._entry(image, row),
+                'score': float(image.detected.scores[row]),
+            }
+            for image in self._images
+            for row, label in enumerate(image.detected.classes.tolist())
+        ]
+
+    def _entry(self, image: Image, row: int) -> dict[str, Any]:
+        """Returns what is scored of a detection, in COCO's JSON form."""
+        if self._compared == MASKS:
+            counts = image.detected.masks[row].decode('ascii')
+            return {'segmentation': {'size': [image.height, image.width], 'counts': counts}}
+        return {'bbox': image_detections.box_to_coco(image.detected.boxes[row])}
+
+    def _measure(self) -> metrics.CocoMetrics | None:
+        """Returns what the metrics are computed of; None without images."""
+        if not self._images:
+            return None
+        images = self._all_images()
+        areas = {name: metrics.AREA_RANGES[name] for name in self._areas}
+        return metrics.measure(
+            [image.annotated for image in images],
+            [image.counted for image in images],
+            [1] if self._class_agnostic else self._category_ids,
+            compare=self._compare(images),
+            rules=metrics.Rules(areas, tuple(self._numbers)),
+        )
+
+    def _compare(self, images: Sequence[Image]) -> metrics.Compare:
+        """Returns what compares the detections with the objects."""
+        sizes = [(image.height, image.width) for image in images]
+        return metrics.masks(sizes) if self._compared == MASKS else metrics.boxes
+
     def _id_in_results(self, image: Image) -> Any:
         if self._annotations is not None:
             return image.image_id
         return image_detections.coco_image_id(image.image_id)
 
-    def _category_in_results(self, label: int) -> Any:
-        if self._annotations is None or self._class_agnostic:
-            return label
-        return self._annotations.category_ids[label]
-
-    def _all_images(self) -> list[Image]:
-        """All images in the order of COCO's files, in which pycocotools ranks equal scores."""
-        return sorted(self._images + self._missed_images(), key=self._sort_key)
-
     def _sort_key(self, image: Image) -> tuple[bool, Any]:
-        """Returns a key that sorts images by id: numbers first, then texts."""
+        """Returns a key that sorts images by id as COCO's files: numbers first, then texts.
+
+        This is the order in which pycocotools ranks equal scores.
+        """
         image_id = self._id_in_results(image)
         return isinstance(image_id, str), image_id
-
-    def _missed_images(self) -> list[Image]:
-        """The images of the annotation file that were not evaluated, with no detections."""
-        if self._annotations is None:
-            return []
-        missed = []
-        for image_id in self._annotations.not_evaluated(self._image_ids):
-            annotated = self._of_annotations(image_id)
-            nothing = annotated.where(np.zeros(0, int))
-            nothing = nothing._replace(scores=np.zeros(0), is_crowd=None)
-            size = self._annotations.size(image_id)
-            missed.append(Image(image_id, *size, annotated, nothing))
-        return missed
 
 
 def batch_instances(
@@ -379,34 +461,30 @@ def batch_instances(
       ValueError: if an object has no mask, or one of another size than its image.
     """
     shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
-    count = int(batch[InputFields.NUM_EVALUATION_BOXES][row])
-    boxes = batch[InputFields.EVALUATION_BOXES][row][:count]
+    boxes = batch_rows(batch, InputFields.EVALUATION_BOXES, row)
     boxes = image_detections.boxes_to_absolute(boxes, *shape)
-    classes = np.asarray(batch[InputFields.EVALUATION_CLASSES][row][:count], np.int64)
     masks, own_areas = None, box_areas(boxes)
     if with_masks:
-        encoded = batch[InputFields.EVALUATION_MASKS][row][:count]
+        encoded = batch_rows(batch, InputFields.EVALUATION_MASKS, row)
         masks = [encode_png(png, *shape, source_id) for png in encoded]
         own_areas = mask_areas(masks, *shape)
-    areas = np.asarray(batch[InputFields.EVALUATION_AREA][row][:count], np.float64)
-    is_crowd = np.asarray(batch[InputFields.EVALUATION_IS_CROWD][row][:count], bool)
-    areas = np.where(areas >= 0, areas, own_areas)
-    return Instances(boxes, classes, areas, masks, is_crowd=is_crowd)
+    areas = batch_rows(batch, InputFields.EVALUATION_AREA, row, np.float64)
+    return Instances(
+        boxes,
+        batch_rows(batch, InputFields.EVALUATION_CLASSES, row, np.int64),
+        np.where(areas >= 0, areas, own_areas),
+        masks,
+        is_crowd=batch_rows(batch, InputFields.EVALUATION_IS_CROWD, row, bool),
+    )
+
+
+def batch_rows(
+    batch: Mapping[str, Any], name: str, row: int, dtype: type | None = None
+) -> np.ndarray:
+    """Returns an evaluation_* entry of one image of a batch, without the padding."""
+    return np.asarray(batch[name][row][: int(batch[InputFields.NUM_EVALUATION_BOXES][row])], dtype)
 
 
 def labels(batch: Mapping[str, Any], name: str, row: int) -> np.ndarray:
     """Returns the 1-based ids, int64 [m], of a vector of classes [B, K] of a batch."""
     return np.flatnonzero(batch[name][row]) + 1
-
-
-def mask_instances(found: ImageDetections, method: PasteMethod) -> Instances:
-    """Returns the detections of an image with their encoded masks, and the areas of these."""
-    masks = image_detections.encode_masks(found, method)
-    areas = mask_areas(masks, found.height, found.width)
-    return Instances(found.boxes, found.classes, areas, masks, scores=found.scores)
-
-
-def mask_entry(image: Image, row: int) -> dict[str, Any]:
-    """Returns the mask of a detection in COCO's JSON form."""
-    counts = image.detected.masks[row].decode('ascii')
-    return {'segmentation': {'size': [image.height, image.width], 'counts': counts}}

@@ -8,15 +8,13 @@ import numpy as np
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
-from object_detection.metrics.coco import limits, metrics
-from object_detection.metrics.coco import metrics as coco_metrics
-from object_detection.metrics.coco.collecting import CollectingEvaluator, Image, batch_instances
-from object_detection.metrics.coco.metrics import AREA_RANGES, Rules, Summary, mean
-from object_detection.metrics.instances import Instances, box_areas
+from object_detection.metrics.coco import collecting, limits, metrics
+from object_detection.metrics.coco.collecting import Image, StoringEvaluator
+from object_detection.metrics.coco.metrics import Summary, mean
+from object_detection.metrics.instances import Instances
 
 DEFAULT_SIGMA = 0.05
 
-_AREA_RANGES = {name: AREA_RANGES[name] for name in ('all', 'medium', 'large')}
 _PARTS = {
     '': {},
     '@.50IOU': {'iou': 0.5},
@@ -34,7 +32,7 @@ ALIASES = {
 }
 
 
-class KeypointEvaluator(CollectingEvaluator):
+class KeypointEvaluator(StoringEvaluator):
     """Collects the keypoints of one class and computes COCO's metrics of their similarity.
 
     The similarity of a detection with an object is the mean of exp(-d^2 / (2 s^2 k^2)) over the
@@ -54,15 +52,16 @@ class KeypointEvaluator(CollectingEvaluator):
       class_name: name of the class.
       sigmas: name of a keypoint -> sigma, the spread of its annotations relative to the scale of
         the object; `DEFAULT_SIGMA` for those without one.
-      options: `annotations` and `max_detections` of `CollectingEvaluator`.
+      options: `annotations` and `max_detections` of `StoringEvaluator`.
 
     Raises:
       ValueError: if there is no such class, or it has no keypoints, or `sigmas` names another one,
         or a sigma is not above 0.
     """
 
-    _compared = 'keypoints'
+    _compared = collecting.KEYPOINTS
     _published_limit = limits.KEYPOINTS
+    _areas = ('all', 'medium', 'large')
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class KeypointEvaluator(CollectingEvaluator):
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
-        measured = self._measure() if self._images else None
+        measured = self._measure()
         values = {}
         for table, metric in (('precision', 'Precision/mAP'), ('recall', 'Recall/AR')):
             name = limits.named(metric, self._limit, limits.KEYPOINTS)
@@ -103,33 +102,19 @@ class KeypointEvaluator(CollectingEvaluator):
             for name, value in values.items()
         }
 
-    def _measure(self) -> coco_metrics.CocoMetrics:
-        images = self._all_images()
-        return coco_metrics.measure(
-            [image.annotated for image in images],
-            [image.counted for image in images],
-            [self._label],
-            compare=metrics.keypoints(self._sigmas),
-            rules=Rules(_AREA_RANGES, (self._limit,)),
-        )
+    def _compare(self, images: Sequence[Image]) -> metrics.Compare:
+        del images
+        return metrics.keypoints(self._sigmas)
 
     def _entry(self, image: Image, row: int) -> dict[str, Any]:
         points = image.detected.keypoints[row][:, [1, 0, 2]]
-        return {
-            'keypoints': points.ravel().tolist(),
-            'bbox': image_detections.box_to_coco(image.detected.boxes[row]),
-        }
+        return {'keypoints': points.ravel().tolist(), **super()._entry(image, row)}
 
     def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
-        names = [DetectionFields.CLASSES, DetectionFields.KEYPOINTS]
-        self._need(detections, names, detected=True)
+        super()._check_entries(batch, detections)
         self._check_count(detections, DetectionFields.KEYPOINTS)
-        self._class_agnostic = False
         if self._annotations is None:
-            name = InputFields.EVALUATION_KEYPOINTS
-            names = [name, InputFields.EVALUATION_KEYPOINT_VISIBILITIES]
-            self._need(batch, names, detected=False)
-            self._check_count(batch, name)
+            self._check_count(batch, InputFields.EVALUATION_KEYPOINTS)
 
     def _check_count(self, entries: Mapping[str, Any], name: str) -> None:
         count = np.shape(entries[name])[2]
@@ -140,55 +125,43 @@ class KeypointEvaluator(CollectingEvaluator):
                 f'{count} keypoints.'
             )
 
-    def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
-        if self._annotations is not None:
-            return self._of_annotations(image_id)
-        instances = batch_instances(batch, row, image_id, with_masks=False)
+    def _of_batch(self, batch: Mapping[str, Any], row: int, source_id: str) -> Instances:
         shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
-        points = batch[InputFields.EVALUATION_KEYPOINTS][row][: len(instances.classes)]
-        points = image_detections.points_to_absolute(points[:, self._positions], *shape)
-        seen = batch[InputFields.EVALUATION_KEYPOINT_VISIBILITIES][row][: len(instances.classes)]
-        return self._posed(instances, points, np.asarray(seen)[:, self._positions])
+        points = collecting.batch_rows(batch, InputFields.EVALUATION_KEYPOINTS, row)
+        points = image_detections.points_to_absolute(points, *shape)
+        seen = collecting.batch_rows(batch, InputFields.EVALUATION_KEYPOINT_VISIBILITIES, row)
+        keypoints = np.concatenate([points, seen[..., np.newaxis]], axis=-1)
+        return super()._of_batch(batch, row, source_id)._replace(keypoints=keypoints)
 
     def _of_annotations(self, image_id: Any) -> Instances:
         instances, keypoints = self._annotations.poses(image_id, self._label, self._keypoints)
-        return self._posed(instances, keypoints[..., :2], keypoints[..., 2])
+        return self._posed(instances, keypoints)
 
     def _known_objects(self, instances: Instances) -> Instances:
-        keypoints = instances.keypoints[:, self._positions]
-        return self._posed(instances, keypoints[..., :2], keypoints[..., 2])
+        return self._posed(instances, instances.keypoints[:, self._positions])
 
     def _known_detections(self, instances: Instances) -> Instances:
         instances = instances._replace(keypoints=instances.keypoints[:, self._positions])
         return instances.where(instances.classes == self._label)
 
-    def _posed(
-        self, instances: Instances, points: np.ndarray, visibilities: np.ndarray
-    ) -> Instances:
+    def _posed(self, instances: Instances, keypoints: np.ndarray) -> Instances:
         """Keeps the objects of the class, and hides points without coordinates."""
-        is_visible = (visibilities > 0) & np.isfinite(points).all(axis=-1)
-        keypoints = np.where(is_visible[..., np.newaxis], points, 0.0)
-        keypoints = np.concatenate([keypoints, is_visible[..., np.newaxis]], axis=-1)
+        points = keypoints[..., :2]
+        is_visible = (keypoints[..., 2] > 0) & np.isfinite(points).all(axis=-1)
+        points = np.where(is_visible[..., np.newaxis], points, 0.0)
         instances = instances._replace(
-            keypoints=keypoints, is_ignored=~is_visible.any(axis=1), masks=None
+            keypoints=np.concatenate([points, is_visible[..., np.newaxis]], axis=-1),
+            is_ignored=~is_visible.any(axis=1),
+            masks=None,
         )
         return instances.where(instances.classes == self._label)
 
     def _detected(self, found: image_detections.ImageDetections) -> Instances:
-        points = found.keypoints[:, self._positions]
+        scores = found.keypoint_scores
         # The score of a keypoint takes the place of its visibility, as in results of COCO.
-        scores = np.ones(points.shape[:2])
-        if found.keypoint_scores is not None:
-            scores = found.keypoint_scores[:, self._positions]
-        keypoints = np.concatenate([points, scores[..., np.newaxis]], axis=-1)
-        instances = Instances(
-            found.boxes,
-            found.classes,
-            box_areas(found.boxes),
-            scores=found.scores,
-            keypoints=keypoints,
-        )
-        return instances.where(found.classes == self._label)
+        scores = np.ones(found.keypoints.shape[:2]) if scores is None else scores
+        keypoints = np.concatenate([found.keypoints, scores[..., np.newaxis]], axis=-1)
+        return super()._detected(found)._replace(keypoints=keypoints)
 
 
 def _checked_sigmas(

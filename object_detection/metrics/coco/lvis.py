@@ -6,21 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.core.fields import InputFields
 from object_detection.errors import UserError
-from object_detection.metrics import detections as image_detections
-from object_detection.metrics.coco import limits, metrics
-from object_detection.metrics.coco import metrics as coco_metrics
+from object_detection.metrics.coco import limits
 from object_detection.metrics.coco.collecting import (
-    CollectingEvaluator,
+    MASKS,
     Image,
     Searched,
-    batch_instances,
+    StoringEvaluator,
     labels,
-    mask_entry,
-    mask_instances,
 )
-from object_detection.metrics.coco.metrics import Rules, Summary, mean
+from object_detection.metrics.coco.metrics import Summary, mean
+from object_detection.metrics.detections import ImageDetections
 from object_detection.metrics.instances import Instances
 
 _PREFIX = 'DetectionMasks'
@@ -34,10 +31,14 @@ _PRECISION = {
 }
 # In how many images of the training set a category is: rare, common, frequent.
 _FREQUENCIES = ('r', 'c', 'f')
+_LABELS = [
+    InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES,
+    InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES,
+]
 _RECALL = {'AR': 'all', 'ARs': 'small', 'ARm': 'medium', 'ARl': 'large'}
 
 
-class LvisEvaluator(CollectingEvaluator):
+class LvisEvaluator(StoringEvaluator):
     """Collects the detections of a federated data set and computes LVIS's metrics of masks.
 
     An image was not searched for all classes. Detections count only if their class has objects in
@@ -55,13 +56,13 @@ class LvisEvaluator(CollectingEvaluator):
       categories: the label map's entries, {'id': 1-based, 'name': ..., 'frequency': 'r', 'c' or
         'f'}.
       per_category: whether to add `PerformanceByCategory/mAP/<name>`.
-      options: those of `CollectingEvaluator`.
+      options: those of `StoringEvaluator`.
 
     Raises:
       ValueError: if a category has no frequency.
     """
 
-    _compared = 'masks'
+    _compared = MASKS
     _published_limit = limits.LVIS
     _limits_classes = False
 
@@ -70,8 +71,7 @@ class LvisEvaluator(CollectingEvaluator):
     ):
         super().__init__(categories, **options)
         self._per_category = per_category
-        self._ordered = sorted(self._categories, key=lambda category: category['id'])
-        without = [c['name'] for c in self._ordered if c.get('frequency') not in _FREQUENCIES]
+        without = [c['name'] for c in self._categories if c.get('frequency') not in _FREQUENCIES]
         if without:
             raise UserError(
                 'lvis_mask_metrics: expected `frequency: FREQUENT`, COMMON or RARE in each item of '
@@ -80,59 +80,30 @@ class LvisEvaluator(CollectingEvaluator):
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
-        measured = self._measure() if self._images else None
+        measured = self._measure()
         named = functools.partial(limits.named, limit=self._limit, published=limits.LVIS)
         metrics = {named(name): mean(measured, summary) for name, summary in _PRECISION.items()}
         for frequency in _FREQUENCIES:
-            members = [k for k, c in enumerate(self._ordered) if c['frequency'] == frequency]
+            members = [k for k, c in enumerate(self._categories) if c['frequency'] == frequency]
             metrics[named(f'AP{frequency}')] = mean(measured, _PRECISION['AP'], members)
         for name, area in _RECALL.items():
             summary = Summary('recall', area=area, max_detections=self._limit)
             metrics[f'{name}@{self._limit}'] = mean(measured, summary)
         if self._per_category:
-            for k, category in enumerate(self._ordered):
+            for k, category in enumerate(self._categories):
                 name = f'PerformanceByCategory/{named("mAP")}/{category["name"]}'
                 metrics[name] = mean(measured, _PRECISION['AP'], k)
         return {f'{_PREFIX}_{name}': value for name, value in metrics.items()}
 
-    def _measure(self) -> coco_metrics.CocoMetrics:
-        images = self._all_images()
-        return coco_metrics.measure(
-            [image.annotated for image in images],
-            [image.counted for image in images],
-            self._category_ids,
-            compare=metrics.masks([image[1:3] for image in images]),
-            rules=Rules(max_detections=(self._limit,)),
-        )
-
-    def _entry(self, image: Image, row: int) -> dict[str, Any]:
-        return mask_entry(image, row)
-
-    def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
-        names = [DetectionFields.CLASSES, DetectionFields.MASKS]
-        self._need(detections, names, detected=True)
-        self._class_agnostic = False
-        if self._annotations is None:
-            names = [
-                InputFields.EVALUATION_MASKS,
-                InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES,
-                InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES,
-            ]
-            self._need(batch, names, detected=False)
-
-    def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
-        if self._annotations is not None:
-            return self._of_annotations(image_id)
-        return self._known_objects(batch_instances(batch, row, image_id, with_masks=True))
-
-    def _of_annotations(self, image_id: Any) -> Instances:
-        return self._known_objects(self._annotations.instances(image_id, with_masks=True))
+    def _batch_entries(self) -> list[str]:
+        return super()._batch_entries() + ([] if self._annotations else _LABELS)
 
     def _known_objects(self, instances: Instances) -> Instances:
-        instances = self._in_categories(instances._replace(is_crowd=None), 'annotated')
+        instances = super()._known_objects(instances._replace(is_crowd=None))
         return instances.where(instances.areas > 0)
 
-    def _detected(self, found: image_detections.ImageDetections) -> Instances:
+    def _detected(self, found: ImageDetections) -> Instances:
+        # Only the masks of these are pasted.
         best = self._best(found.scores)
         found = found._replace(
             boxes=found.boxes[best],
@@ -140,7 +111,7 @@ class LvisEvaluator(CollectingEvaluator):
             classes=found.classes[best],
             masks=found.masks[best],
         )
-        return self._known_detections(mask_instances(found, self._paste_method))
+        return super()._detected(found)
 
     def _known_detections(self, instances: Instances) -> Instances:
         return super()._known_detections(instances.where(self._best(instances.scores)))
@@ -148,18 +119,14 @@ class LvisEvaluator(CollectingEvaluator):
     def _searched(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Searched:
         if self._annotations is not None:
             return Searched(*self._annotations.searched_classes(image_id))
-        return Searched(
-            labels(batch, InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES, row),
-            labels(batch, InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES, row),
-        )
+        return Searched(*(labels(batch, name, row) for name in _LABELS))
 
-    def _counted(self, image: Image, searched: Searched) -> Image:
+    def _stored(self, image: Image, searched: Searched) -> Image:
         detected = image.detected
         ignored = np.isin(detected.classes, searched.not_exhaustive)
-        classes = np.concatenate([searched.classes, image.annotated.classes])
         return image._replace(
             detected=detected._replace(is_ignored=ignored),
-            counts=np.isin(detected.classes, classes) & (detected.areas > 0),
+            counts=searched.found(image) & (detected.areas > 0),
         )
 
     def _best(self, scores: np.ndarray) -> np.ndarray:

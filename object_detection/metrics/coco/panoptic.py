@@ -6,20 +6,12 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as mask_api
 
-from object_detection.core.fields import DetectionFields, InputFields
-from object_detection.metrics import detections as image_detections
-from object_detection.metrics.coco.collecting import (
-    CollectingEvaluator,
-    Image,
-    batch_instances,
-    mask_entry,
-    mask_instances,
-)
+from object_detection.metrics.coco.collecting import MASKS, Image, StoringEvaluator
 from object_detection.metrics.coco.metrics import UNDEFINED
 from object_detection.metrics.instances import Instances
 
 
-class PanopticEvaluator(CollectingEvaluator):
+class PanopticEvaluator(StoringEvaluator):
     """Collects instance masks and computes their panoptic quality as segments.
 
     Each detection is a segment, whatever its score, and segments may overlap, as in the reference:
@@ -40,10 +32,10 @@ class PanopticEvaluator(CollectingEvaluator):
       per_category: whether to add the quality of each class.
       iou_threshold: a matched segment overlaps its object by more than this.
       crowd_threshold: share of the area of a segment.
-      options: `annotations` and `paste_method` of `CollectingEvaluator`.
+      options: `annotations` and `paste_method` of `StoringEvaluator`.
     """
 
-    _compared = 'masks'
+    _compared = MASKS
 
     def __init__(
         self,
@@ -79,10 +71,9 @@ class PanopticEvaluator(CollectingEvaluator):
         threshold = f'@{self._iou_threshold:.2f}IOU'
         metrics = {}
         if self._per_category:
-            names = {category['id']: category['name'] for category in self._categories}
-            for k, label in enumerate(self._category_ids):
+            for k, category in enumerate(self._categories):
                 value = float(qualities['PanopticQuality'][k]) if is_valid[k] else UNDEFINED
-                metrics[f'PanopticQuality{threshold}_ByCategory/{names[label]}'] = value
+                metrics[f'PanopticQuality{threshold}_ByCategory/{category["name"]}'] = value
         for name, values in qualities.items():
             mean = float(values[is_valid].mean()) if is_valid.any() else UNDEFINED
             metrics[f'{name}{threshold}'] = mean
@@ -110,27 +101,6 @@ class PanopticEvaluator(CollectingEvaluator):
         matched = int(is_matched.sum())
         wrong = int((in_crowd <= self._crowd_threshold).sum())
         return total, matched, wrong, num_objects - matched
-
-    def _entry(self, image: Image, row: int) -> dict[str, Any]:
-        return mask_entry(image, row)
-
-    def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
-        names = [DetectionFields.CLASSES, DetectionFields.MASKS]
-        self._need(detections, names, detected=True)
-        self._class_agnostic = False
-        if self._annotations is None:
-            self._need(batch, [InputFields.EVALUATION_MASKS], detected=False)
-
-    def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
-        if self._annotations is not None:
-            return self._of_annotations(image_id)
-        return self._known_objects(batch_instances(batch, row, image_id, with_masks=True))
-
-    def _of_annotations(self, image_id: Any) -> Instances:
-        return self._known_objects(self._annotations.instances(image_id, with_masks=True))
-
-    def _detected(self, found: image_detections.ImageDetections) -> Instances:
-        return self._known_detections(mask_instances(found, self._paste_method))
 
 
 def _overlaps(image: Image, detected: Instances, annotated: Instances) -> np.ndarray:

@@ -11,19 +11,17 @@ that surround a group of objects follow the Open Images challenge
 (https://storage.googleapis.com/openimages/web/evaluation.html).
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from pycocotools import mask as mask_api
 
-from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.core.fields import InputFields
 from object_detection.errors import UserError
-from object_detection.metrics import detections as image_detections
-from object_detection.metrics.coco.annotations import CocoAnnotations
-from object_detection.metrics.instances import Instances, box_areas, encode_png
-from object_detection.metrics.mask_pasting import PasteMethod
+from object_detection.metrics.coco import collecting
+from object_detection.metrics.coco.collecting import CollectingEvaluator, Image, Searched
+from object_detection.metrics.instances import Instances
 from object_detection.metrics.pascal.options import PascalOptions
 
 
@@ -193,15 +191,6 @@ def _flags(flags: np.ndarray | None, instances: Instances) -> np.ndarray:
     return np.zeros(len(instances.classes), bool) if flags is None else flags
 
 
-_LOG = logging.getLogger(__name__)
-
-# Entry of a batch -> the field of the reader that loads it.
-_OPTIONS_OF_ENTRIES = {
-    InputFields.EVALUATION_MASKS: 'load_instance_masks',
-    InputFields.GROUNDTRUTH_IMAGE_CLASSES: 'load_image_labels',
-}
-
-
 class Curve(NamedTuple):
     """Precision and recall of a category, float64 [n], from the highest score to the lowest."""
 
@@ -211,130 +200,43 @@ class Curve(NamedTuple):
 
 
 class _Image(NamedTuple):
-    source_id: str
+    image_id: Any
     outcome: Outcome
 
 
-class PascalEvaluator:
+class PascalEvaluator(CollectingEvaluator):
     """Collects the detections of a data set and computes average precision at one overlap.
 
     Each image is matched when it is added; only the scores and outcomes of its detections are
     stored. Images count in the order of their ids, so that results do not depend on how images are
     distributed among workers.
 
+    Of a batch it reads the entries of `collecting.batch_instances`, and where the options need them
+    difficult and group_of bool [B, G]; where only labelled classes count,
+    groundtruth_image_classes [B, K], above 0 for the labels of the image.
+
     Args:
       categories: the label map's entries, {'id': 1-based, 'name': ...}.
       options: what counts.
-      annotations: ground truth of a COCO file that replaces the boxes, classes and masks of the
-        batches; it has neither difficult objects nor groups.
-      paste_method: how detected masks are pasted into their images.
+      others: `annotations`, which have neither difficult objects nor groups, and `paste_method` of
+        `CollectingEvaluator`.
     """
 
-    notes: Sequence[str] = ()
+    _may_lack_classes = True
 
     def __init__(
-        self,
-        categories: Sequence[Mapping[str, Any]],
-        options: PascalOptions,
-        *,
-        annotations: CocoAnnotations | None = None,
-        paste_method: PasteMethod = PasteMethod.UNCROP,
+        self, categories: Sequence[Mapping[str, Any]], options: PascalOptions, **others: Any
     ):
-        self._names = {int(c['id']): str(c['name']) for c in categories}
+        super().__init__(categories, name=options.prefix, **others)
         self._options = options
-        self._annotations = annotations
-        self._paste_method = paste_method
-        self.clear()
-
-    def clear(self) -> None:
-        """Removes all images."""
-        self._images: list[_Image] = []
-        self._ids: set[Any] = set()
-        self._class_agnostic: bool | None = None
-        self._reported: set[str] = set()
-
-    def add_batch(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
-        """Adds the images of a batch; repeated images are ignored and named in the log.
-
-        Args:
-          batch: numpy arrays under `InputFields`: source_id [B], original_image_spatial_shape
-            [B, 2] and the evaluation_* entries: boxes [B, G, 4] normalized to the original image,
-            classes [B, G] 1-based, num_evaluation_boxes [B], and where the options need them
-            difficult and group_of bool [B, G] and masks [B, G] encoded PNG; where only labelled
-            classes count, groundtruth_image_classes [B, K], above 0 for the labels of the image.
-          detections: what `postprocess` returns: boxes normalized to the image, classes 0-based.
-
-        Raises:
-          ValueError: if an entry that is needed is absent, or a mask has another size than its
-            image.
-        """
-        self._class_agnostic = detections.get(DetectionFields.CLASSES) is None
-        if self._options.masks and detections.get(DetectionFields.MASKS) is None:
-            raise UserError(
-                f'{self._options.prefix}: masks are to be scored, but the detections have no '
-                f'`{DetectionFields.MASKS}`; they need a model with a mask head '
-                f'(number_of_stages: 3). Received: {sorted(detections)}.'
-            )
-        shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
-        found = image_detections.unbatch(detections, shapes)
-        for row, source_id in enumerate(batch[InputFields.SOURCE_ID]):
-            annotated = self._annotated(batch, row)
-            labels = None
-            if self._options.only_labeled:
-                vectors = self._entry(batch, InputFields.GROUNDTRUTH_IMAGE_CLASSES)
-                labels = np.flatnonzero(vectors[row]) + 1
-            size = found[row].height, found[row].width
-            source_id = image_detections.source_text(source_id)
-            self.add_image(source_id, size, annotated, self._detected(found[row]), labels)
-
-    def add_image(
-        self,
-        source_id: str,
-        size: tuple[int, int],
-        annotated: Instances,
-        detected: Instances,
-        image_classes: np.ndarray | None = None,
-        not_exhaustive_classes: np.ndarray | None = None,
-    ) -> None:
-        """Adds one image; an image that was added before is ignored and named in the log.
-
-        Args:
-          source_id: id of the image; '' counts in any case.
-          size: (height, width) in pixels.
-          annotated: its objects.
-          detected: its detections, with scores.
-          image_classes: int64 [n], 1-based ids of the classes of which it was verified whether the
-            image contains them; read only if the options say so.
-          not_exhaustive_classes: not read, see `Evaluator`.
-        """
-        del not_exhaustive_classes
-        if source_id and source_id in self._ids:
-            _LOG.warning(
-                'Image with source id %r was evaluated before; this one is ignored. Source ids '
-                'must be unique.',
-                source_id,
-            )
-            return
-        self._ids.add(source_id)
-        annotated, detected = self._in_categories(annotated), self._in_categories(detected)
-        if self._options.only_labeled:
-            detected = self._labeled(annotated, detected, image_classes)
-        self._images.append(_Image(source_id, self._match(annotated, detected, size)))
-
-    def part(self) -> Any:
-        """Returns the images added so far as a picklable value for `merge`."""
-        return self._class_agnostic, self._images
-
-    def merge(self, part: Any) -> None:
-        """Adds the images of an evaluator with the same arguments; repeated images are ignored."""
-        class_agnostic, images = part
-        self._class_agnostic = (
-            class_agnostic if class_agnostic is not None else self._class_agnostic
-        )
-        for image in images:
-            if not image.source_id or image.source_id not in self._ids:
-                self._ids.add(image.source_id)
-                self._images.append(image)
+        self._compared = collecting.MASKS if options.masks else None
+        self._only_labeled = options.only_labeled
+        # Field of `Instances` that is read -> its entry of a batch.
+        self._flags = {}
+        if options.ignores_difficult:
+            self._flags['is_difficult'] = InputFields.EVALUATION_DIFFICULT
+        if options.group_of_weight is not None:
+            self._flags['is_group_of'] = InputFields.EVALUATION_GROUP_OF
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of the images added so far; NaN where there is nothing to find.
@@ -345,7 +247,7 @@ class PascalEvaluator:
         precisions = np.array([curve.average_precision for curve in categories.values()])
         mean = np.nan
         if self._options.is_weighted:
-            mean = self._curve(self._outcome(), list(self._names)).average_precision
+            mean = self._curve(self._outcome(), self._category_ids).average_precision
         elif not np.isnan(precisions).all():
             mean = float(np.nanmean(precisions))
         prefix, threshold = self._options.prefix, f'@{self._options.iou_threshold}IOU'
@@ -360,15 +262,13 @@ class PascalEvaluator:
     def curves(self) -> dict[str, Curve]:
         """Returns the curve of each category, within the bounds of recall."""
         outcome = self._outcome()
-        return {name: self._curve(outcome, [label]) for label, name in self._sorted_names()}
-
-    def _sorted_names(self) -> list[tuple[int, str]]:
-        return [(1, 'object')] if self._class_agnostic else sorted(self._names.items())
+        names = {category['name']: category['id'] for category in self._categories}
+        names = {'object': 1} if self._class_agnostic else names
+        return {name: self._curve(outcome, [label]) for name, label in names.items()}
 
     def _outcome(self) -> Outcome:
         """The outcomes of all images, sorted by id."""
-        images = sorted(self._images, key=lambda image: image.source_id)
-        outcomes = [image.outcome for image in images] + self._missed()
+        outcomes = [image.outcome for image in self._all_images()]
         # Without any image, each column is empty.
         columns = zip(*outcomes, strict=True) if outcomes else [()] * len(Outcome._fields)
         return Outcome(*(np.concatenate([np.zeros(0), *rows]) for rows in columns))
@@ -390,105 +290,30 @@ class PascalEvaluator:
         precision, recall = precision[within], recall[within]
         return Curve(precision, recall, average_precision(precision, recall))
 
-    def _match(self, annotated: Instances, detected: Instances, size: tuple[int, int]) -> Outcome:
-        weight = self._options.group_of_weight
-        annotated = annotated._replace(
-            is_difficult=annotated.is_difficult if self._options.ignores_difficult else None,
-            is_group_of=annotated.is_group_of if weight is not None else None,
-            masks=annotated.masks if self._options.masks else None,
-        )
+    def _batch_entries(self) -> list[str]:
+        flags = [] if self._annotations else list(self._flags.values())
+        return super()._batch_entries() + flags
+
+    def _of_batch(self, batch: Mapping[str, Any], row: int, source_id: str) -> Instances:
+        flags = {
+            field: collecting.batch_rows(batch, name, row, bool)
+            for field, name in self._flags.items()
+        }
+        return super()._of_batch(batch, row, source_id)._replace(**flags)
+
+    def _stored(self, image: Image, searched: Searched) -> _Image:
+        annotated, detected = image.annotated, image.detected
+        if self._only_labeled and not self._class_agnostic:
+            detected = detected.where(searched.found(image))
+        unread = dict.fromkeys({'is_difficult', 'is_group_of'} - self._flags.keys())
         if not self._options.masks:
+            unread['masks'] = None
             detected = detected._replace(masks=None)
-        threshold = self._options.iou_threshold
-        return match(
-            annotated, detected, size, iou_threshold=threshold, group_of_weight=weight or 0.0
+        outcome = match(
+            annotated._replace(**unread),
+            detected,
+            (image.height, image.width),
+            iou_threshold=self._options.iou_threshold,
+            group_of_weight=self._options.group_of_weight or 0.0,
         )
-
-    def _missed(self) -> list[Outcome]:
-        """Outcomes of the images of the annotation file that were not evaluated."""
-        if self._annotations is None:
-            return []
-        evaluated = {self._annotations.image_id(source_id) for source_id in self._ids}
-        outcomes = []
-        for image_id in self._annotations.not_evaluated(evaluated):
-            annotated = self._in_categories(self._of_file(image_id))
-            nothing = annotated.where(np.zeros(0, int))._replace(scores=np.zeros(0))
-            outcomes.append(self._match(annotated, nothing, self._annotations.size(image_id)))
-        return outcomes
-
-    def _annotated(self, batch: Mapping[str, Any], row: int) -> Instances:
-        shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
-        source_id = image_detections.source_text(batch[InputFields.SOURCE_ID][row])
-        if self._annotations is not None:
-            image_id = self._annotations.image_id(source_id)
-            self._annotations.check_size(image_id, *shape)
-            return self._of_file(image_id)
-        count = int(batch[InputFields.NUM_EVALUATION_BOXES][row])
-
-        def rows(name: str) -> np.ndarray:
-            return np.asarray(self._entry(batch, name)[row][:count])
-
-        boxes = image_detections.boxes_to_absolute(rows(InputFields.EVALUATION_BOXES), *shape)
-        masks = is_difficult = is_group_of = None
-        if self._options.masks:
-            pngs = rows(InputFields.EVALUATION_MASKS)
-            masks = [encode_png(png, *shape, source_id) for png in pngs]
-        if self._options.ignores_difficult:
-            is_difficult = rows(InputFields.EVALUATION_DIFFICULT).astype(bool)
-        if self._options.group_of_weight is not None:
-            is_group_of = rows(InputFields.EVALUATION_GROUP_OF).astype(bool)
-        return Instances(
-            boxes,
-            rows(InputFields.EVALUATION_CLASSES).astype(np.int64),
-            box_areas(boxes),
-            masks,
-            is_difficult=is_difficult,
-            is_group_of=is_group_of,
-        )
-
-    def _of_file(self, image_id: Any) -> Instances:
-        return self._annotations.instances(image_id, with_masks=self._options.masks)
-
-    def _detected(self, found: image_detections.ImageDetections) -> Instances:
-        classes = np.ones(len(found.scores), np.int64) if found.classes is None else found.classes
-        masks = None
-        if self._options.masks:
-            masks = image_detections.encode_masks(found, self._paste_method)
-        return Instances(found.boxes, classes, box_areas(found.boxes), masks, scores=found.scores)
-
-    def _entry(self, batch: Mapping[str, Any], name: str) -> Any:
-        if batch.get(name) is None:
-            option = _OPTIONS_OF_ENTRIES.get(name)
-            hint = f'; set `{option}: true` in eval_input_reader' if option else ''
-            raise UserError(
-                f'{self._options.prefix}: the batch has no `{name}`{hint}. '
-                f'Received: {sorted(batch)}.'
-            )
-        return batch[name]
-
-    def _in_categories(self, instances: Instances) -> Instances:
-        """Keeps the objects of known categories; without classes, all have the same category."""
-        if self._class_agnostic:
-            return instances._replace(classes=np.ones_like(instances.classes))
-        known = np.isin(instances.classes, list(self._names))
-        if known.all():
-            return instances
-        unknown = sorted(set(instances.classes[~known].tolist()))
-        if 'classes' not in self._reported:
-            self._reported.add('classes')
-            _LOG.warning(
-                'There are objects or detections of classes that the label map lacks; they do not '
-                'count. First: %s.',
-                unknown,
-            )
-        return instances.where(known)
-
-    def _labeled(
-        self, annotated: Instances, detected: Instances, image_classes: np.ndarray | None
-    ) -> Instances:
-        """Keeps the detections of classes that the image was searched for."""
-        if self._class_agnostic:
-            return detected
-        labels = np.zeros(0, np.int64) if image_classes is None else image_classes
-        searched = np.concatenate([labels, annotated.classes])
-        return detected.where(np.isin(detected.classes, searched))
+        return _Image(image.image_id, outcome)

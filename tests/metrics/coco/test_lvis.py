@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pycocotools import mask as mask_api
 
 from object_detection.metrics.coco.annotations import CocoAnnotations
-from object_detection.metrics.coco.collecting import Image
+from object_detection.metrics.coco.collecting import Image, Searched
 from object_detection.metrics.coco.lvis import LvisEvaluator
 from tests import goldens
 from tests.evaluation import fakes
@@ -199,13 +199,10 @@ def test_equals_the_lvis_package(lvis, images, data):
         size = {'id': number, 'height': cases.SIZE, 'width': cases.SIZE}
         lists = {'neg_category_ids': absent, 'not_exhaustive_category_ids': incomplete}
         infos.append(size | lists)
-        vectors = {
-            f'groundtruth_{name}_classes': np.isin(np.arange(1, 8), ids)[np.newaxis]
-            for name, ids in (('verified_neg', absent), ('not_exhaustive', incomplete))
-        }
+        searched = Searched(*(np.array(ids, np.int64) for ids in (absent, incomplete)))
         annotated = annotated._replace(is_crowd=None)
         image = Image(str(number), cases.SIZE, cases.SIZE, annotated, detected)
-        evaluator._images.append(evaluator._counted(image, vectors, 0))
+        evaluator._images.append(evaluator._stored(image, searched))
     objects = peers.entries([annotated for annotated, _ in images], cases.SIZE)
     for each in objects:
         each['segmentation'] = each['segmentation'] | {

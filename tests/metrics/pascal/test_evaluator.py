@@ -54,6 +54,8 @@ def _golden_batch(data, number, keys):
         'original_image_spatial_shape': np.array([[height, width]]),
         'evaluation_boxes': (rows['gt_boxes'] / size)[np.newaxis],
         'evaluation_classes': rows['gt_classes'][np.newaxis],
+        'evaluation_is_crowd': np.zeros((1, len(rows['gt_boxes'])), bool),
+        'evaluation_area': np.full((1, len(rows['gt_boxes'])), -1.0),
         'evaluation_difficult': flags['difficult'][np.newaxis],
         'evaluation_group_of': flags['group_of'][np.newaxis],
         'evaluation_masks': np.array([[fakes.png(mask) for mask in rows['gt_masks']]], object),
@@ -310,7 +312,8 @@ def test_missing_entries_are_named():
     with pytest.raises(UserError, match='`load_image_labels: true` in eval_input_reader'):
         PascalEvaluator(fakes.CATEGORIES, challenge).add_batch(batch | _no_flags(batch), detections)
     del detections['detection_masks']
-    with pytest.raises(UserError, match='PascalMasks: masks are to be scored'):
+    message = 'PascalMasks: the detections have no `detection_masks`; they need a model with a mask'
+    with pytest.raises(UserError, match=message):
         _random_evaluator().add_batch(batch, detections)
 
 
