@@ -14,7 +14,7 @@ from object_detection.data.coco.annotations import CocoFile
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.file_access import Files
 from object_detection.data.image_files import MAX_PIXELS
-from object_detection.errors import DataError, UnusableError
+from object_detection.errors import DataError
 from object_detection.metrics.instances import Instances, mask_areas
 from object_detection.scoring import tables
 from object_detection.scoring.tables import FieldError, GroundTruth, Parts, TruthImage, file_names
@@ -68,13 +68,13 @@ class _Truth:
         self._images: dict[Any, _Image] = {}
         self._files: dict[str, str] = {}
         for index, image in enumerate(document['images']):
-            self._add_image(index, image)
-        for row, annotation in enumerate(self._annotations):
-            try:
+            with tables.record(path, f'images[{index}] (id {image["id"]!r})'):
+                self._add_image(image)
+        row = 0
+        with tables.record(path, lambda: self._where(row)):
+            for row, annotation in enumerate(self._annotations):
                 self._check(annotation)
-            except FieldError as error:
-                tables.fail(path, self._where(row), error)
-            self._images[annotation['image_id']].rows.append(row)
+                self._images[annotation['image_id']].rows.append(row)
         self._ids = {shard_names.to_text(image_id): image_id for image_id in self._images}
         self._layout = self._keypoint_layout()
         self._crowds = [coco_annotations.is_crowd(each) for each in self._annotations]
@@ -120,31 +120,26 @@ class _Truth:
                 'them; here each counts.'
             )
 
-    def _add_image(self, index: int, image: Mapping[str, Any]) -> None:
-        image_id, record = image['id'], f'images[{index}] (id {image["id"]!r})'
+    def _add_image(self, image: Mapping[str, Any]) -> None:
+        image_id = image['id']
         if image_id in self._images:
-            tables.fail(self._path, record, FieldError('id', 'an id of its own', image_id))
-        try:
-            height, width = coco_annotations.stated_size(image)
-        except UnusableError as error:
-            raise DataError(f'{self._path}, {record}: {error}.') from error
+            raise FieldError('id', 'an id of its own', image_id)
+        height, width = coco_annotations.stated_size(image)
         if not (height and width) or height * width > MAX_PIXELS:
             expected = f'two numbers above 0, whose product is at most {MAX_PIXELS}'
-            error = FieldError('height, width', expected, (height, width))
-            tables.fail(self._path, record, error)
-        lists = [self._class_list(record, image, key) for key in (_ABSENT, _NOT_EXHAUSTIVE)]
+            raise FieldError('height, width', expected, (height, width))
+        lists = [self._class_list(image, key) for key in (_ABSENT, _NOT_EXHAUSTIVE)]
         self._images[image_id] = _Image(TruthImage((height, width), *lists), [])
         if isinstance(image.get('file_name'), str):
             self._files[shard_names.to_text(image_id)] = image['file_name']
 
-    def _class_list(self, record: str, image: Mapping[str, Any], key: str) -> np.ndarray | None:
+    def _class_list(self, image: Mapping[str, Any], key: str) -> np.ndarray | None:
         """Returns the classes of a list of categories; None if the image has no such list."""
         listed = image.get(key)
         if listed is None:
             return None
         if not isinstance(listed, list) or not all(self._is_category(each) for each in listed):
-            error = FieldError(key, 'a list of ids of `categories`', listed)
-            tables.fail(self._path, record, error)
+            raise FieldError(key, 'a list of ids of `categories`', listed)
         return np.array([self._labels[each] for each in listed], np.int64)
 
     def _is_category(self, value: Any) -> bool:
@@ -160,10 +155,7 @@ class _Truth:
         area = annotation.get('area')
         if area is not None and tables.number(area, 'area') < 0:
             raise FieldError('area', 'a number of at least 0', area)
-        try:
-            coco_annotations.is_crowd(annotation)
-        except UnusableError:
-            raise FieldError('iscrowd', '0 or 1', annotation['iscrowd']) from None
+        coco_annotations.is_crowd(annotation)
 
     def _keypoint_layout(self) -> KeypointLayout | None:
         if not any(annotation.get(_KEYPOINTS) for annotation in self._annotations):
@@ -172,12 +164,12 @@ class _Truth:
             names = category.get(_KEYPOINTS) or []
             is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
             if not is_list or len(set(names)) < len(names):
-                error = FieldError(_KEYPOINTS, 'a list of different names', names)
-                tables.fail(self._path, f'category {category["id"]!r}', error)
+                with tables.record(self._path, f'category {category["id"]!r}'):
+                    raise FieldError(_KEYPOINTS, 'a list of different names', names)
         layout = coco_keypoints.keypoint_layout(CocoFile([], [], self._categories))
         if len(layout.names) > _MAX_KEYPOINTS:
-            error = FieldError(_KEYPOINTS, f'at most {_MAX_KEYPOINTS} names', len(layout.names))
-            tables.fail(self._path, 'categories', error)
+            with tables.record(self._path, 'categories'):
+                raise FieldError(_KEYPOINTS, f'at most {_MAX_KEYPOINTS} names', len(layout.names))
         return layout
 
     def _where(self, row: int) -> str:
@@ -210,19 +202,15 @@ class _Truth:
 
     def _mask(self, row: int, height: int, width: int) -> bytes:
         text = self._annotations[row].get(_MASKS)
-        try:
+        with tables.record(self._path, self._where(row)):
             return coco_masks.encode(None if text is None else json.loads(text), height, width)
-        except (UnusableError, RecursionError) as error:
-            raise DataError(f'{self._path}, {self._where(row)}: {error}.') from error
 
     def _read_keypoints(self, rows: list[int]) -> np.ndarray:
         """Returns keypoints as `Instances` has them."""
         found = np.zeros((len(rows), len(self._layout.names), 3))
         for index, row in enumerate(rows):
-            try:
+            with tables.record(self._path, self._where(row)):
                 found[index] = coco_keypoints.read_keypoints(self._annotations[row], self._layout)
-            except UnusableError as error:
-                raise DataError(f'{self._path}, {self._where(row)}: {error}.') from error
         return found[..., [1, 0, 2]]
 
 

@@ -11,7 +11,7 @@ from object_detection.data import file_access
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
-from object_detection.errors import DataError, UnusableError
+from object_detection.errors import DataError
 from object_detection.metrics.instances import Instances, mask_areas
 from object_detection.scoring import coco_files, tables
 from object_detection.scoring.tables import ABSENT, Detections, FieldError, GroundTruth, Parts
@@ -68,11 +68,10 @@ class _Results:
         Args:
           predicted: `image_id` -> path of the image, None where the id is that of the ground truth.
         """
-        for row, entry in enumerate(self._entries):
-            try:
+        row = 0
+        with tables.record(self._path, lambda: self._where(row)):
+            for row, entry in enumerate(self._entries):
                 self._add(row, entry, predicted)
-            except FieldError as error:
-                tables.fail(self._path, self._where(row), error)
 
     def table(self) -> Detections:
         entries = self._entries
@@ -129,11 +128,8 @@ class _Results:
         if key == _ID and name in self._truth.image_ids:
             return self._truth.image_ids[name]
         self._named.add(name)
-        return (
-            self._truth.image_of_file(name, key)
-            if key == _FILE
-            else self._truth.image_of(name, key)
-        )
+        find = self._truth.image_of_file if key == _FILE else self._truth.image_of
+        return find(name, key)
 
     def _where(self, row: int) -> str:
         entry = self._entries[row]
@@ -144,7 +140,8 @@ class _Results:
         rows = self._rows.get(image, [])
         masks = keypoints = None
         if parts.masks or self._shape == _MASKS:
-            size = self._size(image)
+            with tables.record(self._path, 'masks'):
+                size = self._truth.size_of(image)
             masks = [self._mask(row, *size) for row in rows]
         if parts.keypoints or self._shape == _KEYPOINTS:
             keypoints = self._read_keypoints(rows)
@@ -165,18 +162,9 @@ class _Results:
             sides=boxes[:, :1:-1],
         )
 
-    def _size(self, image: str) -> tuple[int, int]:
-        try:
-            return self._truth.size_of(image)
-        except FieldError as error:
-            tables.fail(self._path, 'masks', error)
-
     def _mask(self, row: int, height: int, width: int) -> bytes:
-        segmentation = self._entries[row].get(_MASKS)
-        try:
-            return coco_masks.encode(segmentation, height, width)
-        except UnusableError as error:
-            raise DataError(f'{self._path}, {self._where(row)}: {error}.') from error
+        with tables.record(self._path, self._where(row)):
+            return coco_masks.encode(self._entries[row].get(_MASKS), height, width)
 
     def _read_keypoints(self, rows: list[int]) -> np.ndarray:
         """Returns keypoints as `Instances` has them, with scores in place of visibilities.
@@ -190,13 +178,11 @@ class _Results:
             if isinstance(values, list) and len(values) == 3 * size:
                 # `tfod predict` writes the keypoints of all classes, at their positions.
                 slots = list(range(size))
-            try:
+            with tables.record(self._path, self._where(row)):
                 if not isinstance(values, list) or len(values) != 3 * len(slots):
                     expected = f'{len(slots)} times x, y and a score'
                     raise FieldError(_KEYPOINTS, expected, ABSENT if values is None else values)
                 numbers = [tables.number(value, _KEYPOINTS) for value in values]
-            except FieldError as error:
-                tables.fail(self._path, self._where(row), error)
             found[index, slots] = np.reshape(numbers, (-1, 3))
         return found[..., [1, 0, 2]]
 
@@ -216,8 +202,8 @@ def _predicted_files(path: str, files: Files) -> dict[Any, str | None]:
         values = entry if isinstance(entry, dict) else {}
         name = values.get(_FILE)
         if not coco_annotations.is_id(values.get('id')) or not isinstance(name, str | None):
-            error = FieldError('id, file_name', 'an id, and the name of a file if any', entry)
-            tables.fail(listed, f'entry {row}', error)
+            with tables.record(listed, f'entry {row}'):
+                raise FieldError('id, file_name', 'an id, and the name of a file if any', entry)
         found[values['id']] = name
     return found
 

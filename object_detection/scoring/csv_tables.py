@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -46,11 +46,6 @@ class OpenImagesOptions:
     class_hierarchy: str = ''
 
 
-class _Row(NamedTuple):
-    line: int
-    values: dict[str, str]
-
-
 def is_truth(header: list[str]) -> bool:
     """Whether the columns of a file are those of boxes of Open Images, without scores."""
     return {*_BOXES} <= {*header} and not is_open_images_detections(header)
@@ -85,20 +80,23 @@ def read_truth(path: str, files: Files, options: OpenImagesOptions) -> GroundTru
     below: Mapping[str, set[str]] = {}
     if options.class_hierarchy:
         above, below = read_hierarchy(options.class_hierarchy)
-    rows = [(row, _checked_box(path, row)) for row in _rows(path, files, _BOXES, _GROUP)]
+    rows = []
+    for line, values in _rows(path, files, _BOXES, _GROUP):
+        with tables.record(path, f'line {line}'):
+            rows.append((values, _checked_box(values)))
     labels = _read_labels(options.image_labels, files) if options.image_labels else []
     described = _read_names(options.class_descriptions, files) if options.class_descriptions else {}
-    mids = {row.values['LabelName'] for row, _ in rows} | {mid for _, mid, _ in labels}
+    mids = {values['LabelName'] for values, _ in rows} | {mid for _, mid, _ in labels}
     mids |= {other for mid in mids for other in above.get(mid, ())}
     mids |= {other for mid in mids for other in below.get(mid, ()) if labels}
     numbers = {mid: i for i, mid in enumerate(dict.fromkeys((*described, *sorted(mids))), start=1)}
     columns = Columns(are_scored=False)
     verified: dict[str, set[int]] = {}
-    for row, box in rows:
-        image, mid = row.values['ImageID'], row.values['LabelName']
+    for values, box in rows:
+        image, mid = values['ImageID'], values['LabelName']
         verified.setdefault(image, set())
         for name in (mid, *sorted(above.get(mid, ()))):
-            columns.add(image, numbers[name], box, is_group_of=row.values[_GROUP] == '1')
+            columns.add(image, numbers[name], box, is_group_of=values[_GROUP] == '1')
     for image, mid, confidence in labels:
         related = (above if confidence > 0 else below).get(mid, ())
         verified.setdefault(image, set()).update(numbers[name] for name in (mid, *related))
@@ -128,29 +126,24 @@ def _categories(numbers: Mapping[str, int], described: Mapping[str, str]) -> lis
     ]
 
 
-def _checked_box(path: str, row: _Row) -> tuple[float, ...]:
-    try:
-        for key in ('ImageID', 'LabelName'):
-            if not row.values[key]:
-                raise FieldError(key, 'text', '')
-        if row.values[_GROUP] not in ('0', '1', '-1', ''):
-            raise FieldError(_GROUP, '0, 1 or -1', row.values[_GROUP])
-        return tables.corners({side: row.values[side] for side in _SIDES})
-    except FieldError as error:
-        tables.fail(path, f'line {row.line}', error)
+def _checked_box(values: Mapping[str, str]) -> tuple[float, ...]:
+    for key in ('ImageID', 'LabelName'):
+        if not values[key]:
+            raise FieldError(key, 'text', '')
+    if values[_GROUP] not in ('0', '1', '-1', ''):
+        raise FieldError(_GROUP, '0, 1 or -1', values[_GROUP])
+    return tables.corners({side: values[side] for side in _SIDES})
 
 
 def _read_labels(path: str, files: Files) -> list[tuple[str, str, float]]:
     """Returns (image, MID, confidence) of each image-level label."""
     found = []
     for line, values in _rows(path, files, _LABELS):
-        try:
+        with tables.record(path, f'line {line}'):
             confidence = tables.text_number(values['Confidence'], 'Confidence')
             if not 0 <= confidence <= 1:
                 raise FieldError('Confidence', 'a number from 0 to 1', confidence)
-        except FieldError as error:
-            tables.fail(path, f'line {line}', error)
-        found.append((values['ImageID'], values['LabelName'], confidence))
+            found.append((values['ImageID'], values['LabelName'], confidence))
     return found
 
 
@@ -159,8 +152,8 @@ def _read_names(path: str, files: Files) -> dict[str, str]:
     names = {}
     for line, fields in csv_files.rows(path, files):
         if len(fields) != 2:
-            error = FieldError('line', 'a MID and a name', ','.join(fields))
-            tables.fail(path, f'line {line}', error)
+            with tables.record(path, f'line {line}'):
+                raise FieldError('line', 'a MID and a name', ','.join(fields))
         if fields[0] != 'LabelName':
             names[fields[0]] = clean(fields[1]) or fields[0]
     return names
@@ -177,16 +170,14 @@ def read_open_images_detections(path: str, files: Files, truth: GroundTruth) -> 
     score_column = next((name for name in _SCORES if name in header), _SCORES[0])
     columns = Columns(are_scored=True)
     for line, values in _rows(path, files, (*_BOXES, score_column)):
-        try:
+        with tables.record(path, f'line {line}'):
             image = truth.image_of(values['ImageID'], 'ImageID')
             label = truth.class_of_name(values['LabelName'], 'LabelName')
             score = tables.text_number(values[score_column], score_column)
             corners = tables.corners({side: values[side] for side in _SIDES})
             if not truth.are_normalized:
                 corners = _scaled(corners, truth.size_of(image))
-        except FieldError as error:
-            tables.fail(path, f'line {line}', error)
-        columns.add(image, label, corners, score)
+            columns.add(image, label, corners, score)
     return Detections(path, columns.count, columns.objects)
 
 
@@ -199,7 +190,7 @@ def read_predicted(path: str, files: Files, truth: GroundTruth) -> Detections:
     """
     columns = Columns(are_scored=True)
     for line, values in _rows(path, files, _PREDICTED):
-        try:
+        with tables.record(path, f'line {line}'):
             image = truth.image_of_file(values['filename'], 'filename')
             if not values['class']:
                 continue  # An image without detections.
@@ -211,9 +202,7 @@ def read_predicted(path: str, files: Files, truth: GroundTruth) -> Detections:
                 if min(size) <= 0:
                     raise FieldError('height, width', 'numbers above 0', size)
                 corners = _scaled(corners, [1 / size[0], 1 / size[1]])
-        except FieldError as error:
-            tables.fail(path, f'line {line}', error)
-        columns.add(image, label, corners, score)
+            columns.add(image, label, corners, score)
     note = f'{path} has only detections above a score, rounded; detections.json has all.'
     return Detections(path, columns.count, columns.objects, notes=(note,))
 
@@ -223,12 +212,14 @@ def _scaled(corners: tuple[float, ...], size: Sequence[float]) -> tuple[float, .
     return tuple(side * scale for side, scale in zip(corners, scales, strict=True))
 
 
-def _rows(path: str, files: Files, required: tuple[str, ...], optional: str = '') -> Iterator[_Row]:
-    """Yields the named fields of each line; '' for an optional column that is absent."""
+def _rows(
+    path: str, files: Files, required: tuple[str, ...], optional: str = ''
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the number and the fields of each line; '' for an optional column that is absent."""
     table = csv_files.table(path, files, required)
     for line, fields in table.rows:
         values = {name: fields[table.columns[name]] for name in required}
         if optional:
             column = table.columns.get(optional)
             values[optional] = '' if column is None else fields[column]
-        yield _Row(line, values)
+        yield line, values

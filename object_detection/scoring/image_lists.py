@@ -47,8 +47,8 @@ def _of_json(path: str, files: Files) -> Iterator[tuple[str, list[Any]]]:
         names = [entry.get('file_name'), entry.get('id')] if isinstance(entry, dict) else [entry]
         names = [name for name in names if coco_annotations.is_id(name)]
         if not names:
-            error = FieldError('id, file_name', 'a number or text', entry)
-            tables.fail(path, f'images[{index}]', error)
+            with tables.record(path, f'images[{index}]'):
+                raise FieldError('id, file_name', 'a number or text', entry)
         yield f'images[{index}]', names
 
 
@@ -60,4 +60,5 @@ def _first_found(path: str, where: str, names: list[Any], truth: GroundTruth) ->
             return truth.image_of(name, 'image')
         except FieldError as error:
             problems.append(error)
-    tables.fail(path, where, problems[-1])
+    with tables.record(path, where):
+        raise problems[-1]

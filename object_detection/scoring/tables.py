@@ -3,18 +3,19 @@
 Checks of values in files of strangers; errors name the file, the record and the field.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from object_detection.data import shard_names
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import DataError, format_list
+from object_detection.errors import DataError, UnusableError, format_list
 from object_detection.metrics.instances import Instances
 
 # Annotation files of whole data sets have gigabytes.
@@ -23,7 +24,7 @@ _MAX_SHOWN = 100  # characters
 
 
 class FieldError(Exception):
-    """A field of a record cannot be used; whoever knows the record raises it as `DataError`.
+    """A field of a record cannot be used; `record` makes it the `DataError` of a file.
 
     Attributes:
       field: name of the field.
@@ -39,16 +40,25 @@ class FieldError(Exception):
 ABSENT = object()
 
 
-def fail(path: str, record: str, error: FieldError) -> NoReturn:
-    """Raises the error of a record, such as 'entry 3', of a file."""
-    if error.received is ABSENT:
-        shown = 'nothing'
-    else:
-        shown = repr(error.received)
-        shown = shown if len(shown) <= _MAX_SHOWN else f'{shown[:_MAX_SHOWN]}...'
-    raise DataError(
-        f'{path}, {record}: {error.field}: expected {error.expected}. Received: {shown}.'
-    ) from error
+@contextlib.contextmanager
+def record(path: str, where: str | Callable[[], str] = '') -> Iterator[None]:
+    """A context in which errors of fields become `DataError`s that name their file and record.
+
+    Args:
+      path: path of the file.
+      where: the record, such as 'entry 3'; a function of a block with several records says it of
+        the present one.
+    """
+    try:
+        yield
+    except (FieldError, UnusableError, RecursionError) as error:
+        name = where() if callable(where) else where
+        text = str(error)
+        if isinstance(error, FieldError):
+            shown = 'nothing' if error.received is ABSENT else repr(error.received)
+            shown = shown if len(shown) <= _MAX_SHOWN else f'{shown[:_MAX_SHOWN]}...'
+            text = f'{error.field}: expected {error.expected}. Received: {shown}'
+        raise DataError(f'{", ".join(filter(None, (path, name)))}: {text}.') from error
 
 
 def number(value: Any, field: str, expected: str = 'a finite number') -> float:

@@ -53,13 +53,11 @@ def read_truth(path: str, files: Files) -> GroundTruth:
         if not file.endswith(_XML):
             continue
         stem, where = file.removesuffix(_XML), file_access.join(folder, file)
-        try:
+        with tables.record(where):
             annotation = csv_files.read(where, files)
             if annotation.tag != 'annotation':
                 raise UnusableError('bad_annotations', f'expected <annotation>: {annotation.tag}')
             height, width = voc.stated_size(annotation)
-        except UnusableError as error:
-            raise DataError(f'{where}: {error}.') from error
         images[stem] = TruthImage((height or 0, width or 0))
         names[stem] = csv_files.text(annotation, 'filename', stem)
         for item in annotation.iterfind('object'):
@@ -68,14 +66,9 @@ def read_truth(path: str, files: Files) -> GroundTruth:
     classes = {name: number for number, name in enumerate(sorted(classes), start=1)}
     columns, counts = Columns(are_scored=False), dict.fromkeys(images, 0)
     for stem, item in found:
-        record, file = f'object {counts[stem]}', file_access.join(folder, stem + _XML)
-        counts[stem] += 1
-        try:
+        with tables.record(file_access.join(folder, stem + _XML), f'object {counts[stem]}'):
             _add(columns, stem, item, classes)
-        except FieldError as error:
-            tables.fail(file, record, error)
-        except UnusableError as error:
-            raise DataError(f'{file}, {record}: {error}.') from error
+        counts[stem] += 1
     return GroundTruth(
         path,
         [{'id': number, 'name': name} for name, number in classes.items()],
@@ -122,12 +115,10 @@ def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
     columns = Columns(are_scored=True)
     for name, class_name in named.items():
         file = file_access.join(path, name)
-        try:
+        with tables.record(path, name):
             label = truth.class_of_name(class_name, 'name of the file')
-        except FieldError as error:
-            tables.fail(path, name, error)
         for line, fields in lines(file, files):
-            try:
+            with tables.record(file, f'line {line}'):
                 if len(fields) != len(_COLUMNS):
                     raise FieldError('line', ' '.join(_COLUMNS), ' '.join(fields))
                 values = dict(zip(_COLUMNS, fields, strict=True))
@@ -135,8 +126,6 @@ def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
                 score = tables.text_number(values['score'], 'score')
                 sides = {side: values[side] for side in ('ymin', 'xmin', 'ymax', 'xmax')}
                 columns.add(image, label, tables.corners(sides), score)
-            except FieldError as error:
-                tables.fail(file, f'line {line}', error)
     return Detections(path, columns.count, columns.objects)
 
 
