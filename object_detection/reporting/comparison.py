@@ -7,7 +7,6 @@ from object_detection.reporting import page, run_files
 from object_detection.reporting.run_files import RunFiles
 from object_detection.system import disk, files, numbers
 from object_detection.visualization import report
-from object_detection.visualization.charts import line_chart
 from object_detection.visualization.report import Cell, grid_table, note, section
 
 FILE_NAME = 'comparison.html'
@@ -48,7 +47,7 @@ def _sections(runs: Mapping[str, RunFiles]) -> Iterator[str]:
         if evaluated:
             table = page.error_table(evaluated)
             yield section(f'Errors by kind{common}', table)
-    yield section('Total loss', _loss_chart(runs))
+    yield section('Total loss', page.history_chart(runs, _TOTAL))
     yield section('Learning rate', page.history_chart(runs, 'learning_rate'))
     yield section('AP over time', page.ap_chart(runs))
     yield section('Speed and memory', _speed_table(runs))
@@ -98,23 +97,12 @@ def _heads(names: Sequence[str]) -> list[str]:
 def _with_differences(values: Sequence[float | None]) -> list[Cell]:
     # COCO's metrics are -1 where there is nothing to measure.
     values = [None if value is None or value == -1 else value for value in values]
-    cells = [Cell(v, '\u2013' if v is None else numbers.significant(v, 4)) for v in values]
+    cells = [Cell.number(value) for value in values]
     for value in values[1:]:
-        if value is None or values[0] is None:
-            cells.append(Cell(None, '\u2013'))
-        else:
-            cells.append(Cell(value - values[0], numbers.significant(value - values[0], 4, '+')))
+        is_known = value is not None and values[0] is not None
+        difference = value - values[0] if is_known else None
+        cells.append(Cell.number(difference, lambda value: numbers.significant(value, 4, '+')))
     return cells
-
-
-def _loss_chart(runs: Mapping[str, RunFiles]) -> str:
-    series = {
-        name: [(e['step'], e['losses'][_TOTAL]) for e in run.history if _TOTAL in e['losses']]
-        for name, run in runs.items()
-    }
-    groups = {name: number for number, name in enumerate(series)}
-    shown = {name: points for name, points in series.items() if points}
-    return line_chart(shown, x_label='step', groups=groups) if shown else ''
 
 
 def _speed_table(runs: Mapping[str, RunFiles]) -> str:
@@ -126,9 +114,9 @@ def _speed_table(runs: Mapping[str, RunFiles]) -> str:
         rows.append(
             [
                 name,
-                Cell(speed, '\u2013' if speed is None else f'{speed:.1f}'),
-                Cell(waiting, '\u2013' if waiting is None else f'{waiting:.1%}'),
-                Cell(memory, '\u2013' if memory is None else disk.format_bytes(memory)),
+                Cell.number(speed, '{:.1f}'.format),
+                Cell.number(waiting, '{:.1%}'.format),
+                Cell.number(memory, disk.format_bytes),
             ]
         )
     return grid_table(['Run', 'Images/s', 'Waiting for input', 'Memory of the host'], rows)

@@ -227,7 +227,6 @@ def _calibration(evaluated: EvaluatedImages) -> str:
 
 
 def _groups(title: str, groups: Sequence[Group]) -> str:
-
     rows = [[g.name, Cell(g.num_objects, f'{g.num_objects:,}'), Cell.share(g.ap)] for g in groups]
     return grid_table([title, 'Objects', 'AP'], rows)
 
@@ -394,13 +393,12 @@ def _short(name: str) -> str:
 
 
 def history_chart(runs: Mapping[str, RunFiles], key: str) -> str:
-    """Draws an entry of the history of each run; '' where there is none."""
-    series = {
-        name or key.replace('_', ' '): [
-            (entry['step'], entry[key]) for entry in run.history if entry.get(key) is not None
-        ]
-        for name, run in runs.items()
-    }
+    """Draws an entry of the history of each run, or one of its losses; '' where there is none."""
+    series = {}
+    for name, run in runs.items():
+        found = [(e['step'], e.get(key, e['losses'].get(key))) for e in run.history]
+        points = [(step, value) for step, value in found if value is not None]
+        series[name or key.replace('_', ' ')] = points
     groups = {name: number for number, name in enumerate(series)}
     series = {name: points for name, points in series.items() if points}
     return line_chart(series, x_label='step', groups=groups) if series else ''

@@ -38,15 +38,20 @@ _STYLE = {
     'axes.spines.top': False,
     'axes.edgecolor': _GRID_COLOR,
     'lines.solid_capstyle': 'round',
+    'xtick.major.size': 0,
+    'ytick.major.size': 0,
 }
 
 
 @contextlib.contextmanager
-def drawing(size: tuple[float, float]) -> Iterator[tuple[Any, Callable[[], str]]]:
+def drawing(
+    size: tuple[float, float], x_label: str, y_label: str = ''
+) -> Iterator[tuple[Any, Callable[[], str]]]:
     """Yields the axes of a figure, and a function that returns the figure as an <svg> element.
 
     Args:
       size: width and height in inches of 72 points; the page scales it.
+      x_label, y_label: labels of the axes.
     """
     # Imported here, since the import is slow and few programs draw.
     import matplotlib
@@ -54,7 +59,10 @@ def drawing(size: tuple[float, float]) -> Iterator[tuple[Any, Callable[[], str]]
 
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=size, layout='constrained')
-        yield figure.add_subplot(), lambda: _to_svg(figure)
+        axes = figure.add_subplot()
+        axes.set_xlabel(x_label, parse_math=False)
+        axes.set_ylabel(y_label, parse_math=False)
+        yield axes, lambda: _to_svg(figure)
 
 
 def _to_svg(figure: Any) -> str:
@@ -88,7 +96,7 @@ def bar_chart(
     """
     if not len(values):
         return ''
-    with drawing((_WIDTH, 0.7 + _BAR * len(values))) as (axes, to_svg):
+    with drawing((_WIDTH, 0.7 + _BAR * len(values)), x_label) as (axes, to_svg):
         places = np.arange(len(values))
         axes.barh(places, values, color=COLORS[0], height=0.7)
         positive = [value for value in values if value > 0]
@@ -106,8 +114,6 @@ def bar_chart(
         axes.set_ylim(len(values) - 0.4, -0.6)
         axes.grid(axis='y', visible=False)
         axes.grid(axis='x')
-        axes.tick_params(length=0)
-        axes.set_xlabel(x_label, parse_math=False)
         return to_svg()
 
 
@@ -130,7 +136,7 @@ def histogram(
     if not len(values):
         return ''
     low, high = values.min(), values.max()
-    with drawing((_WIDTH, _HEIGHT)) as (axes, to_svg):
+    with drawing((_WIDTH, _HEIGHT), x_label) as (axes, to_svg):
         if is_log:
             edges = np.geomspace(low / 1.01, high * 1.01, _NUM_BINS + 1)
             axes.set_xscale('log', base=2)
@@ -142,8 +148,6 @@ def histogram(
         axes.hist(values, edges, color=COLORS[0], rwidth=0.92)
         for mark in marks:
             axes.axvline(mark, color=COLORS[1], linewidth=1.5)
-        axes.tick_params(length=0)
-        axes.set_xlabel(x_label, parse_math=False)
         return to_svg()
 
 
@@ -170,7 +174,7 @@ def unit_chart(
     """
     if not lines and bars is None:
         return ''
-    with drawing((_WIDTH, 4.4)) as (axes, to_svg):
+    with drawing((_WIDTH, 4.4), x_label, y_label) as (axes, to_svg):
         if bars is not None:
             edges = np.linspace(0, 1, len(bars) + 1)
             width = 0.92 / len(bars)
@@ -189,9 +193,6 @@ def unit_chart(
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.02)
         axes.grid(axis='x')
-        axes.tick_params(length=0)
-        axes.set_xlabel(x_label, parse_math=False)
-        axes.set_ylabel(y_label, parse_math=False)
         return to_svg()
 
 
@@ -216,7 +217,7 @@ def scatter(
     if not len(x):
         return ''
     step = math.ceil(len(x) / _MAX_POINTS)
-    with drawing((_WIDTH, 5.0)) as (axes, to_svg):
+    with drawing((_WIDTH, 5.0), x_label, y_label) as (axes, to_svg):
         color = COLORS[0]
         axes.plot(x[::step], y[::step], '.', color=color, alpha=0.35, markersize=3, rasterized=True)
         for (name, points), other in zip(groups, COLORS[1:], strict=False):
@@ -228,9 +229,6 @@ def scatter(
         axes.yaxis.set_major_formatter(_short_number)
         if groups:
             axes.legend(frameon=False)
-        axes.tick_params(length=0)
-        axes.set_xlabel(x_label, parse_math=False)
-        axes.set_ylabel(y_label, parse_math=False)
         return to_svg()
 
 
@@ -377,7 +375,7 @@ def _draw(
     # Imported here, since the import is slow and few programs draw.
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-    with drawing(_SIZE) as (axes, to_svg):
+    with drawing(_SIZE, x_label) as (axes, to_svg):
         for i, (name, line) in enumerate(lines.items()):
             _draw_line(axes, line, styles[name], 2.5 if name == emphasized else 1.25, str(i))
         low, high = values.min(), values.max()
@@ -394,8 +392,6 @@ def _draw(
         axes.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_formatter(StrMethodFormatter('{x:,.10g}'))
         axes.yaxis.set_major_formatter(lambda y, position: significant(y, 4))
-        axes.tick_params(length=0)
-        axes.set_xlabel(x_label, parse_math=False)
         svg = to_svg()
         return svg, [*axes.get_position().intervalx.round(4).tolist(), *map(float, axes.get_xlim())]
 

@@ -1,12 +1,13 @@
 """HTML pages of sections with charts, tables and pictures, which need no other files."""
 
 import base64
+import functools
 import html
 import os
 import pathlib
 import re
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from object_detection.system import numbers
@@ -269,20 +270,9 @@ def value_table(
       bars: whether values are fractions of 1, which are shown as bars too; -1 is then a dash.
     """
     rows = list(dict.fromkeys(row for values in columns.values() for row in values))
-    if not rows:
-        return ''
-    cell = _part_cell if bars else _plain_cell
-    head = ''.join(f'<th>{html.escape(name)}</th>' for name in (first, *columns))
-    body = ''.join(
-        f'<tr><th>{html.escape(row)}</th>'
-        + ''.join(cell(values.get(row, -1.0)) for values in columns.values())
-        + '</tr>'
-        for row in rows
-    )
-    return (
-        f'<div class="tables"><table><thead><tr>{head}</tr></thead>'
-        f'<tbody>{body}</tbody></table></div>'
-    )
+    cell = Cell.share if bars else Cell.number
+    cells = [[row, *(cell(values.get(row)) for values in columns.values())] for row in rows]
+    return grid_table([first, *columns], cells)
 
 
 class Cell(NamedTuple):
@@ -305,9 +295,19 @@ class Cell(NamedTuple):
             return cls(None, '\u2013')
         return cls(value, f'{value:.3f}', True)
 
+    @classmethod
+    def number(cls, value: float | None, write: Callable[[float], str] | None = None) -> 'Cell':
+        """Returns a cell of any number, of four digits or as `write` does; a dash if it is None."""
+        write = write or functools.partial(numbers.significant, digits=4)
+        return cls(value, '\u2013' if value is None else write(value))
+
 
 def grid_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str | Cell]], *, is_sortable: bool = False
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str | Cell]],
+    *,
+    is_sortable: bool = False,
+    is_dense: bool = False,
 ) -> str:
     """Returns a table of texts and numbers; '' without rows.
 
@@ -315,6 +315,7 @@ def grid_table(
       heads: the headings.
       rows: as many cells each; the first is the name of the row.
       is_sortable: whether a click on a heading sorts the rows; of many rows, some are shown.
+      is_dense: whether cells are set closer.
     """
     if not rows:
         return ''
@@ -323,7 +324,9 @@ def grid_table(
         f'<tr><th>{html.escape(str(row[0]))}</th>{"".join(map(_grid_cell, row[1:]))}</tr>'
         for row in rows
     )
-    outer, kind = ('tables tall', ' class="sortable"') if is_sortable else ('tables', '')
+    outer, kind = 'tables tall' if is_sortable else 'tables', ''
+    if is_sortable or is_dense:
+        kind = ' class="sortable"' if is_sortable else ' class="dense"'
     return (
         f'<div class="{outer}"><table{kind}><thead><tr>{head}</tr></thead>'
         f'<tbody>{body}</tbody></table></div>'
@@ -347,28 +350,7 @@ def note(text: str) -> str:
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
     """Returns a table of text; the first row holds the headings, the first column names."""
-    head = ''.join(f'<th>{html.escape(cell)}</th>' for cell in rows[0])
-    body = ''.join(
-        f'<tr><th>{html.escape(first)}</th>'
-        + ''.join(f'<td>{html.escape(cell)}</td>' for cell in others)
-        + '</tr>'
-        for first, *others in rows[1:]
-    )
-    kind = ' class="dense"' if len(rows[0]) > _MAX_COLUMNS else ''
-    return (
-        f'<div class="tables"><table{kind}><thead><tr>{head}</tr></thead>'
-        f'<tbody>{body}</tbody></table></div>'
-    )
-
-
-def _part_cell(value: float) -> str:
-    if value < 0:
-        return '<td title="nothing to measure">&ndash;</td>'
-    return f'<td class="part" style="--part:{100 * value:.1f}%">{value:.3f}</td>'
-
-
-def _plain_cell(value: float) -> str:
-    return f'<td>{numbers.significant(value, 4)}</td>'
+    return grid_table(rows[0], rows[1:], is_dense=len(rows[0]) > _MAX_COLUMNS)
 
 
 def picture_grid(pictures: Iterable[tuple[str, str | bytes]], *, is_wide: bool = False) -> str:

@@ -68,7 +68,7 @@ def whole(tmp_path_factory):
 def test_metrics(whole):
     _, text = whole
     assert row(text, 'AP, mean over IoU .50 to .95') == ['0.500', '0.438']
-    assert row(text, 'AP, objects over 96² pixels') == ['&ndash;', '0.250']
+    assert row(text, 'AP, objects over 96² pixels') == ['\u2013', '0.250']
     assert row(text, 'pets') == ['0.125']
     for name, value in model_dirs.METRICS.items():
         assert row(text, name) == [f'{value:.4g}']
