@@ -16,6 +16,8 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.builders import model_builder
+from object_detection.config import families
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
@@ -29,14 +31,19 @@ from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn import build as faster_rcnn_build
 from object_detection.meta_architectures.ssd import build as ssd_build
+from object_detection.models.backbones.table import BACKBONES
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.optimizers.gradients import Execution, LossGradients
 from object_detection.protos import center_net_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from tests import tiny_models
+from tests.meta_architectures import learned_shapes
 from tests.meta_architectures.center_net import test_frames
+from tests.meta_architectures.detr_like import family as detr_like
 from tests.meta_architectures.faster_rcnn import test_keypoint_stage, test_rfcn
+from tests.meta_architectures.fcos_like import family as fcos_like
 from tests.meta_architectures.ssd import configs
+from tests.plugin.toy_parts.backbones import PLAIN
 
 SIDE = 32
 # Objects of each image: most images have none.
@@ -136,6 +143,16 @@ def _center_net() -> DetectionModel:
     )
 
 
+def _experimental(family: families.ModelFamily, **options: object) -> DetectionModel:
+    """What a config builds by the name of a family and a backbone from outside of the package."""
+    with (
+        mock.patch.dict(families.FAMILIES._rows, {'tiny': family}),
+        mock.patch.dict(BACKBONES._rows, {'plain': PLAIN}),
+    ):
+        message = learned_shapes.model('tiny', backbone='plain', width=16, **options)
+        return model_builder.build(message, is_training=False)
+
+
 _CASCADE = """
 model { faster_rcnn {
   second_stage_box_predictor { mask_rcnn_box_predictor { box_head { num_fcs: 1 fc_depth: 16 } } }
@@ -150,6 +167,8 @@ FAMILIES: dict[str, Callable[[], DetectionModel]] = {
     'ssd': _ssd,
     'mask_rcnn': _faster_rcnn,
     'center_net': _center_net,
+    'fcos_like': lambda: _experimental(fcos_like.FAMILY, num_layers=1),
+    'detr_like': lambda: _experimental(detr_like.FAMILY, heads=2, queries=6),
     'ssd_of_sums': lambda: _ssd('normalize_loss_by_num_matches: false'),
     'faster_rcnn': lambda: _faster_rcnn(_TWO_STAGES, _COORDINATES),
     'keypoint_rcnn': lambda: _faster_rcnn(test_keypoint_stage.HEAD, test_keypoint_stage.NO_MASKS),

@@ -30,7 +30,7 @@ def sums_and_gradients(detector, images):
     return {name: np.asarray(each, np.float64) for name, each in found.items()}
 
 
-@slow_cases.parametrize(3, 'family', loss_families.FAMILIES)
+@slow_cases.parametrize(5, 'family', loss_families.FAMILIES)
 def test_sums_normalizers_and_gradients_of_parts_add_up(family):
     detector = loss_families.build(family)
     parts = [sums_and_gradients(detector, images) for images in PARTS]

@@ -15,10 +15,9 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures import tracing
 from object_detection.models.backbones.table import BACKBONES
-from object_detection.optimizers.gradients import Execution, LossGradients
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import setup
-from tests.meta_architectures import learned_shapes, loss_families
+from tests.meta_architectures import learned_shapes
 from tests.meta_architectures.detr_like.detr_like import Predictions
 from tests.meta_architectures.detr_like.family import FAMILY, LOSSES
 from tests.plugin.toy_parts.backbones import PLAIN
@@ -114,25 +113,6 @@ def test_cells_in_the_padding_change_nothing(detector):
     )
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_a_step_is_the_same_in_two_parts(detector):
-    batch = loss_families.batch_of(detector)
-    variables = detector.named_trainable_variables()
-    found = []
-    for count in (1, 2):
-        step = LossGradients(
-            lambda part, seeds: loss_families.loss_sums(detector, part, seeds),
-            variables,
-            Execution(accumulation_steps=count),
-        )
-        losses, gradients = step(batch, loss_families.SEEDS)
-        found.append({name: each.numpy() for name, each in (losses | gradients).items()})
-    whole, parts = found
-    assert {*LOSSES, *variables} < whole.keys() == parts.keys()
-    for name, value in whole.items():
-        atol = 2.0**8 * float(np.finfo(np.float32).eps) * np.max(np.abs(value))
-        np.testing.assert_allclose(parts[name], value, rtol=0, atol=atol, err_msg=name)
 
 
 def test_losses_fall(tmp_path):

@@ -14,7 +14,7 @@ from object_detection.meta_architectures import tracing
 from object_detection.models.backbones.table import BACKBONES
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import setup
-from tests.meta_architectures import learned_shapes, loss_families
+from tests.meta_architectures import learned_shapes
 from tests.meta_architectures.fcos_like.family import FAMILY, LOSSES
 from tests.meta_architectures.fcos_like.point_targets import SideCoder, centerness
 from tests.plugin.toy_parts.backbones import PLAIN
@@ -119,22 +119,6 @@ def test_perfect_predictions_are_the_object_and_have_no_loss(detector, predictio
     expected = np.array(BOX) / [32, 64, 32, 64]
     np.testing.assert_allclose(found['detection_boxes'][0, 0], expected, rtol=1e-6)
     np.testing.assert_allclose(found['detection_scores'][0, 0], np.sqrt(np.max(central)), rtol=1e-6)
-
-
-def test_sums_of_parts_add_up(detector):
-    batch = loss_families.batch_of(detector)
-
-    def sums(images: slice) -> dict:
-        part = {name: each[images] for name, each in batch.items()}
-        return loss_families.loss_sums(detector, part, loss_families.SEEDS[images])
-
-    whole, first, last = (sums(images) for images in (slice(None), slice(0, 1), slice(1, None)))
-    assert set(LOSSES) == whole.keys()
-    for name, total in whole.items():
-        assert total.sum > 0
-        assert total.normalizer > 0
-        for one, other, value in zip(first[name], last[name], total, strict=True):
-            np.testing.assert_allclose(one + other, value, rtol=1e-5, err_msg=name)
 
 
 def test_losses_fall(tmp_path):
