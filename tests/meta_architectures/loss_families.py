@@ -174,6 +174,7 @@ FAMILIES: dict[str, Callable[[], DetectionModel]] = {
     'keypoint_rcnn': lambda: _faster_rcnn(test_keypoint_stage.HEAD, test_keypoint_stage.NO_MASKS),
     'context_rcnn': lambda: _faster_rcnn(_TWO_STAGES, _CONTEXT),
     'cascade_rcnn': lambda: _faster_rcnn(_CASCADE),
+    'static_context_cascade': lambda: _faster_rcnn(_CASCADE, _CONTEXT, tiny_models.STATIC),
     'rfcn': lambda: _faster_rcnn(test_rfcn.RFCN),
 }
 Tensors = dict[str, tf.Tensor]

@@ -16,8 +16,8 @@ class ExtraOutputs:
     """The requested outputs.
 
     Attributes:
-      box_features: `postprocess` returns `detection_features` [B, T, h, w, C], which the final
-        boxes would be classified by.
+      box_features: `postprocess` returns `detection_features` [B, T, h, w, C], which the last
+        box stage would classify the final boxes by.
       cropped_features: `postprocess` returns `cropped_rpn_box_features` [B, T, h, w, C], the crops
         of the final boxes that those are made of.
       raw_detections: `predict` returns `raw_boxes`.

@@ -3,6 +3,7 @@
 Also Cascade R-CNN (https://arxiv.org/abs/1712.00726), which has several box stages.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,13 +84,14 @@ class FasterRcnn(DetectionModel):
       rpn: the first stage.
       cropper: crops the features of regions; None with one stage.
       box_stages: the second stage: none, one, or the stages of a cascade. Each but the first takes
-        the boxes that the one before refined. Masks, keypoints and `outputs` are trained on the
-        proposals of the first, and share its layers over the crops.
+        the boxes that the one before refined. Masks and keypoints are trained on the proposals of
+        the first, and predicted in the final boxes; masks without `from_crops` see the features of
+        the first, and those that `outputs` returns are of the last one.
       mask_stage: the third stage, or None.
       keypoint_stage: predicts keypoints, or None.
-      context_stage: what regions see in other images and in each other, or None. It changes the
-        features that boxes are classified by, also where masks are predicted from these; not the
-        crops of masks and keypoints.
+      context_stage: what regions see in other images and in each other, or None; the same layers
+        for all box stages. It changes the features that boxes are classified by, also where masks
+        are predicted from these; not the crops of masks and keypoints.
       maxpool_size, maxpool_stride: pooling of the crops before the box head.
       outputs: what is returned beside the usual; needs a second stage.
     """
@@ -348,14 +350,17 @@ class FasterRcnn(DetectionModel):
         counts = tf.cast(detections[DetectionFields.NUM_DETECTIONS], tf.int32)
         context = RegionContext(counts, predictions.memory)
         pooled = self._pool_crops(crops, context, training=False)
-        uses_crops = shares_crops and self.mask_stage.from_crops
-        if self._outputs.box_features or (shares_crops and not uses_crops):
-            features = self._features_of(self.box_stages[0], pooled, context, training=False)
+
+        @functools.cache
+        def features_of(stage: BoxStage) -> tf.Tensor:
+            return self._features_of(stage, pooled, context, training=False)
+
         if shares_crops:
-            detections['detection_masks'] = self.mask_stage.detect(
-                crops if uses_crops else features, detections
-            )
+            # Masks have learnt from the features of the first stage.
+            features = crops if self.mask_stage.from_crops else features_of(self.box_stages[0])
+            detections['detection_masks'] = self.mask_stage.detect(features, detections)
         if self._outputs.box_features:
+            features = features_of(self.box_stages[-1])
             detections[DetectionFields.FEATURES] = of_detections(features, detections)
         if self._outputs.cropped_features:
             detections[DetectionFields.CROPPED_FEATURES] = of_detections(pooled, detections)

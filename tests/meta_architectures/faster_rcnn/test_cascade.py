@@ -7,11 +7,15 @@ import tensorflow as tf
 from object_detection.builders import model_builder
 from object_detection.config import families, ranges
 from object_detection.core import boxes as box_ops
+from object_detection.core.fields import InputFields as F
 from object_detection.errors import UserError
+from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.faster_rcnn import rules
+from object_detection.meta_architectures.faster_rcnn.extra_outputs import of_detections
 from object_detection.weights import restore
 from tests import tiny_models as tiny
 from tests import unread
+from tests.meta_architectures import loss_families
 from tests.tiny_models import SEEDS, shapes
 from tests.weights.tiny_checkpoints import save
 
@@ -38,7 +42,7 @@ CASCADE = model(HEAD, STAGES, 'second_stage_add_gt_as_proposals: true')
 
 @pytest.fixture(scope='module')
 def detector():
-    detector = tiny.tiny_detector(CASCADE)
+    detector = tiny.tiny_detector(CASCADE, model('output_final_box_features: true'))
     tiny.shrink_last_layers(detector)
     return detector
 
@@ -116,10 +120,23 @@ def test_detections_are_the_last_boxes_with_the_mean_scores(detector, images):
     found = tiny.IMAGE_SIZE * detections['raw_detection_boxes'].numpy()
     np.testing.assert_allclose(found[same], boxes[same], atol=1e-3)
     assert same.any()
-    assert detections['detection_masks'].shape == (2, 6, 14, 14)
     assert {'refined_box_encodings', 'refined_box_encodings_3', 'proposal_boxes_2'} <= set(
         predictions.to_dict()
     )
+
+
+def test_masks_and_features_are_those_of_the_final_boxes(detector, images):
+    predictions = predict(detector, images)
+    found = detector.postprocess(predictions, shapes(images))
+    boxes = tiny.IMAGE_SIZE * found['detection_boxes']
+    crops = detector._cropper(predictions.features, boxes, tiny.IMAGE_SIZE, tiny.IMAGE_SIZE)
+    masks = detector.mask_stage.detect(crops, found)
+    assert masks.shape == (2, 6, 14, 14)
+    np.testing.assert_allclose(found['detection_masks'], masks, atol=1e-5)
+    # Of the last stage, whose boxes they are.
+    features = detector.box_stages[-1].classifier(detector._pool_crops(crops))
+    features = of_detections(features, found)
+    np.testing.assert_allclose(found['detection_features'], features, rtol=1e-4, atol=1e-5)
 
 
 def test_given_boxes_are_classified_by_all_stages(detector, images):
@@ -172,6 +189,46 @@ def test_the_layers_of_each_stage_depend_on_the_classes(tmp_path, detector):
     heads = {name.rpartition('/')[0] for name in report.mismatched if name.startswith('box')}
     assert {'box_head/classes', 'box_head_2/box_codes', 'box_head_3/classes'} <= heads
     assert all(name.startswith('box_head') for name in heads)
+
+
+def test_every_stage_sees_the_context():
+    detector = loss_families.build('static_context_cascade')
+    batch = loss_families.batch_of(detector)
+    other = batch | {F.CONTEXT_FEATURES: -batch[F.CONTEXT_FEATURES]}
+    first, second = (
+        loss_families.predict(detector, each, loss_families.SEEDS)[0].box_stages
+        for each in (batch, other)
+    )
+    for one, another in zip(first, second, strict=True):
+        assert np.abs(one.regions.class_logits - another.regions.class_logits).max() > 1e-5
+    with tf.GradientTape() as tape:
+        sums = loss_families.loss_sums(detector, batch, loss_families.SEEDS)
+        total = tf.add_n([each.sum for each in sums.values()])
+    gradients = tape.gradient(total, detector.named_trainable_variables())
+    assert [name for name, gradient in gradients.items() if gradient is None] == []
+    # One memory and one attention for all stages.
+    names = {name.partition('/')[0] for name in gradients if name.startswith('context')}
+    assert names == {'context_memory', 'context_attention'}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('family', ['cascade_rcnn', 'static_context_cascade'])
+def test_compiled_detections_are_the_same(family):
+    """`test_a_step_is_the_same_in_every_way` compiles the training step of both."""
+    detector = loss_families.build(family)
+    batch = loss_families.batch_of(detector)
+    true_shapes = batch[F.TRUE_IMAGE_SHAPE]
+
+    def detect():
+        images, given = detector.normalize(batch[F.IMAGE]), side_inputs.select(detector, batch)
+        return detector.postprocess(detector.predict(images, true_shapes, **given), true_shapes)
+
+    found, wanted = (
+        tf.function(detect, jit_compile=compiled, autograph=False)() for compiled in (True, None)
+    )
+    assert wanted['num_detections'].numpy().min() > 0
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 def test_nothing_of_a_cascade_is_unread():
