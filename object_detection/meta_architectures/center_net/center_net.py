@@ -22,8 +22,8 @@ from object_detection.meta_architectures.center_net.tasks.box import Box
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
     Found,
-    Objects,
     Task,
+    TaskObjects,
     centers,
     gather_points,
 )
@@ -256,7 +256,7 @@ class CenterNet(DetectionModel):
     ) -> Predictions:
         """Returns the predictions, and those that tasks make of the objects."""
         images, groundtruth = self._in_frame(predictions, groundtruth)
-        objects = Objects(
+        objects = TaskObjects(
             groundtruth,
             images,
             training,

@@ -24,7 +24,7 @@ from object_detection.meta_architectures.center_net.deepmac.rules import (
     network_depth,
 )
 from object_detection.meta_architectures.center_net.feature_extractor import CenterNetOptions
-from object_detection.meta_architectures.center_net.tasks.task import Cells, Objects
+from object_detection.meta_architectures.center_net.tasks.task import Cells, TaskObjects
 from object_detection.models.backbones.mask_networks import MaskNetwork
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.weights import reference
@@ -83,7 +83,7 @@ def maps_of(task, stacks=1):
 def losses_of(task, truth, *, stacks=1, training=True, forward=None, seeds=SEEDS):
     maps = maps_of(task, stacks)
     images = tf.random.stateless_uniform([2, 4 * SIDE, 4 * SIDE, 3], [5, 6], maxval=255)
-    objects = Objects(truth, images, training, seeds, forward or (lambda images: maps))
+    objects = TaskObjects(truth, images, training, seeds, forward or (lambda images: maps))
     found = {**maps, **task.predict_objects(maps, objects)}
     cells = Cells(truth, (SIDE, SIDE), None, tf.constant(3.0), 64 // SIDE, images)
     return {
@@ -184,7 +184,7 @@ def test_the_loss_is_a_mean_by_weight():
     truth = objects_of()
     truth = truth._replace(weights=truth.weights * tf.constant([1.0, 0.5, 1.0, 1.0]))
     zeros = {name: [0.0 * each for each in maps] for name, maps in maps_of(task).items()}
-    objects = Objects(truth, tf.zeros([2, 64, 64, 3]), True, SEEDS, None)
+    objects = TaskObjects(truth, tf.zeros([2, 64, 64, 3]), True, SEEDS, None)
     found = zeros | task.predict_objects(zeros, objects)
     cells = Cells(truth, (SIDE, SIDE), None, tf.constant(6.0), 64 // SIDE, objects.images)
     assert float(divide(task.loss_sums(found, cells))[MASKS]) == pytest.approx(
@@ -214,7 +214,7 @@ def test_masks_may_be_crops(text):
         task = task_of(text)
         maps = {name: [each[:1] for each in maps] for name, maps in maps_of(task).items()}
         images = tf.zeros([1, 4 * SIDE, 4 * SIDE, 3])
-        objects = Objects(truth, images, False, None, None)
+        objects = TaskObjects(truth, images, False, None, None)
         predictions = maps | task.predict_objects(maps, objects)
         cells = Cells(truth, (SIDE, SIDE), None, tf.constant(1.0), 64 // SIDE, images)
         found.append(float(divide(task.loss_sums(predictions, cells))[MASKS]))
@@ -388,7 +388,7 @@ def test_batch_norms_see_no_padding(is_compiled):
 
     @tf.function(jit_compile=is_compiled)
     def predict():
-        objects = Objects(truth, tf.zeros([2, 64, 64, 3]), True, SEEDS, None)
+        objects = TaskObjects(truth, tf.zeros([2, 64, 64, 3]), True, SEEDS, None)
         return task.predict_objects(maps, objects)
 
     count = 4 if is_compiled else 2

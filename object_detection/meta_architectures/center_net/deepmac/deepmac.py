@@ -25,8 +25,8 @@ from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
     Found,
     Head,
-    Objects,
     Task,
+    TaskObjects,
     centers,
     gather_points,
 )
@@ -251,7 +251,7 @@ class DeepMac(Task):
         return tf.reshape(logits, [batch, count, height, width])
 
     def predict_objects(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], objects: Objects
+        self, maps: Mapping[str, Sequence[tf.Tensor]], objects: TaskObjects
     ) -> dict[str, tf.Tensor | Sequence[tf.Tensor]]:
         """Returns the masks of objects of the ground truth.
 
@@ -324,7 +324,7 @@ class DeepMac(Task):
             logits = losses.crop_masks(logits, boxes, self.regions.crop_size)
         return tf.sigmoid(logits)
 
-    def _choose(self, objects: Objects) -> tuple[tf.Tensor, tf.Tensor]:
+    def _choose(self, objects: TaskObjects) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns rows of the ground truth, int32 [B, S], and which are no repetitions, bool."""
         truth = objects.groundtruth
         is_object = truth.weights > 0.0
@@ -347,7 +347,7 @@ class DeepMac(Task):
         repeated = slots % tf.maximum(number, 1)[:, tf.newaxis]
         return tf.gather(rows, repeated, batch_dims=1), slots < number[:, tf.newaxis]
 
-    def _jitter(self, boxes: tf.Tensor, objects: Objects) -> tf.Tensor:
+    def _jitter(self, boxes: tf.Tensor, objects: TaskObjects) -> tf.Tensor:
         if not objects.training:
             return boxes
         batch, count = dimensions(boxes, 0, 1)
@@ -356,7 +356,7 @@ class DeepMac(Task):
         return box_ops.move_sides(boxes, shares, self.regions.jitter_mode)
 
     def _of_other_view(
-        self, logits: Callable, boxes: tf.Tensor, objects: Objects
+        self, logits: Callable, boxes: tf.Tensor, objects: TaskObjects
     ) -> dict[str, tf.Tensor | Sequence[tf.Tensor]]:
         """Returns the masks that the second view shows, as this view has them; no gradient."""
         options = self._learning.view

@@ -72,7 +72,7 @@ class Cells(NamedTuple):
         return self.groundtruth.boxes * tf.stack([height, width, height, width])
 
 
-class Objects(NamedTuple):
+class TaskObjects(NamedTuple):
     """The objects of a batch whose ground truth is known while the network predicts.
 
     Attributes:
@@ -142,7 +142,7 @@ class Task(abc.ABC):
     needs_keypoints: bool = False
 
     def predict_objects(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], objects: Objects
+        self, maps: Mapping[str, Sequence[tf.Tensor]], objects: TaskObjects
     ) -> dict[str, tf.Tensor | Sequence[tf.Tensor]]:
         """Returns further predictions, of objects of the ground truth, which the losses need.
 
