@@ -24,9 +24,9 @@ from object_detection.core.post_processing import NmsParams
 from object_detection.errors import UserError, raise_if_any
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.meta_architectures.faster_rcnn import build_second_stage, rules
-from object_detection.meta_architectures.faster_rcnn.croppers import RoiCropper
+from object_detection.meta_architectures.faster_rcnn.croppers import Crops, RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
-from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
+from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn, Stages
 from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     PyramidOptions,
     TwoStageFeatureExtractor,
@@ -41,8 +41,8 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
     RpnLossParams,
 )
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
+from object_detection.models import rounding
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_channels import RGB
@@ -347,45 +347,53 @@ def build_detector(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Fas
     raise_if_any(rules.stage_problems(reading.plain(config)))
     static = _is_static(config, is_training)
     extractor = build_extractor(config.feature_extractor, is_training)
+    is_rfcn, stages = rules.is_rfcn(config), Stages()
+    if config.number_of_stages == 1:
+        reading.others_unused(config, _ONE_STAGE)
+        reading.unused(config, 'groundtruth_mask_crop_size', _ONE_STAGE)
+    else:
+        stages = _stages(config, extractor, is_training, static)
+        if not is_rfcn:
+            extractor = build_second_stage.with_box_head(config, extractor, is_training)
+    return (Rfcn if is_rfcn else FasterRcnn)(
+        num_classes=config.num_classes,
+        resizer=image_resizer_builder.build(config.image_resizer),
+        feature_extractor=extractor,
+        rpn=build_rpn(config, extractor.num_levels, is_training, static),
+        stages=stages,
+    )
+
+
+def _stages(
+    config: faster_rcnn_pb2.FasterRcnn,
+    extractor: TwoStageFeatureExtractor,
+    is_training: bool,
+    static: bool,
+) -> Stages:
+    """Builds what follows the proposals of a detector of two or three stages."""
+    box_head, mask_head = box_predictor_builder.build(
+        config.second_stage_box_predictor,
+        config.num_classes,
+        is_training,
+        with_masks=config.number_of_stages == 3,
+    )
+    boxes = build_second_stage.build_box_stages(config, box_head, is_training, static)
     outputs = ExtraOutputs(
         box_features=config.output_final_box_features,
         cropped_features=config.output_final_box_rpn_features,
         raw_detections=config.return_raw_detections_during_predict,
     )
-    detector: type[FasterRcnn] = FasterRcnn
-    parts: dict[str, Any] = {}
-    if config.number_of_stages == 1:
-        reading.others_unused(config, _ONE_STAGE)
-        reading.unused(config, 'groundtruth_mask_crop_size', _ONE_STAGE)
-    else:
-        box_head, mask_head = box_predictor_builder.build(
-            config.second_stage_box_predictor,
-            config.num_classes,
-            is_training,
-            with_masks=config.number_of_stages == 3,
-        )
-        box_stages = build_second_stage.build_box_stages(config, box_head, is_training, static)
-        parts = {'box_stages': box_stages, 'outputs': outputs}
-        if config.number_of_stages == 3:
-            parts['mask_stage'] = build_second_stage.build_masks(config, mask_head, extractor)
-        if isinstance(box_head, RfcnHead):
-            detector = Rfcn
-            reading.unused(config, _CROPS, _NO_CROPS)
-        else:
-            parts |= _crop_parts(config, extractor.strides)
-            parts['context_stage'] = build_second_stage.build_context(config, is_training)
-            if rules.predicts_keypoints(config):
-                parts['keypoint_stage'] = build_second_stage.build_keypoints(
-                    config, extractor, is_training
-                )
-            extractor = build_second_stage.with_box_head(config, extractor, is_training)
-    return detector(
-        num_classes=config.num_classes,
-        resizer=image_resizer_builder.build(config.image_resizer),
-        feature_extractor=extractor,
-        rpn=build_rpn(config, extractor.num_levels, is_training, static),
-        **parts,
-    )
+    if rules.is_rfcn(config):
+        reading.unused(config, _CROPS, _NO_CROPS)
+        return Stages(boxes, outputs=outputs)
+    masks = keypoints = None
+    if config.number_of_stages == 3:
+        masks = build_second_stage.build_masks(config, mask_head, extractor)
+    crops = _crops(config, extractor.strides)
+    context = build_second_stage.build_context(config, is_training)
+    if rules.predicts_keypoints(config):
+        keypoints = build_second_stage.build_keypoints(config, extractor, is_training)
+    return Stages(boxes, masks, keypoints, context, crops, outputs)
 
 
 def _is_static(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> bool:
@@ -397,16 +405,16 @@ def _is_static(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> bool:
     return is_training or in_eval
 
 
-def _crop_parts(config: faster_rcnn_pb2.FasterRcnn, strides: list[int]) -> dict[str, Any]:
-    """What the second stage crops proposals with; R-FCN's head crops score maps instead."""
+def _crops(config: faster_rcnn_pb2.FasterRcnn, strides: list[int]) -> Crops:
     if config.HasField('roi_align'):
         reading.unused(config, 'initial_crop_size', _ALIGNED)
         reading.unused(config, ('maxpool_kernel_size', 'maxpool_stride'), _ALIGNED, harmless=[1])
-        return {'cropper': build_second_stage.build_cropper(config, 'roi_align', strides)}
-    return {
-        'cropper': RoiCropper(
-            crop_size=config.initial_crop_size, use_matmul=config.use_matmul_crop_and_resize
-        ),
-        'maxpool_size': config.maxpool_kernel_size,
-        'maxpool_stride': config.maxpool_stride,
-    }
+        return Crops(build_second_stage.build_cropper(config, 'roi_align', strides))
+    cropper = RoiCropper(
+        crop_size=config.initial_crop_size, use_matmul=config.use_matmul_crop_and_resize
+    )
+    size, stride = config.maxpool_kernel_size, config.maxpool_stride
+    has_pool = size > 1 or stride > 1
+    return Crops(
+        cropper, rounding.MaxPooling2D(size, stride, name='crop_pool') if has_pool else None
+    )

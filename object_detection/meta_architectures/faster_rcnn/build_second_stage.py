@@ -76,19 +76,19 @@ def build_box_stages(
         reading.unused(config, _MASKS, box_predictor_builder.NO_MASKS)
     if not rules.predicts_keypoints(config):
         reading.unused(config, _KEYPOINTS, box_predictor_builder.NO_KEYPOINTS)
-    stages = [_box_stage(config, head, static, _matcher(config), _box_coder(config))]
+    shared = functools.partial(_box_stage, config, static=static)
+    stages = [shared(head=head, matcher=_matcher(config), coder=_box_coder(config))]
     predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
     for stage in config.cascade_stages:
-        matcher = ArgMaxMatcher(
-            stage.iou_threshold, use_matmul_gather=config.use_matmul_gather_in_matcher
-        )
         stages.append(
-            _box_stage(
-                config,
-                box_predictor_builder.build_box_head(predictor, config.num_classes, is_training),
-                static,
-                matcher,
-                _box_coder(config, stage),
+            shared(
+                head=box_predictor_builder.build_box_head(
+                    predictor, config.num_classes, is_training
+                ),
+                matcher=ArgMaxMatcher(
+                    stage.iou_threshold, use_matmul_gather=config.use_matmul_gather_in_matcher
+                ),
+                coder=_box_coder(config, stage),
                 weight=stage.loss_weight,
                 classifier=box_predictor_builder.build_box_classifier(predictor, is_training),
             )
@@ -98,11 +98,11 @@ def build_box_stages(
 
 def _box_stage(
     config: FasterRcnn,
+    *,
     head: Any,
-    static: bool,
     matcher: ArgMaxMatcher,
     coder: Any,
-    *,
+    static: bool,
     weight: float = 1.0,
     classifier: keras.layers.Layer | None = None,
 ) -> BoxStage:

@@ -6,8 +6,9 @@ https://arxiv.org/abs/1703.06870, sec. 3).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
@@ -160,3 +161,15 @@ class RoiAlignCropper:
             box_gradients=box_gradients,
         )
         return tf.reshape(crops, [-1, *self._grid.output_size, features[0].shape[-1]])
+
+
+class Crops(NamedTuple):
+    """How the features of regions are cropped.
+
+    Attributes:
+      cropper: crops the feature maps.
+      pool: of the crops before the box classifier; None for none.
+    """
+
+    cropper: RoiCropper | RoiAlignCropper
+    pool: keras.layers.Layer | None = None

@@ -5,7 +5,7 @@ Also Cascade R-CNN (https://arxiv.org/abs/1712.00726), which has several box sta
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -30,7 +30,7 @@ from object_detection.meta_architectures.faster_rcnn.context_stage import (
     no_context,
     remember,
 )
-from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper, RoiCropper
+from object_detection.meta_architectures.faster_rcnn.croppers import Crops
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import (
     ExtraOutputs,
     absolute_boxes,
@@ -55,7 +55,6 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
     proposals_as_detections,
 )
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.models import rounding
 from object_detection.targets.targets import Targets
 
 # Distinguish the seeds of the samples of the two stages, of dropout, and of further box stages.
@@ -64,6 +63,31 @@ _ANCHOR_SAMPLE, _PROPOSAL_SAMPLE, _DROPOUT, _NEXT_STAGE = (0, 0), (0, 1), (1, 0)
 
 # Side of the image that variables are built for; the coarsest level (stride 128) keeps a cell.
 _PROBE_SIZE = 128
+
+
+class Stages(NamedTuple):
+    """What follows the proposals; without any stage, they are the detections.
+
+    Attributes:
+      boxes: the second stage: none, one, or the stages of a cascade. Each but the first takes the
+        boxes that the one before refined. Masks and keypoints are trained on the proposals of the
+        first, and predicted in the final boxes; masks without `from_crops` see the features of the
+        first.
+      masks: the third stage, or None.
+      keypoints: predicts keypoints, or None.
+      context: what regions see in other images and in each other, or None; the same layers for all
+        box stages. It changes the features that boxes are classified by, also where masks are
+        predicted from these; not the crops of masks and keypoints.
+      crops: how the second stage crops the features of regions; None where it does not.
+      outputs: what is returned beside the usual.
+    """
+
+    boxes: Sequence[BoxStage] = ()
+    masks: MaskStage | None = None
+    keypoints: KeypointStage | None = None
+    context: ContextStage | None = None
+    crops: Crops | None = None
+    outputs: ExtraOutputs = ExtraOutputs()
 
 
 class FasterRcnn(DetectionModel):
@@ -82,18 +106,7 @@ class FasterRcnn(DetectionModel):
       resizer: the image resizer.
       feature_extractor: backbone and neck; also the layers between a crop and the box head.
       rpn: the first stage.
-      cropper: crops the features of regions; None with one stage.
-      box_stages: the second stage: none, one, or the stages of a cascade. Each but the first takes
-        the boxes that the one before refined. Masks and keypoints are trained on the proposals of
-        the first, and predicted in the final boxes; masks without `from_crops` see the features of
-        the first, and those that `outputs` returns are of the last one.
-      mask_stage: the third stage, or None.
-      keypoint_stage: predicts keypoints, or None.
-      context_stage: what regions see in other images and in each other, or None; the same layers
-        for all box stages. It changes the features that boxes are classified by, also where masks
-        are predicted from these; not the crops of masks and keypoints.
-      maxpool_size, maxpool_stride: pooling of the crops before the box head.
-      outputs: what is returned beside the usual; needs a second stage.
+      stages: what follows the proposals.
     """
 
     variable_names = FASTER_RCNN_NAMES
@@ -105,27 +118,18 @@ class FasterRcnn(DetectionModel):
         resizer: Callable,
         feature_extractor: Any,
         rpn: RegionProposalNetwork,
-        cropper: RoiCropper | RoiAlignCropper | None = None,
-        box_stages: Sequence[BoxStage] = (),
-        mask_stage: MaskStage | None = None,
-        keypoint_stage: KeypointStage | None = None,
-        context_stage: ContextStage | None = None,
-        maxpool_size: int = 1,
-        maxpool_stride: int = 1,
-        outputs: ExtraOutputs | None = None,
+        stages: Stages,
         name: str = 'faster_rcnn',
     ):
         super().__init__(num_classes=num_classes, resizer=resizer, name=name)
         self.feature_extractor = feature_extractor
         self.rpn = rpn
-        self.box_stages = list(box_stages)
-        self.mask_stage = mask_stage
-        self.keypoint_stage = keypoint_stage
-        self.context_stage = context_stage
-        self._cropper = cropper
-        self._pool = rounding.MaxPooling2D(maxpool_size, maxpool_stride, name='crop_pool')
-        self._pools = maxpool_size > 1 or maxpool_stride > 1
-        self._outputs = outputs or ExtraOutputs()
+        self.box_stages = list(stages.boxes)
+        self.mask_stage = stages.masks
+        self.keypoint_stage = stages.keypoints
+        self.context_stage = stages.context
+        self._cropper, self._pool = stages.crops or (None, None)
+        self._outputs = stages.outputs
 
     def parts(self) -> dict[str, keras.layers.Layer]:
         layers = {**self.feature_extractor.parts(), 'rpn': self.rpn.head}
@@ -463,7 +467,7 @@ class FasterRcnn(DetectionModel):
     def _pool_crops(
         self, crops: tf.Tensor, context: RegionContext | None = None, training: bool = False
     ) -> tf.Tensor:
-        pooled = self._pool(crops) if self._pools else crops
+        pooled = crops if self._pool is None else self._pool(crops)
         if self.context_stage is None:
             return pooled
         return self.context_stage.add_to_crops(pooled, context, training)

@@ -1,6 +1,5 @@
 """R-FCN (https://arxiv.org/abs/1605.06409)."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,30 +25,21 @@ class Rfcn(FasterRcnn):
 
     Args:
       feature_extractor: has one feature map.
-      box_stages: their heads are `(features [B, H, W, C], boxes [B, P, 4], training, box_gradients)
-        -> (codes [B * P, K, D], logits [B * P, K + 1])`, as RfcnHead is.
-      **options: arguments of `FasterRcnn`, but no croppers, and no stages that need them.
+      **options: arguments of `FasterRcnn`. Its stages are those of boxes alone, with heads
+        `(features [B, H, W, C], boxes [B, P, 4], training, box_gradients) -> (codes [B * P, K, D],
+        logits [B * P, K + 1])`, as RfcnHead is.
 
     Raises:
       ValueError: if the extractor has a pyramid.
     """
 
-    def __init__(
-        self,
-        *,
-        feature_extractor: Any,
-        box_stages: Sequence[BoxStage],
-        name: str = 'rfcn',
-        **options: Any,
-    ):
+    def __init__(self, *, feature_extractor: Any, name: str = 'rfcn', **options: Any):
         if feature_extractor.num_levels != 1:
             raise UserError(
                 'R-FCN needs a feature extractor of one feature map. '
                 f'Received: one of {feature_extractor.num_levels} levels.'
             )
-        super().__init__(
-            feature_extractor=feature_extractor, box_stages=box_stages, name=name, **options
-        )
+        super().__init__(feature_extractor=feature_extractor, name=name, **options)
 
     def forward(
         self,
