@@ -282,18 +282,20 @@ def summarize(
         predictions = detector.predict(images, shape, **side_inputs.zeros(detector))
         return detector.postprocess(predictions, shape)
 
-    leaves = {
-        id(layer): (part, layer) for part, top in detector.parts().items() for layer in _leaves(top)
+    owners = {
+        id(layer): (part, layer, weights)
+        for part, top in detector.parts().items()
+        for layer, weights in _owners(top)
     }
-    with _recorded(layer for _, layer in leaves.values()) as calls:
+    with _recorded(layer for _, layer, _ in owners.values()) as calls:
         spec = tf.TensorSpec([1, *image_shape], tf.float32)
         graph = tf.function(run, autograph=False).get_concrete_function(spec).graph
     names = {id(variable): name for name, variable in detector.named_variables().items()}
     rows = []
-    for part, layer in leaves.values():
+    for part, layer, weights in owners.values():
         output, operations = calls.get(id(layer), ((), []))
         sizes = {True: 0, False: 0}
-        for weight in layer.weights:
+        for weight in weights:
             is_trained = weight.trainable if trained is None else names[id(weight.value)] in trained
             sizes[is_trained] += weight.value.shape.num_elements()
         # A frozen norm runs the convolution before it in its place, whose row counts it.
@@ -355,11 +357,19 @@ def resized_image_size(detector: DetectionModel) -> tuple[int, int]:
     return height, width
 
 
-def _leaves(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """Yields the layers in `layer`, itself included, that have weights of their own."""
+def _owners(
+    layer: keras.layers.Layer,
+) -> list[tuple[keras.layers.Layer, list[keras.Variable]]]:
+    """Returns the layers in `layer`, itself included, with weights of their own, and these."""
+    found, known = [], set[int]()
     for child in private_names.layers_in(layer):
-        if child.weights and len(private_names.layers_in(child)) == 1:
-            yield child
+        inside = private_names.layers_in(child, include_self=False)
+        others = known.union(id(weight) for each in inside for weight in each.weights)
+        own = [weight for weight in child.weights if id(weight) not in others]
+        if own:
+            found.append((child, own))
+            known.update(id(weight) for weight in own)
+    return found
 
 
 @contextlib.contextmanager
@@ -368,10 +378,12 @@ def _recorded(
 ) -> Iterator[dict[int, tuple[tuple[int | None, ...], list[tf.Operation]]]]:
     """Collects, by the id of each layer called inside, the shape of its output and its nodes.
 
-    Of several outputs the first one counts, of several calls the last one.
+    Of several outputs the first one counts, of several calls the last one. A node is that of the
+    innermost layer.
     """
     calls: dict[int, tuple[tuple[int | None, ...], list[tf.Operation]]] = {}
     originals = {}
+    claimed: set[tf.Operation] = set()
 
     def record(layer: keras.layers.Layer, original):
         @functools.wraps(original)  # Keras reads its signature.
@@ -379,7 +391,8 @@ def _recorded(
             graph = tf.compat.v1.get_default_graph()
             before = len(graph.get_operations())
             output = original(*arguments, **options)
-            operations = graph.get_operations()[before:]
+            operations = [each for each in graph.get_operations()[before:] if each not in claimed]
+            claimed.update(operations)
             earlier = calls[id(layer)][1] if id(layer) in calls else []
             shape = tuple(tf.nest.flatten(output)[0].shape)
             calls[id(layer)] = (shape, earlier + operations)

@@ -131,3 +131,48 @@ def test_layers_may_have_several_outputs_and_take_maps_by_name():
     summary = model_summary.summarize(_SplitPyramid(), image_size=(64, 64))
     (row,) = (row for row in summary.layers if row.part == 'halves')
     assert (row.output, row.trained) == ((1, 8, 8, 8), 8)
+
+
+class _Weighted(keras.layers.Layer):
+    """A layer that has a weight beside a layer, each a factor of the other's output."""
+
+    def __init__(self, inner, shape, name):
+        super().__init__(name=name)
+        self.inner, self._shape = inner, shape
+
+    def build(self, shape):
+        self.inner.build(shape)
+        self.kernel = self.add_weight(shape=self._shape, name='kernel')
+
+    def call(self, rows):
+        return tf.matmul(self.inner(rows), self.kernel)
+
+
+class _Nested(_Pyramid):
+    """A weight, and inside a weight, and inside a dense layer."""
+
+    def __init__(self):
+        dense = keras.layers.Dense(6, use_bias=False, name='dense')
+        self.outer = _Weighted(_Weighted(dense, (6, 2), 'middle'), (2, 5), 'outer')
+        self.outer.build((4, 8))
+
+    def parts(self):
+        return {'outer': self.outer}
+
+    def named_variables(self):
+        return {v.path: v.value for v in self.outer.weights}
+
+    def predict(self, images, shape):
+        return [self.outer(tf.zeros([4, 8]))]
+
+
+def test_layers_with_weights_beside_layers_have_rows():
+    summary = model_summary.summarize(_Nested(), image_size=(64, 64))
+    found = [(row.name, row.trained, row.flops) for row in summary.layers]
+    # Two operations for each of the products of 4 rows.
+    assert found == [
+        ('outer', 2 * 5, 2 * 4 * 2 * 5),
+        ('middle', 6 * 2, 2 * 4 * 6 * 2),
+        ('middle/dense', 8 * 6, 2 * 4 * 8 * 6),
+    ]
+    assert summary.flops == sum(row.flops for row in summary.layers)
