@@ -42,13 +42,13 @@ Grid = Callable[[tf.Tensor | int, tf.Tensor, tf.Tensor], tuple[Samples, Samples]
 
 
 def sample_coordinates(
-    low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor | int
+    low: tf.Tensor, high: tf.Tensor, size: tf.Tensor | int, length: tf.Tensor | int
 ) -> tf.Tensor:
     """Spreads samples from edge to edge of boxes, along one axis, as `tf.image.crop_and_resize`.
 
     Args:
       low, high: float32 [...], edges of the boxes along the axis, normalized.
-      size: number of samples; a single sample is at the centre.
+      size: number of samples; a single sample is at the centre, or at `low` if it is a tensor.
       length: number of pixels along the axis.
 
     Returns:
@@ -56,9 +56,13 @@ def sample_coordinates(
       both have the same rounding errors.
     """
     last = tf.cast(length - 1, tf.float32)
-    if size == 1:
+    if tf.is_tensor(size):
+        steps = tf.cast(tf.maximum(size - 1, 1), tf.float32)
+    elif size == 1:
         return (0.5 * (low + high) * last)[..., tf.newaxis]
-    step = (high - low) * last / (size - 1)
+    else:
+        steps = size - 1
+    step = (high - low) * last / steps
     return (low * last)[..., tf.newaxis] + tf.range(size, dtype=tf.float32) * step[..., tf.newaxis]
 
 

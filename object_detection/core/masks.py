@@ -42,7 +42,7 @@ def mask_targets_from_crops(
     crop_boxes: tf.Tensor,
     boxes: tf.Tensor,
     rows: tf.Tensor,
-    size: tuple[int, int],
+    size: tuple[tf.Tensor | int, tf.Tensor | int],
     *,
     use_matmul: bool = False,
 ) -> tf.Tensor:

@@ -187,19 +187,23 @@ def test_unknown_dimensions_in_a_function(num_masks):
             tf.TensorSpec([None, None, 4]),
             tf.TensorSpec([None, None, 4]),
             tf.TensorSpec([None, None], tf.int32),
+            tf.TensorSpec([2], tf.int32),
         ],
         autograph=False,
     )
-    def both(masks, crop_boxes, boxes, rows):
+    def both(masks, crop_boxes, boxes, rows, size):
         return (
             mask_ops.mask_targets_from_images(masks, boxes, rows, (3, 4)),
-            mask_ops.mask_targets_from_crops(masks, crop_boxes, boxes, rows, (3, 4)),
+            mask_ops.mask_targets_from_crops(
+                masks, crop_boxes, boxes, rows, tuple(tf.unstack(size))
+            ),
         )
 
-    images, crops = both(masks, crop_boxes, boxes, rows)
+    images, crops = both(masks, crop_boxes, boxes, rows, np.array([3, 4], np.int32))
     eager = mask_ops.mask_targets_from_images(masks, boxes, tf.constant(rows), (3, 4))
     np.testing.assert_allclose(images, eager, atol=1e-6)
-    assert crops.shape == (2, 4, 3, 4)
+    eager = mask_ops.mask_targets_from_crops(masks, crop_boxes, boxes, tf.constant(rows), (3, 4))
+    np.testing.assert_allclose(crops, eager, atol=1e-6)
 
 
 def test_both_forms_compile():
