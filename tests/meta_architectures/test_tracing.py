@@ -7,7 +7,9 @@ import pytest
 from object_detection.builders import model_builder
 from object_detection.errors import UserError
 from object_detection.meta_architectures import tracing
+from tests import tiny_models
 from tests.meta_architectures.center_net.test_center_net import parse
+from tests.meta_architectures.faster_rcnn import test_keypoint_stage
 from tests.meta_architectures.ssd.configs import tiny
 
 
@@ -27,6 +29,11 @@ def test_stages_are_traced(monkeypatch):
 
 def test_stages_of_a_sound_model():
     assert tracing.check(tiny(), 3, stages=True) == ()
+
+
+def test_stages_of_a_keypoint_head():
+    model = tiny_models.tiny_pipeline(test_keypoint_stage.HEAD, test_keypoint_stage.NO_MASKS).model
+    assert 'masks_from_crops' in str(tracing.check(model, 3, stages=True))
 
 
 def test_errors_have_the_path_of_their_message():

@@ -156,8 +156,8 @@ class KeypointStage(keras.layers.Layer):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the cells of keypoints, int32 [B, P, K], and weights, float32 [B, P, K]."""
         count = self.head.num_keypoints
-        if groundtruth.keypoints is None or groundtruth.keypoints.shape[2] != count:
-            received = 'none' if groundtruth.keypoints is None else groundtruth.keypoints.shape[2]
+        received = 'none' if groundtruth.keypoints is None else groundtruth.keypoints.shape[2]
+        if received not in (count, None):  # None: it is only traced
             raise UserError(
                 f'The keypoint loss needs {count} keypoints of each object of the ground truth; '
                 f'set num_keypoints: {count} of the input reader. Received: {received}.'
