@@ -58,6 +58,13 @@ _ONEOFS = {
     'similarity_calculator': ('region_similarity', 'iou_similarity'),
     'box_predictor': ('box_predictor_oneof', 'convolutional_box_predictor'),
 }
+# Generator -> what says for how many maps it has anchors.
+_LEVELS = {
+    'flexible_grid_anchor_generator': ', the number of its anchor_grid',
+    'grid_anchor_generator': '',
+    'multiscale_anchor_generator': ', from its min_level to its max_level',
+    'ssd_anchor_generator': ', its num_layers',
+}
 # Functions of single columns of the scores.
 _CALIBRATIONS = {
     'class_id_function_approximations': 'class_id_xy_pairs_map',
@@ -112,9 +119,10 @@ def _box_code(config: Ssd) -> Iterator[str]:
     size = _CODE_SIZES.get(coder, 4 + 2 * config.box_coder.keypoint_box_coder.num_keypoints)
     predicted = getattr(config.box_predictor, predictor).box_code_size
     if predicted != size:
+        keypoints = '' if coder in _CODE_SIZES else ' with its num_keypoints'
         yield (
             f'{ROOT}.box_predictor.{predictor}.box_code_size: expected {size}, the numbers that '
-            f'{ROOT}.box_coder.{coder} codes a box with. Received: {predicted}.'
+            f'{ROOT}.box_coder.{coder}{keypoints} codes a box with. Received: {predicted}.'
         )
 
 
@@ -149,7 +157,7 @@ def _anchors(config: Ssd) -> Iterator[str]:
     if maps is not None and received != maps:
         yield (
             f'{path}: expected anchors for the {maps} feature maps of {ROOT}.feature_extractor. '
-            f'Received: anchors for {received}.'
+            f'Received: anchors for {received}{_LEVELS[kind]}.'
         )
 
 
