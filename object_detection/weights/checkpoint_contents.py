@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.variable_names import PLAIN_NAMES, RANGES, VariableNames
 from object_detection.errors import CheckpointError, format_list
+from object_detection.weights import comparison
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX, open_reader, reading
 
 _OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
@@ -177,14 +178,12 @@ def check_fits(
     differing = [*missing, *left_over, *reshaped]
     if not differing:
         return
-    differences = '; '.join(
-        f'{what}: {format_list(names)}'
-        for what, names in (
-            ('of another shape', reshaped.values()),
-            ('not in the checkpoint', missing),
-            ('only in the checkpoint', left_over),
-        )
-        if names
+    differences = comparison.listed(
+        {
+            'of another shape': reshaped.values(),
+            'not in the checkpoint': missing,
+            'only in the checkpoint': left_over,
+        }
     )
     if all(name.startswith(_OPTIMIZER) for name in differing):
         raise CheckpointError(
@@ -192,10 +191,9 @@ def check_fits(
             'train_config that it was trained with; or another model_dir, with this checkpoint as '
             'train_config.fine_tune_checkpoint, to take over the weights alone.'
         )
-    if all(f'/{RANGES}' in name for name in differing) and differing == missing:
-        raise CheckpointError(f'{prefix} {NO_RANGES}')
-    if all(f'/{RANGES}' in name for name in differing) and differing == left_over:
-        raise CheckpointError(f'{prefix} {_UNREAD_RANGES}')
+    for names_alone, reason in ((missing, NO_RANGES), (left_over, _UNREAD_RANGES)):
+        if differing == names_alone and all(f'/{RANGES}' in name for name in differing):
+            raise CheckpointError(f'{prefix} {reason}')
     here = {name: variable.shape.as_list() for name, variable in variables.items()}
     advice = names.advice(found, here)
     advice = advice or 'Use the config that it was trained with, or another model_dir.'

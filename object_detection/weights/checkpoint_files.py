@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -143,15 +143,11 @@ def open_reader(prefix: str) -> Any:
       CorruptCheckpointError: if it is absent or damaged.
       UnreadableCheckpointError: if the system cannot read it now, e.g. for want of permission.
     """
-    try:
+    with reading(prefix, _READ_ERRORS):
         missing = _missing_file(prefix)
         if missing:
             raise CorruptCheckpointError(f'{prefix}: cannot be read as a checkpoint: {missing}.')
         return tf.train.load_checkpoint(prefix)
-    except CheckpointError:
-        raise
-    except _READ_ERRORS as error:
-        raise _unreadable(prefix, error) from error
 
 
 def read_through(prefix: str) -> None:
@@ -170,21 +166,21 @@ def read_through(prefix: str) -> None:
 
 def _read_tensors(prefix: str) -> None:
     reader = open_reader(prefix)
-    try:
+    with reading(prefix, _READ_ERRORS):
         for key in reader.get_variable_to_shape_map():
             reader.get_tensor(key)
-    except _READ_ERRORS as error:
-        raise _unreadable(prefix, error) from error
 
 
 @contextlib.contextmanager
-def reading(prefix: str):
-    """A context in which a failure to read a checkpoint becomes a CheckpointError."""
+def reading(
+    prefix: str, errors: tuple[type[Exception], ...] = (tf.errors.OpError, LookupError)
+) -> Iterator[None]:
+    """A context in which a failure to read a checkpoint, of `errors`, becomes a CheckpointError."""
     try:
         yield
     except CheckpointError:
         raise
-    except (tf.errors.OpError, LookupError) as error:
+    except errors as error:
         raise _unreadable(prefix, error) from error
 
 

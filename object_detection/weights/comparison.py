@@ -29,6 +29,12 @@ _ADVICE = {
 }
 
 
+def listed(differences: Mapping[str, Iterable[str]]) -> str:
+    """Returns 'what: a, b; ...' of the kinds of differing variables that there are."""
+    lists = {what: list(names) for what, names in differences.items()}
+    return '; '.join(f'{what}: {format_list(names)}' for what, names in lists.items() if names)
+
+
 class Comparison(NamedTuple):
     """Names of variables by the result of the comparison.
 
@@ -137,20 +143,12 @@ def check(
         if (part := name.partition('/')[0]) in parts or not names.is_addition(part)
     ]
     extra = [f'{name} ({_key(name, entries)}{list(entries[name].shape)})' for name in found.extra]
-    problems = [
-        f'{what}: {format_list(differing)}'
-        for what, differing in (
-            ('of another shape', reshaped),
-            ('not in it', absent),
-            ('only in it', extra),
-        )
-        if differing
-    ]
+    problems = listed({'of another shape': reshaped, 'not in it': absent, 'only in it': extra})
     if problems:
         here, there = _shapes(variables, entries)
         advice = _ADVICE[checkpoint_type].format(backbone=names.backbone_field)
         raise CheckpointError(
-            f'{path} does not fit the model; variables {"; ".join(problems)}. '
+            f'{path} does not fit the model; variables {problems}. '
             f'{names.advice(there, here) or advice}'
         )
 

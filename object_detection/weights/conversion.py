@@ -67,8 +67,7 @@ def convert(
     with weight_sources.open_source(path) as source:
         description = source.description
         checkpoint_type = checkpoint_type or max(source.types, key=CHECKPOINT_TYPES.index)
-    variables = detector.named_variables().values()
-    disk.check_writable(output, sum(v.dtype.size * v.shape.num_elements() for v in variables))
+    disk.check_writable(output, checkpoints.num_bytes(detector.named_variables()))
     report = restore.restore(detector, path, checkpoint_type, whatever_fits=whatever_fits)
     _write(detector, output, pipeline_text)
     return Conversion(description, checkpoint_type, report, os.path.join(output, _NAME))

@@ -6,7 +6,8 @@ variable of a `Detector`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -60,22 +61,38 @@ class Entry(NamedTuple):
     read: Callable[[], np.ndarray]
 
 
-class WeightSource(Protocol):
+class WeightSource(abc.ABC):
     """An open file of weights with known names; leaving its context closes it.
 
-    Attributes:
+    Args:
+      arrays: the open file, which this object closes.
       description: description of the file for the log.
-      types: the checkpoint types that the file supports.
       shapes: shapes of all variables of the model in the file, by their names there.
+      types: the checkpoint types that the file supports.
     """
 
-    description: str
-    types: tuple[str, ...]
-    shapes: Mapping[str, tuple[int, ...]]
+    def __init__(
+        self,
+        arrays: Arrays,
+        description: str,
+        shapes: Mapping[str, tuple[int, ...]],
+        types: Sequence[str] = CHECKPOINT_TYPES[:1],
+    ):
+        self._arrays = arrays
+        self.description = description
+        self.shapes = shapes
+        self.types = tuple(types)
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self._arrays.close()
 
+    @abc.abstractmethod
     def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns the file's entries for a detector, by the detector's names."""
+
+    def _entry(self, name: str) -> Entry:
+        """Returns one array of the file."""
+        return Entry((name,), self.shapes[name], lambda: self._arrays.read(name))

@@ -13,7 +13,7 @@ Weights for a backbone 'keras:<network>' are read by Keras.
 import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import h5py
 import numpy as np
@@ -22,7 +22,7 @@ from object_detection.core.detector import Detector
 from object_detection.errors import CheckpointError, format_list
 from object_detection.system import files
 from object_detection.weights import backbones, networks
-from object_detection.weights.interfaces import Entry
+from object_detection.weights.interfaces import Entry, WeightSource
 
 _SIGNATURE = b'\x89HDF\r\n\x1a\n'
 # Keras' class in snake case -> its variables in the order in which Keras 3 saves them.
@@ -60,21 +60,16 @@ def is_hdf5(head: bytes) -> bool:
     return head.startswith(_SIGNATURE)
 
 
-class KerasWeights:
-    """An open weights file of an image classifier, with or without its top.
+class KerasArrays:
+    """An open weights file.
 
     Attributes:
       path: path of the file, for messages.
-      description: description of the file for the log.
-      types: the checkpoint types that the file supports.
-      shapes: 'conv1_conv/kernel' -> shape, for all variables of the file.
-      dtypes: the same names -> dtype.
+      shapes, dtypes: 'conv1_conv/kernel' -> shape or dtype, for all variables of the file.
 
     Raises:
       CheckpointError: if the file is corrupt.
     """
-
-    types = ('classification',)
 
     def __init__(self, path: str):
         self.path = path
@@ -89,22 +84,25 @@ class KerasWeights:
                 f'{path}: expected a whole HDF5 file; it is damaged or was not downloaded to its '
                 f'end. Received: {error}.'
             ) from error
-        self.description = f'Keras weights {path}'
-        self.shapes: Mapping[str, tuple[int, ...]] = {
-            name: dataset.shape for name, dataset in self._datasets.items()
-        }
-        self.dtypes: Mapping[str, str] = {
-            name: dataset.dtype.name for name, dataset in self._datasets.items()
-        }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.shapes = {name: dataset.shape for name, dataset in self._datasets.items()}
+        self.dtypes = {name: dataset.dtype.name for name, dataset in self._datasets.items()}
 
     def close(self) -> None:
         self._file.close()
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns one array; raises CheckpointError if the file is corrupt there."""
+        try:
+            return np.asarray(self._datasets[name][()], np.float32)
+        except (OSError, TypeError, ValueError) as error:
+            raise CheckpointError(f'{self.path}: {name} cannot be read: {error}.') from error
+
+
+class KerasWeights(WeightSource):
+    """The weights of an image classifier, with or without its top."""
+
+    def __init__(self, arrays: KerasArrays):
+        super().__init__(arrays, f'Keras weights {arrays.path}', arrays.shapes)
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns the file's entries for a detector, by the detector's names.
@@ -120,11 +118,11 @@ class KerasWeights:
             layers = list(dict.fromkeys(name.rpartition('/')[0] for name in self.shapes))
             received = format_list(layers, 4) or 'no layers'
             raise CheckpointError(
-                f'{self.path}: expected the weights of a ResNet of keras.applications (layers '
-                'conv1_conv, conv1_bn, conv2_block1_1_conv, ...), of its Inception-ResNet v2 '
-                '(conv_7b, conv_7b_bn, block35_1_conv, ...), MobileNet v1 (conv1, conv_dw_1, ...), '
-                'MobileNet v2 (Conv1, expanded_conv_depthwise, ...) or EfficientNet (stem_conv, '
-                f'block1a_dwconv, ...). Received: {received}.'
+                f'{self._arrays.path}: expected the weights of a ResNet of keras.applications '
+                '(layers conv1_conv, conv1_bn, conv2_block1_1_conv, ...), of its Inception-ResNet '
+                'v2 (conv_7b, conv_7b_bn, block35_1_conv, ...), MobileNet v1 (conv1, conv_dw_1, '
+                '...), MobileNet v2 (Conv1, expanded_conv_depthwise, ...) or EfficientNet '
+                f'(stem_conv, block1a_dwconv, ...). Received: {received}.'
             )
         if _FIRST in self.shapes:
             backbones.warn_of_images(self.description, detector)
@@ -147,7 +145,7 @@ class KerasWeights:
         """Returns the entries for parts of a network of keras.applications, which Keras reads."""
         by_variable = {id(variable): name for name, variable in names.items()}
         keys = tuple(self.shapes)  # Keras does not say which one it takes.
-        values = (pair for part in parts for pair in part.read_weights(self.path))
+        values = (pair for part in parts for pair in part.read_weights(self._arrays.path))
         return {
             by_variable[id(variable.value)]: Entry(keys, value.shape, value.copy)
             for variable, value in values
@@ -161,19 +159,12 @@ class KerasWeights:
             keys.append(bias)
 
         def read() -> np.ndarray:
-            array = self.read(name)
+            array = self._arrays.read(name)
             if name == _FIRST:
                 array = array[:, :, ::-1]  # [7, 7, BGR, 64] -> [7, 7, RGB, 64]
-            return array - self.read(bias) if len(keys) > 1 else array
+            return array - self._arrays.read(bias) if len(keys) > 1 else array
 
         return Entry(tuple(keys), self.shapes[name], read)
-
-    def read(self, name: str) -> np.ndarray:
-        """Returns one array; raises CheckpointError if the file is corrupt there."""
-        try:
-            return np.asarray(self._datasets[name][()], np.float32)
-        except (OSError, TypeError, ValueError) as error:
-            raise CheckpointError(f'{self.path}: {name} cannot be read: {error}.') from error
 
 
 def _find_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:

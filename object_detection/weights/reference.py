@@ -8,7 +8,6 @@ before the position.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Self
 
 from object_detection.core.detector import Detector
 from object_detection.core.variable_names import VariableNames
@@ -17,7 +16,7 @@ from object_detection.weights import backbones, checkpoint_files, networks
 from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import check_backbones
-from object_detection.weights.interfaces import CHECKPOINT_TYPES, Entry
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Entry, WeightSource
 
 _DETECTOR, _CLASSIFIER = 'model/', 'feature_extractor/'
 _STEP = f'step{VALUE_SUFFIX}'
@@ -53,37 +52,24 @@ def read_step(prefix: str) -> int:
         return int(reader.get_tensor(_STEP))
 
 
-class ReferenceCheckpoint:
+class ReferenceCheckpoint(WeightSource):
     """An open checkpoint of that program, of a detector or of a backbone.
 
     Args:
       arrays: the open file, which this object closes.
       averages: whether variables are restored from their moving averages, as in that program's
         evaluation; its fine-tuning uses the weights of the last step.
-
-    Attributes:
-      description: description of the checkpoint for the log.
-      types: the checkpoint types that it supports.
-      shapes: key -> shape, for all weights of its model.
     """
 
     def __init__(self, arrays: CheckpointArrays, *, averages: bool = False):
-        self._arrays = arrays
         self._takes_averages = averages
-        self.shapes: Mapping[str, tuple[int, ...]] = {
-            key: shape for key, shape in sorted(arrays.shapes.items()) if _is_weight(key)
-        }
-        is_detector = any(key.startswith(_DETECTOR) for key in self.shapes)
-        self.types = CHECKPOINT_TYPES if is_detector else ('classification',)
-        self.description = f'checkpoint {arrays.path} of the TensorFlow Object Detection API'
+        shapes = {key: shape for key, shape in sorted(arrays.shapes.items()) if _is_weight(key)}
+        is_detector = any(key.startswith(_DETECTOR) for key in shapes)
+        types = CHECKPOINT_TYPES if is_detector else CHECKPOINT_TYPES[:1]
+        description = f'checkpoint {arrays.path} of the TensorFlow Object Detection API'
         if any(key.endswith(_AVERAGE) for key in arrays.shapes):
-            self.description += f', {"its" if averages else "without its"} moving averages'
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._arrays.close()
+            description += f', {"its" if averages else "without its"} moving averages'
+        super().__init__(arrays, description, shapes, types)
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns the checkpoint's entries for a detector, by the detector's names.
@@ -120,7 +106,7 @@ class ReferenceCheckpoint:
     def _entry(self, key: str) -> Entry:
         average = key.removesuffix(VALUE_SUFFIX) + _AVERAGE
         if not self._takes_averages or average not in self._arrays.shapes:
-            return Entry((key,), self.shapes[key], lambda: self._arrays.read(key))
+            return super()._entry(key)
         shape = self._arrays.shapes[average]
         return Entry((average, key), shape, lambda: self._arrays.read(average))
 

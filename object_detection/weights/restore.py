@@ -227,7 +227,11 @@ def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
         checkpoints.restore_model(prefix, variables, names=detector.variable_names)
         return variables
     keys = _restore_reference(detector, prefix, averages=False)
-    return {_below_model(key): variables[name] for name, key in keys.items()}
+    suffix = checkpoint_files.VALUE_SUFFIX
+    return {
+        key.removeprefix('model/').removesuffix(suffix): variables[name]
+        for name, key in keys.items()
+    }
 
 
 def read_step(prefix: str) -> int:
@@ -240,10 +244,6 @@ def read_step(prefix: str) -> int:
 def _is_reference(prefix: str) -> bool:
     keys = checkpoint_files.open_reader(prefix).get_variable_to_shape_map()
     return reference.is_reference(keys)
-
-
-def _below_model(key: str) -> str:
-    return key.removeprefix('model/').removesuffix(checkpoint_files.VALUE_SUFFIX)
 
 
 def _restore_reference(detector: Detector, prefix: str, averages: bool) -> dict[str, str]:

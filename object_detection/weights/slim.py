@@ -10,13 +10,12 @@ Inception networks and MobileNets in checkpoints of TF-Slim, alone or within a d
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Self
 
 from object_detection.core.detector import Detector
 from object_detection.core.variable_names import VariableNames
 from object_detection.weights import backbones, networks, third_party_names
 from object_detection.weights.checkpoint_contents import is_weight
-from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
 from object_detection.weights.third_party_resnets import ThirdPartyResnet
 
 _INCEPTION = re.compile(
@@ -119,26 +118,15 @@ _OF_LAYER = {
 _OF_NORM = ('gamma', 'beta', 'moving_mean', 'moving_variance')
 
 
-class SlimCheckpoint:
-    """A detector, an Inception network or a MobileNet, as a `sources.WeightSource`.
-
-    Args:
-      arrays: the open file, which this object closes.
-    """
+class SlimCheckpoint(WeightSource):
+    """A detector, an Inception network or a MobileNet."""
 
     def __init__(self, arrays: Arrays):
-        self._arrays = arrays
-        self.shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
-        has_detector = is_detector(self.shapes)
-        self.types = CHECKPOINT_TYPES if has_detector else ('classification',)
+        shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
+        has_detector = is_detector(shapes)
         what = 'detector of TensorFlow 1' if has_detector else 'TF-Slim network'
-        self.description = f'{what} {arrays.path}'
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._arrays.close()
+        types = CHECKPOINT_TYPES if has_detector else CHECKPOINT_TYPES[:1]
+        super().__init__(arrays, f'{what} {arrays.path}', shapes, types)
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns the file's entries for a detector, by the detector's names."""
@@ -148,9 +136,6 @@ class SlimCheckpoint:
             entries = resnet.entries(detector)
         keys = match(detector.named_variables(), self.shapes, detector.variable_names)
         return entries | {ours: self._entry(theirs) for ours, theirs in keys.items()}
-
-    def _entry(self, name: str) -> Entry:
-        return Entry((name,), self.shapes[name], lambda: self._arrays.read(name))
 
 
 def is_detector(keys: Collection[str]) -> bool:

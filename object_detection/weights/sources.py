@@ -5,8 +5,8 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -26,37 +26,27 @@ from object_detection.weights.arrays import CheckpointArrays, NpzArrays
 from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours, is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
-from object_detection.weights.keras_applications import KerasWeights, is_hdf5
+from object_detection.weights.keras_applications import KerasArrays, KerasWeights, is_hdf5
 
 _MODEL = 'model/'
 _BESIDE_VARIABLES = ('_CHECKPOINTABLE_OBJECT_GRAPH', 'save_counter')
 
-_BOOKKEEPING = '_CHECKPOINTABLE_OBJECT_GRAPH'
 
-
-class OwnCheckpoint:
+class OwnCheckpoint(WeightSource):
     """A checkpoint of a training of this toolkit, or of an exported model.
 
     Variables with a moving average are restored from it, since evaluation and export use it.
     """
 
-    types = CHECKPOINT_TYPES
-
     def __init__(self, arrays: CheckpointArrays):
-        self._arrays = arrays
-        self.shapes: Mapping[str, tuple[int, ...]] = {
+        shapes = {
             key.removesuffix(VALUE_SUFFIX): shape
             for key, shape in sorted(arrays.shapes.items())
             if not key.startswith(_BESIDE_VARIABLES)
         }
-        averaged = any(name.startswith(AVERAGES) for name in self.shapes)
-        self.description = f'checkpoint {arrays.path}{", its moving averages" if averaged else ""}'
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._arrays.close()
+        averaged = any(name.startswith(AVERAGES) for name in shapes)
+        description = f'checkpoint {arrays.path}{", its moving averages" if averaged else ""}'
+        super().__init__(arrays, description, shapes, CHECKPOINT_TYPES)
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns the checkpoint's entries for a detector, by the detector's names.
@@ -105,7 +95,7 @@ def open_arrays(path: str) -> Arrays:
     with tf.io.gfile.GFile(path, 'rb') as file:
         head = file.read(16)
     if is_hdf5(head):
-        return KerasWeights(path)
+        return KerasArrays(path)
     if named_arrays.is_npz(head):
         return NpzArrays(path)
     if named_arrays.is_single_file_checkpoint(path):
@@ -123,8 +113,8 @@ def recognize(arrays: Arrays) -> WeightSource:
     Raises:
       CheckpointError: if no known format has the names in the file.
     """
-    if isinstance(arrays, KerasWeights):
-        return arrays
+    if isinstance(arrays, KerasArrays):
+        return KerasWeights(arrays)
     if isinstance(arrays, NpzArrays):
         return third_party_resnets.recognize(arrays, (third_party_names.TENSORPACK,))
     if reference.is_reference(arrays.shapes):
@@ -200,7 +190,7 @@ def list_file(path: str) -> Listing:
                     is_weight(name),
                 )
                 for name, shape in sorted(arrays.shapes.items())
-                if name != _BOOKKEEPING and not name.startswith('save_counter')
+                if not name.startswith(_BESIDE_VARIABLES)
             ],
         )
 

@@ -15,7 +15,7 @@ changes.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,7 @@ from object_detection.core.detector import Detector
 from object_detection.errors import CheckpointError, format_list
 from object_detection.weights import backbones, third_party_names
 from object_detection.weights.checkpoint_contents import is_weight
-from object_detection.weights.interfaces import Arrays, Entry
+from object_detection.weights.interfaces import Arrays, Entry, WeightSource
 from object_detection.weights.third_party_names import FIRST, Format
 
 _MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
@@ -32,27 +32,18 @@ _MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
 _EPSILON = 1e-5
 
 
-class ThirdPartyResnet:
-    """A ResNet of another system, as a `sources.WeightSource`.
+class ThirdPartyResnet(WeightSource):
+    """A ResNet of another system.
 
     Args:
       arrays: the open file, which this object closes.
       name_format: format of its names.
     """
 
-    types = ('classification',)
-
     def __init__(self, arrays: Arrays, name_format: Format):
-        self._arrays = arrays
+        shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
+        super().__init__(arrays, f'{name_format.title} {arrays.path}', shapes)
         self._format = name_format
-        self.description = f'{name_format.title} {arrays.path}'
-        self.shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._arrays.close()
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns the file's entries for a detector, by the detector's names.
@@ -74,9 +65,6 @@ class ThirdPartyResnet:
             self.description, self._format.options, detector, self._format.remark
         )
         return entries
-
-    def _entry(self, name: str) -> Entry:
-        return Entry((name,), self.shapes[name], lambda: self._read(name))
 
     def _renormalized(self, there: Mapping[str, str], detector: Detector) -> dict[str, Entry]:
         """Returns the first convolution and its norm for the detector's images; see the module.

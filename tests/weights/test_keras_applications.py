@@ -14,7 +14,7 @@ from keras.src.legacy.saving import legacy_h5_format
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.weights import keras_applications, networks, restore
-from object_detection.weights.keras_applications import KerasWeights
+from object_detection.weights.keras_applications import KerasArrays, KerasWeights
 from tests.training.fake_detectors import ExtractorDetector
 
 # Keras' own writers rely on it.
@@ -187,7 +187,7 @@ def test_numbered_layers_of_inception_resnet(tmp_path):
     detector = types.SimpleNamespace(
         named_variables=lambda: expected, variable_names=FASTER_RCNN_NAMES, parts=dict
     )
-    with KerasWeights(str(tmp_path / 'numbered.h5')) as source:
+    with KerasWeights(KerasArrays(str(tmp_path / 'numbered.h5'))) as source:
         entries = source.entries(detector)
         assert len(entries) == 203 * 2 + 1
         assert {name: entries[name].read().item() for name in expected} == expected
@@ -204,7 +204,7 @@ def test_a_variable_in_no_layer_is_left(tmp_path, name):
         variable_names=FASTER_RCNN_NAMES,
         parts=dict,
     )
-    with KerasWeights(str(path)) as source:
+    with KerasWeights(KerasArrays(str(path))) as source:
         assert source.shapes[name] == (3,)
         assert source.entries(detector)['backbone/conv_1a/kernel'].read().item() == 0
 
@@ -218,7 +218,7 @@ def test_a_file_that_cannot_be_understood_is_closed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(keras_applications, '_find_datasets', fail)
     with pytest.raises(CheckpointError, match='expected a whole HDF5 file'):
-        KerasWeights(str(path))
+        KerasWeights(KerasArrays(str(path)))
     h5py.File(path, 'r+').close()  # refused while the file is open for reading
 
 

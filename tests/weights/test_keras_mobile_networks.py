@@ -16,7 +16,7 @@ from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from object_detection.weights import networks, restore
-from object_detection.weights.keras_applications import KerasWeights
+from object_detection.weights.keras_applications import KerasArrays, KerasWeights
 from tests import slow_cases
 
 # Keras' own writers rely on it.
@@ -72,7 +72,7 @@ def test_all_weights_but_the_top(tmp_path, model, layout):
     detector = types.SimpleNamespace(
         parts=dict, named_variables=lambda: expected, variable_names=PLAIN_NAMES
     )
-    with KerasWeights(path) as source:
+    with KerasWeights(KerasArrays(path)) as source:
         entries = source.entries(detector)
         assert entries.keys() == expected.keys()
         for name, value in expected.items():
