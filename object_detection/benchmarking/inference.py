@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -89,7 +90,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
 
     with precisions.scope(precision) if precision else contextlib.nullcontext():
         run()
-        first = rows.seconds_since(start)
+        first = time.perf_counter() - start
         for _ in range(job.warmup):
             run()
         measured = rows.timed(run, job, precision or 'float32')

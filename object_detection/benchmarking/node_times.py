@@ -6,30 +6,29 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
-# Beside the layers of the model: the scopes of the functions of a detector (`tracing.named`).
-_FUNCTIONS = (
-    'preprocess',
-    'proposals',
-    'roi_align',
-    'mask_roi_align',
-    'keypoint_roi_align',
-    'sampling',
-    'detections',
-    'postprocess',
-    'loss',
-)
+# The layers of a model, and the scopes of the functions of a detector (`tracing.named`), in the
+# order of the model -> the name of this part in a picture. Several may share one.
+PARTS = {
+    'preprocess': 'preprocessing',
+    'backbone': 'backbone',
+    'fpn': 'pyramid',
+    'rpn_head': 'RPN head',
+    'proposals': 'proposals',
+    'sampling': 'proposals',
+    'roi_align': 'crops',
+    'box_classifier': 'box head',
+    'box_head': 'box head',
+    'box_predictor': 'box head',
+    'mask_roi_align': 'crops',
+    'mask_head': 'mask head',
+    'keypoint_roi_align': 'crops',
+    'keypoint_head': 'keypoint head',
+    'detections': 'post-processing',
+    'postprocess': 'post-processing',
+    'loss': 'losses',
+}
 # Those that call the others.
 _OUTER = ('postprocess', 'loss')
-_LAYERS = (
-    'backbone',
-    'fpn',
-    'rpn_head',
-    'box_predictor',
-    'box_classifier',
-    'box_head',
-    'mask_head',
-    'keypoint_head',
-)
 _OTHER = '(other)'
 # How a profile calls a program of XLA, and what it is called here; its node is not told.
 _XLA = 'CpuExecutable::ExecuteAsyncOnStream'
@@ -42,7 +41,7 @@ def part_of(node: str) -> str:
     words = [re.sub(r'(_\d+)+$', '', word) for word in node.split('/')]
     if _XLA in node:
         return _XLA_PART
-    known = [word for word in words if word in _FUNCTIONS or word in _LAYERS]
+    known = [word for word in words if word in PARTS]
     # Functions are named inside each other, layers are not.
     inner = [word for word in known if word not in _OUTER] or known
     part = inner[0] if inner else _OTHER

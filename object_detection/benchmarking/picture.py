@@ -4,31 +4,13 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from object_detection.benchmarking.node_times import PARTS
 from object_detection.system import numbers
 
-# Part of `node_times` -> its name in the picture, in the order of the model. Several may share one.
-_PARTS = {
-    'preprocess': 'preprocessing',
-    'backbone': 'backbone',
-    'fpn': 'pyramid',
-    'rpn_head': 'RPN head',
-    'proposals': 'proposals',
-    'sampling': 'proposals',
-    'roi_align': 'crops',
-    'box_classifier': 'box head',
-    'box_head': 'box head',
-    'box_predictor': 'box head',
-    'mask_roi_align': 'crops',
-    'mask_head': 'mask head',
-    'keypoint_roi_align': 'crops',
-    'keypoint_head': 'keypoint head',
-    'detections': 'post-processing',
-    'postprocess': 'post-processing',
-    'loss': 'losses',
-}
 _OTHER = 'other'
 _GRADIENT = ' gradient'
-_NAMES = (*dict.fromkeys(_PARTS.values()), _OTHER)
+_NAMES = (*dict.fromkeys(PARTS.values()), _OTHER)
+_ALL_NAMES = (*_NAMES, *(name + _GRADIENT for name in _NAMES))
 # One colour for each name; gradients are hatched. No two are alike.
 _COLORS = (
     *('#6b7280', '#2563eb', '#38bdf8', '#7c3aed', '#f472b6', '#ea580c'),
@@ -59,10 +41,9 @@ def _seconds(row: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in row.get('parts', ()):
         name, is_gradient, _ = part['part'].partition(_GRADIENT)
-        shown = _PARTS.get(name, _OTHER) + is_gradient
+        shown = PARTS.get(name, _OTHER) + is_gradient
         found[shown] = found.get(shown, 0.0) + part['seconds']
-    order = [*_NAMES, *(name + _GRADIENT for name in _NAMES)]
-    return {name: found[name] for name in order if name in found}
+    return {name: found[name] for name in _ALL_NAMES if name in found}
 
 
 def draw(title: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -127,8 +108,7 @@ def _draw_throughput(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 def _draw_parts(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     starts = [0.0] * len(rows)
     parts = [shares(row) for row in rows]
-    names = [*_NAMES, *(name + _GRADIENT for name in _NAMES)]
-    for name in names:
+    for name in _ALL_NAMES:
         widths = [
             1e3 * row['p50'] / row['batch_size'] * share.get(name, 0.0)
             for row, share in zip(rows, parts, strict=True)

@@ -15,7 +15,9 @@ import numpy as np
 from object_detection.benchmarking.jobs import BenchmarkJob
 from object_detection.system import cpu
 
-_MATRIX_SIDE = 2048
+_PERCENTILES = (50, 90, 99)
+# Sides of the matrices whose products are a roof; accelerators need larger ones.
+_MATRIX_SIDE, _MATRIX_SIDE_ON_GPU = 2048, 8192
 
 
 def timed_call(function: Callable[[], object]) -> float:
@@ -31,9 +33,12 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def matmul_rate(precision: str, side: int | None = None) -> float:
+def matmul_rate(precision: str) -> float:
     """GFLOP/s of large matrix products in `precision`, the median of a few."""
-    side = side or _MATRIX_SIDE
+    import tensorflow as tf
+
+    has_gpu = bool(tf.config.get_visible_devices('GPU'))
+    side = _MATRIX_SIDE_ON_GPU if has_gpu else _MATRIX_SIDE
     seconds = statistics.median(timed_call(_matmul(precision, side)) for _ in range(3))
     return 2 * side**3 / seconds / 1e9
 
@@ -74,16 +79,6 @@ def turns(functions: Mapping[str, Callable[[], object]], steps: int) -> dict[str
     return seconds
 
 
-_PERCENTILES = (50, 90, 99)
-# Sides of the matrices whose products are a roof; accelerators need larger ones.
-_SIDE, _SIDE_ON_GPU = 2048, 8192
-
-
-def seconds_since(start: float) -> float:
-    """Returns the seconds since a value of `time.perf_counter()`."""
-    return time.perf_counter() - start
-
-
 def timed(run: Callable[[], object], job: BenchmarkJob, precision: str) -> dict[str, Any]:
     """Times `job.steps` calls, one directly after the other, between two times of matrix products.
 
@@ -96,10 +91,10 @@ def timed(run: Callable[[], object], job: BenchmarkJob, precision: str) -> dict[
       Seconds: mean, p50, p90, p99, fastest. images_per_second; matmul_rate in GFLOP/s;
       peak_memory of the process so far, in MB; and device_memory, the largest of its GPUs.
     """
-    rates = [_matmul_rate(precision)]
+    rates = [matmul_rate(precision)]
     seconds = [timed_call(run) for _ in range(job.steps)]
     peaks = {name: size / 1e6 for name, size in cpu.peaks().items()}
-    rates.append(_matmul_rate(precision))
+    rates.append(matmul_rate(precision))
     mean = statistics.mean(seconds)
     row = {
         'batch_size': job.batch_size,
@@ -120,10 +115,3 @@ def with_rates(row: dict[str, Any]) -> dict[str, Any]:
         return row
     rate = row['gigaflop'] / row['p50']
     return row | {'rate': rate, 'share_of_matmul': rate / row['matmul_rate']}
-
-
-def _matmul_rate(precision: str) -> float:
-    import tensorflow as tf
-
-    has_gpu = bool(tf.config.get_visible_devices('GPU'))
-    return matmul_rate(precision, _SIDE_ON_GPU if has_gpu else _SIDE)

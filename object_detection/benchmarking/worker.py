@@ -8,7 +8,6 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable
 
 _START = time.perf_counter()
 
@@ -41,7 +40,12 @@ def _run(job: jobs.BenchmarkJob) -> dict:
     tensorflow_setup.import_tensorflow()
     import tensorflow as tf
 
-    measure = _task(job.task)
+    if job.task == jobs.TRAINING:
+        from object_detection.benchmarking.training import measure
+    elif job.task == jobs.INFERENCE:
+        from object_detection.benchmarking.inference import measure
+    else:
+        from object_detection.benchmarking.inference import export as measure
     imports = time.perf_counter() - _START
     try:
         result = measure(job, _START)
@@ -49,17 +53,6 @@ def _run(job: jobs.BenchmarkJob) -> dict:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else 'out of memory'
         return {'error': f'memory ran out: {reason}', 'is_of_memory': True}
     return result | {'imports': imports}
-
-
-def _task(name: str) -> Callable[[jobs.BenchmarkJob, float], dict]:
-    # Imported here: each needs TensorFlow, which has been set up before.
-    if name == jobs.TRAINING:
-        from object_detection.benchmarking import training
-
-        return training.measure
-    from object_detection.benchmarking import inference
-
-    return {jobs.EXPORT: inference.export, jobs.INFERENCE: inference.measure}[name]
 
 
 if __name__ == '__main__':
