@@ -15,6 +15,7 @@ from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.file_access import Files
 from object_detection.data.image_files import MAX_PIXELS
 from object_detection.errors import DataError
+from object_detection.metrics.coco.annotations import objects
 from object_detection.metrics.instances import Instances, mask_areas
 from object_detection.scoring import tables
 from object_detection.scoring.tables import FieldError, GroundTruth, Parts, TruthImage, file_names
@@ -77,7 +78,6 @@ class _Truth:
                 self._images[annotation['image_id']].rows.append(row)
         self._ids = {shard_names.to_text(image_id): image_id for image_id in self._images}
         self._layout = self._keypoint_layout()
-        self._crowds = [coco_annotations.is_crowd(each) for each in self._annotations]
 
     def table(self) -> GroundTruth:
         categories = []
@@ -138,12 +138,12 @@ class _Truth:
         listed = image.get(key)
         if listed is None:
             return None
-        if not isinstance(listed, list) or not all(self._is_category(each) for each in listed):
+        is_known = isinstance(listed, list) and all(
+            coco_annotations.is_id(each) and each in self._labels for each in listed
+        )
+        if not is_known:
             raise FieldError(key, 'a list of ids of `categories`', listed)
         return np.array([self._labels[each] for each in listed], np.int64)
-
-    def _is_category(self, value: Any) -> bool:
-        return coco_annotations.is_id(value) and value in self._labels
 
     def _check(self, annotation: Mapping[str, Any]) -> None:
         image_id, category_id = annotation['image_id'], annotation['category_id']
@@ -178,27 +178,17 @@ class _Truth:
     def _objects(self, image: str, parts: Parts) -> Instances:
         (size, *_), rows = self._images[self._ids[image]]
         annotations = [self._annotations[row] for row in rows]
-        boxes = np.array([a[_BOXES] for a in annotations], np.float64).reshape(-1, 4)
-        masks, own_areas = None, boxes[:, 2] * boxes[:, 3]
+        sides = np.array([a[_BOXES][2:] for a in annotations], np.float64).reshape(-1, 2)
+        masks, own_areas = None, sides[:, 0] * sides[:, 1]
         if parts.masks:
             masks = [self._mask(row, *size) for row in rows]
             own_areas = mask_areas(masks, *size)
-        areas = [annotation.get('area') for annotation in annotations]
         keypoints = is_ignored = None
         if parts.keypoints:
             keypoints = self._read_keypoints(rows)
             is_ignored = ~(keypoints[..., 2] > 0).any(axis=1)
-        areas = [own if area is None else area for own, area in zip(own_areas, areas, strict=True)]
-        return Instances(
-            corners(boxes),
-            np.array([self._labels[a['category_id']] for a in annotations], np.int64),
-            np.array(areas, np.float64),
-            masks,
-            sides=boxes[:, :1:-1],
-            is_crowd=np.array([self._crowds[row] for row in rows], bool),
-            is_ignored=is_ignored,
-            keypoints=keypoints,
-        )
+        found = objects(annotations, self._labels, masks, own_areas)
+        return found._replace(sides=sides[:, ::-1], is_ignored=is_ignored, keypoints=keypoints)
 
     def _mask(self, row: int, height: int, width: int) -> bytes:
         text = self._annotations[row].get(_MASKS)
@@ -232,8 +222,3 @@ def parse(path: str, files: Files, **options: Any) -> Any:
 def _sort_key(category: Mapping[str, Any]) -> tuple[bool, Any]:
     """Sorts categories by id: numbers first, then texts."""
     return isinstance(category['id'], str), category['id']
-
-
-def corners(boxes: np.ndarray) -> np.ndarray:
-    """[x, y, width, height] -> [ymin, xmin, ymax, xmax]."""
-    return np.concatenate([boxes[:, 1::-1], boxes[:, 1::-1] + boxes[:, :1:-1]], axis=1)

@@ -12,6 +12,7 @@ from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.errors import DataError
+from object_detection.metrics.coco.annotations import corners
 from object_detection.metrics.instances import Instances, mask_areas
 from object_detection.scoring import coco_files, tables
 from object_detection.scoring.tables import ABSENT, Detections, FieldError, GroundTruth, Parts
@@ -153,7 +154,7 @@ class _Results:
             boxes = _boxes_of_keypoints(self._entries[row][_KEYPOINTS] for row in rows)
         boxes = np.reshape(boxes, (-1, 4))
         return Instances(
-            coco_files.corners(boxes),
+            corners(boxes),
             self._labels[rows],
             mask_areas(masks, *size) if self._shape == _MASKS else boxes[:, 2] * boxes[:, 3],
             masks if parts.masks else None,

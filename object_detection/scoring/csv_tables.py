@@ -132,7 +132,7 @@ def _checked_box(values: Mapping[str, str]) -> tuple[float, ...]:
             raise FieldError(key, 'text', '')
     if values[_GROUP] not in ('0', '1', '-1', ''):
         raise FieldError(_GROUP, '0, 1 or -1', values[_GROUP])
-    return tables.corners({side: values[side] for side in _SIDES})
+    return tables.corners(values, _SIDES)
 
 
 def _read_labels(path: str, files: Files) -> list[tuple[str, str, float]]:
@@ -174,7 +174,7 @@ def read_open_images_detections(path: str, files: Files, truth: GroundTruth) -> 
             image = truth.image_of(values['ImageID'], 'ImageID')
             label = truth.class_of_name(values['LabelName'], 'LabelName')
             score = tables.text_number(values[score_column], score_column)
-            corners = tables.corners({side: values[side] for side in _SIDES})
+            corners = tables.corners(values, _SIDES)
             if not truth.are_normalized:
                 corners = _scaled(corners, truth.size_of(image))
             columns.add(image, label, corners, score)
@@ -196,7 +196,7 @@ def read_predicted(path: str, files: Files, truth: GroundTruth) -> Detections:
                 continue  # An image without detections.
             label = truth.class_of_name(values['class'], 'class')
             score = tables.text_number(values['score'], 'score')
-            corners = tables.corners({name: values[name] for name in _PREDICTED[-4:]})
+            corners = tables.corners(values, _PREDICTED[-4:])
             if truth.are_normalized:
                 size = [tables.text_number(values[name], name) for name in ('height', 'width')]
                 if min(size) <= 0:

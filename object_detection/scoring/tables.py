@@ -61,7 +61,7 @@ def record(path: str, where: str | Callable[[], str] = '') -> Iterator[None]:
         raise DataError(f'{", ".join(filter(None, (path, name)))}: {text}.') from error
 
 
-def number(value: Any, field: str, expected: str = 'a finite number') -> float:
+def number(value: Any, field: str) -> float:
     """Returns a JSON number as float."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
@@ -70,10 +70,10 @@ def number(value: Any, field: str, expected: str = 'a finite number') -> float:
             as_float = math.inf
         if math.isfinite(as_float):
             return as_float
-    raise FieldError(field, expected, value)
+    raise FieldError(field, 'a finite number', value)
 
 
-def text_number(value: str, field: str, expected: str = 'a finite number') -> float:
+def text_number(value: str, field: str) -> float:
     """Returns the number that a text says."""
     try:
         as_float = float(value)
@@ -81,27 +81,23 @@ def text_number(value: str, field: str, expected: str = 'a finite number') -> fl
         as_float = math.nan
     if math.isfinite(as_float):
         return as_float
-    raise FieldError(field, expected, value)
+    raise FieldError(field, 'a finite number', value)
 
 
 def box(value: Any, field: str = 'bbox') -> tuple[float, float, float, float]:
     """Returns COCO's box [x, y, width, height]; width and height may be 0."""
     expected = 'four finite numbers, [x, y, width, height], the last two at least 0'
-    if not isinstance(value, list) or len(value) != 4:
-        raise FieldError(field, expected, value)
-    try:
+    with contextlib.suppress(FieldError, TypeError, ValueError):
         x, y, width, height = [number(side, field) for side in value]
-    except FieldError:
-        raise FieldError(field, expected, value) from None
-    if width < 0 or height < 0 or not math.isfinite(width * height):
-        raise FieldError(field, expected, value)
-    return x, y, width, height
+        if width >= 0 and height >= 0 and math.isfinite(width * height):
+            return x, y, width, height
+    raise FieldError(field, expected, value)
 
 
-def corners(sides: dict[str, str]) -> tuple[float, float, float, float]:
-    """Returns (ymin, xmin, ymax, xmax) of texts by the names of the fields, in this order."""
-    ymin, xmin, ymax, xmax = [text_number(text, name) for name, text in sides.items()]
-    low_y, low_x, *highs = sides
+def corners(values: Mapping[str, str], names: Sequence[str]) -> tuple[float, float, float, float]:
+    """Returns (ymin, xmin, ymax, xmax) of the texts of the fields `names`, in this order."""
+    ymin, xmin, ymax, xmax = [text_number(values[name], name) for name in names]
+    low_y, low_x, *highs = names
     if ymax < ymin:
         raise FieldError(highs[0], f'at least {low_y}, {ymin:g}', ymax)
     if xmax < xmin:

@@ -25,6 +25,7 @@ _XML = '.xml'
 # comp4_det_test_CLASS.txt: the competition, the set of images, and the class, which may contain _.
 _RESULTS = re.compile(r'(?:comp\d+_)?det_[^_]+_(.+)\.txt')
 _COLUMNS = ('image', 'score', 'xmin', 'ymin', 'xmax', 'ymax')
+_SIDES = ('ymin', 'xmin', 'ymax', 'xmax')
 
 
 def find_truth(folder: str, files: Files) -> str | None:
@@ -87,11 +88,10 @@ def _add(columns: Columns, stem: str, item: etree._Element, classes: dict[str, i
         raise FieldError('name', 'the name of a class', name)
     if item.find('bndbox') is None:
         raise FieldError('bndbox', 'the corners of a box', tables.ABSENT)
-    corners = tables.corners(
-        {side: csv_files.text(item, f'bndbox/{side}') for side in ('ymin', 'xmin', 'ymax', 'xmax')}
-    )
-    details = voc.details_of(item)
-    columns.add(stem, classes[name], corners, is_difficult=bool(details[voc.keys.DIFFICULT]))
+    sides = {side: csv_files.text(item, f'bndbox/{side}') for side in _SIDES}
+    is_difficult = bool(voc.details_of(item)[voc.keys.DIFFICULT])
+    corners = tables.corners(sides, _SIDES)
+    columns.add(stem, classes[name], corners, is_difficult=is_difficult)
 
 
 def is_results(folder: str, files: Files) -> bool:
@@ -124,8 +124,7 @@ def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
                 values = dict(zip(_COLUMNS, fields, strict=True))
                 image = truth.image_of(values['image'], 'image')
                 score = tables.text_number(values['score'], 'score')
-                sides = {side: values[side] for side in ('ymin', 'xmin', 'ymax', 'xmax')}
-                columns.add(image, label, tables.corners(sides), score)
+                columns.add(image, label, tables.corners(values, _SIDES), score)
     return Detections(path, columns.count, columns.objects)
 
 

@@ -226,21 +226,8 @@ class CocoAnnotations:
         own_areas: np.ndarray | None = None,
     ) -> Instances:
         """Returns objects; `own_areas` stand in for an absent `area`, None takes the boxes'."""
-        boxes = np.array([a['bbox'] for a in annotations], np.float64).reshape(-1, 4)
-        boxes = np.stack(
-            [boxes[:, 1], boxes[:, 0], boxes[:, 1] + boxes[:, 3], boxes[:, 0] + boxes[:, 2]], axis=1
-        )
-        own_areas = box_areas(boxes) if own_areas is None else own_areas
-        # An area of 0 is valid: COCO's metrics count the object as small.
-        areas = np.array([a.get('area', math.nan) for a in annotations], np.float64)
-        label_ids = {category: label for label, category in self.category_ids.items()}
-        return Instances(
-            boxes,
-            np.array([label_ids[a['category_id']] for a in annotations], np.int64),
-            np.where(np.isnan(areas), own_areas, areas),
-            masks,
-            is_crowd=np.array([coco_annotations.is_crowd(a) for a in annotations], bool),
-        )
+        labels = {category: label for label, category in self.category_ids.items()}
+        return objects(annotations, labels, masks, own_areas)
 
     def _is_usable(self, annotation: Mapping[str, Any]) -> bool:
         checks = {'box': _check_box, 'area': _check_area, 'iscrowd': coco_annotations.is_crowd}
@@ -272,6 +259,37 @@ class CocoAnnotations:
         if key not in self._warned:
             self._warned.add(key)
             _logger.warning(text)
+
+
+def objects(
+    annotations: Sequence[Mapping[str, Any]],
+    labels: Mapping[Any, int],
+    masks: list[bytes] | None = None,
+    own_areas: np.ndarray | None = None,
+) -> Instances:
+    """Returns annotations that can be used as objects.
+
+    Args:
+      annotations: entries of `annotations`.
+      labels: `category_id` -> class.
+      masks: their encoded masks, or None.
+      own_areas: float64 [n], areas in place of an absent `area`; None takes those of the boxes.
+    """
+    boxes = corners(np.array([a['bbox'] for a in annotations], np.float64).reshape(-1, 4))
+    # An area of 0 is valid: COCO's metrics count the object as small.
+    areas = np.array([a.get('area', math.nan) for a in annotations], np.float64)
+    return Instances(
+        boxes,
+        np.array([labels[a['category_id']] for a in annotations], np.int64),
+        np.where(np.isnan(areas), box_areas(boxes) if own_areas is None else own_areas, areas),
+        masks,
+        is_crowd=np.array([coco_annotations.is_crowd(a) for a in annotations], bool),
+    )
+
+
+def corners(boxes: np.ndarray) -> np.ndarray:
+    """[x, y, width, height] -> [ymin, xmin, ymax, xmax]."""
+    return np.concatenate([boxes[:, 1::-1], boxes[:, 1::-1] + boxes[:, :1:-1]], axis=1)
 
 
 def _keypoints(annotation: Mapping[str, Any], count: int) -> list[float]:

@@ -337,7 +337,7 @@ def measure(
     metrics = CocoMetrics({}, {}, {})
     # Sorted by category and descending score; equal scores keep the order of the images.
     order = np.lexsort((-found.scores, found.categories))
-    limits = np.searchsorted(found.categories[order], np.arange(len(category_ids) + 1))
+    limits = np.searchsorted(found.categories[order], np.arange(1, len(category_ids)))
     for name, area_range in rules.area_ranges.items():
         is_match, is_ignored, is_object_ignored = match(found, objects, pairs, area_range)
         counts = np.bincount(objects.categories[~is_object_ignored], minlength=len(category_ids))
@@ -350,7 +350,7 @@ def measure(
         metrics.precision[name] = np.stack(
             [
                 _precision(is_match[:, rows], ~is_match[:, rows] & ~is_ignored[:, rows], count)
-                for rows, count in zip(_split(order, limits), counts.tolist(), strict=True)
+                for rows, count in zip(np.split(order, limits), counts.tolist(), strict=True)
             ],
             axis=-1,
         )
@@ -413,8 +413,3 @@ def _precision(is_true: np.ndarray, is_false: np.ndarray, num_objects: int) -> n
     return np.take_along_axis(
         np.concatenate([precision, not_reached], axis=1), np.stack(columns), axis=1
     )
-
-
-def _split(order: np.ndarray, limits: np.ndarray) -> Iterator[np.ndarray]:
-    for start, end in zip(limits[:-1].tolist(), limits[1:].tolist(), strict=True):
-        yield order[start:end]
