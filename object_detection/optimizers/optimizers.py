@@ -21,6 +21,7 @@ class Optimizer(abc.ABC):
 
     Args:
       learning_rate: the rate as a function of the step.
+      settings: numbers of the rule, which the operation that updates a variable takes.
 
     Attributes:
       slot_names: names of the state tensors of each variable, initially zero.
@@ -28,8 +29,9 @@ class Optimizer(abc.ABC):
 
     slot_names: tuple[str, ...] = ()
 
-    def __init__(self, learning_rate: Schedule):
+    def __init__(self, learning_rate: Schedule, **settings: float):
         self.learning_rate = learning_rate
+        self._settings = settings
         self._variables: dict[str, tf.Variable] = {}
         self._multipliers: dict[str, float] = {}
         self._slots: dict[str, dict[str, tf.Variable]] = {name: {} for name in self.slot_names}
@@ -151,8 +153,7 @@ class Momentum(Optimizer):
     slot_names = ('momentum',)
 
     def __init__(self, learning_rate: Schedule, *, momentum: float):
-        super().__init__(learning_rate)
-        self._momentum = momentum
+        super().__init__(learning_rate, momentum=momentum)
 
     def _update(self, variable, gradient, learning_rate, step, *slots):
         return tf.raw_ops.ResourceApplyKerasMomentum(
@@ -160,7 +161,7 @@ class Momentum(Optimizer):
             accum=slots[0].handle,
             lr=learning_rate,
             grad=gradient,
-            momentum=self._momentum,
+            **self._settings,
         )
 
 
@@ -243,10 +244,7 @@ class Adam(Optimizer):
         beta2: float = 0.999,
         epsilon: float = 1e-8,
     ):
-        super().__init__(learning_rate)
-        self._beta1 = beta1
-        self._beta2 = beta2
-        self._epsilon = epsilon
+        super().__init__(learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon)
 
     def _update(self, variable, gradient, learning_rate, step, *slots):
         updates = tf.cast(step + 1, tf.float32)
@@ -254,13 +252,11 @@ class Adam(Optimizer):
             var=variable.handle,
             m=slots[0].handle,
             v=slots[1].handle,
-            beta1_power=tf.pow(self._beta1, updates),
-            beta2_power=tf.pow(self._beta2, updates),
+            beta1_power=tf.pow(self._settings['beta1'], updates),
+            beta2_power=tf.pow(self._settings['beta2'], updates),
             lr=learning_rate,
-            beta1=self._beta1,
-            beta2=self._beta2,
-            epsilon=self._epsilon,
             grad=gradient,
+            **self._settings,
         )
 
 
@@ -273,10 +269,7 @@ class RmsProp(Optimizer):
     slot_names = ('rms', 'momentum')
 
     def __init__(self, learning_rate: Schedule, *, rho: float, momentum: float, epsilon: float):
-        super().__init__(learning_rate)
-        self._rho = rho
-        self._momentum = momentum
-        self._epsilon = epsilon
+        super().__init__(learning_rate, rho=rho, momentum=momentum, epsilon=epsilon)
 
     def _update(self, variable, gradient, learning_rate, step, *slots):
         return tf.raw_ops.ResourceApplyRMSProp(
@@ -284,10 +277,8 @@ class RmsProp(Optimizer):
             ms=slots[0].handle,
             mom=slots[1].handle,
             lr=learning_rate,
-            rho=self._rho,
-            momentum=self._momentum,
-            epsilon=self._epsilon,
             grad=gradient,
+            **self._settings,
         )
 
 

@@ -230,18 +230,13 @@ def available(root: pathlib.Path = _ROOT) -> int:
       root: folder that contains proc and sys.
     """
     free = _fields(root / 'proc/meminfo', ':').get('MemAvailable', 0) * 1024
-    return max(0, min([free, *_left_in_groups(root)]))
+    return max(0, min([free, *(limit - used for limit, used in _limits(root))]))
 
 
 def total(root: pathlib.Path = _ROOT) -> int:
     """Returns the memory of the machine, or the lowest limit of the process's cgroups, in bytes."""
     size = _fields(root / 'proc/meminfo', ':').get('MemTotal', 0) * 1024
     return min([size, *(limit for limit, _ in _limits(root))])
-
-
-def _left_in_groups(root: pathlib.Path) -> Iterator[int]:
-    for limit, used in _limits(root):
-        yield limit - used
 
 
 def _limits(root: pathlib.Path) -> Iterator[tuple[int, int]]:

@@ -116,8 +116,8 @@ def require_space(folder: str, needed: int, purpose: str) -> None:
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise DownloadError(
-            f'{folder}: {purpose} needs {_gigabytes(needed)} of free disk space. Received: '
-            f'{_gigabytes(free)}.'
+            f'{folder}: {purpose} needs {format_bytes(needed)} of free disk space. Received: '
+            f'{format_bytes(free)}.'
         )
 
 
@@ -154,8 +154,3 @@ def _unwritten(
     if space and needed_bytes is not None:
         space += f', {format_bytes(needed_bytes)} needed'
     return CheckpointError(f'{what} could not be written to {directory}: {reason}{space}.')
-
-
-def _gigabytes(size: int) -> str:
-    """Formats a number of bytes in gigabytes: '1.25 GB'."""
-    return f'{size / 1e9:.2f} GB'

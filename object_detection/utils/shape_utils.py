@@ -22,19 +22,13 @@ __getattr__ = missing(
 )
 
 
-def pad_tensor(t: tf.Tensor, length: int | tf.Tensor) -> tf.Tensor:
-    """Appends zeros to a tensor [n, ...] up to `length` rows, which must be n or more."""
-    return pad_or_clip_nd(t, [length, *[None] * (t.shape.rank - 1)])
-
-
-def clip_tensor(t: tf.Tensor, length: int | tf.Tensor) -> tf.Tensor:
-    """Returns the first `length` rows of a tensor [n, ...], which has n or more rows."""
-    return pad_or_clip_nd(t, [length, *[None] * (t.shape.rank - 1)])
-
-
 def pad_or_clip_tensor(t: tf.Tensor, length: int | tf.Tensor) -> tf.Tensor:
     """Makes a tensor [n, ...] one of `length` rows, by zeros at the end or by leaving out rows."""
     return pad_or_clip_nd(t, [length, *[None] * (t.shape.rank - 1)])
+
+
+# In the reference, `pad_tensor` only adds rows, and `clip_tensor` only leaves some out.
+pad_tensor = clip_tensor = pad_or_clip_tensor
 
 
 def pad_or_clip_nd(tensor: tf.Tensor, output_shape: Sequence[int | tf.Tensor | None]) -> tf.Tensor:

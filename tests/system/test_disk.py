@@ -23,6 +23,6 @@ def test_what_is_there_already_needs_no_space():
 def test_checks_the_disk_of_a_future_folder(tmp_path):
     folder = tmp_path / 'not' / 'yet'
     disk.require_space(str(folder), 1, 'this')
-    with pytest.raises(DownloadError, match=r'this needs 1000000000\.00 GB .* Received: '):
+    with pytest.raises(DownloadError, match=r'this needs 1000000000\.0 GB .* Received: '):
         disk.require_space(str(folder), 10**18, 'this')
     assert not folder.exists()

@@ -232,7 +232,7 @@ def test_the_proxy_of_the_environment_is_used(server, fetch, monkeypatch):
 def test_too_little_space_is_reported_before_the_download(fetch, tmp_path, monkeypatch):
     usage = disk.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(disk.shutil, 'disk_usage', lambda path: usage)
-    with pytest.raises(DownloadError, match=r'a.bin needs 0\.00 GB of free disk space'):
+    with pytest.raises(DownloadError, match=r'a.bin needs 300\.0 kB of free disk space'):
         fetch()
 
 
