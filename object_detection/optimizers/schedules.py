@@ -18,12 +18,7 @@ Schedule = Callable[[tf.Tensor], tf.Tensor]
 def constant(learning_rate: float) -> Schedule:
     """The same rate at every step."""
     _check_not_negative('constant learning rate', learning_rate)
-
-    def schedule(step: tf.Tensor) -> tf.Tensor:
-        del step
-        return tf.constant(learning_rate, tf.float32)
-
-    return schedule
+    return lambda step: tf.constant(learning_rate, tf.float32)
 
 
 def exponential_decay(

@@ -44,24 +44,38 @@ _OTHER_IMAGES = (
     'the part as --image_list: a text file, or a COCO file.'
 )
 _CSV_DETECTIONS = 'detections.csv'
+_NO_FILES = OpenImagesOptions()
 
 
-def open_truth(
-    path: str,
-    files: Files,
-    *,
-    form: str = AUTO,
-    label_map_path: str = '',
-    open_images: OpenImagesOptions | None = None,
-) -> tuple[str, GroundTruth]:
-    """Reads ground truth.
+@dataclasses.dataclass(frozen=True)
+class FileOptions:
+    """What is evaluated.
 
-    Args:
-      path: the file or folder.
-      files: access to files.
-      form: one of `TRUTHS`; AUTO looks at the content.
-      label_map_path: label map of the numbers by which detections call their classes; '' for none.
+    Attributes:
+      groundtruth, detections: a file or a folder each.
+      groundtruth_format, detections_format: a name of `TRUTHS`, of `DETECTIONS`; AUTO looks
+        at the content.
+      metrics: names of metric sets; () for those that the files are made for.
+      image_list: file that lists the images to evaluate; '' for all.
+      label_map: label map of the numbers by which detections call their classes; '' for none.
       open_images: further files of ground truth of Open Images.
+      sigmas: name of a keypoint -> the spread of its annotations as a share of the object's size;
+        keypoints without one have 0.05, or those of COCO if they are COCO's of persons.
+    """
+
+    groundtruth: str
+    detections: str
+    groundtruth_format: str = AUTO
+    detections_format: str = AUTO
+    metrics: tuple[str, ...] = ()
+    image_list: str = ''
+    label_map: str = ''
+    open_images: OpenImagesOptions = _NO_FILES
+    sigmas: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def open_truth(options: FileOptions, files: Files) -> tuple[str, GroundTruth]:
+    """Reads ground truth.
 
     Returns:
       The name of its format, and the ground truth.
@@ -70,27 +84,28 @@ def open_truth(
       OSError: if a file cannot be read.
       UserError: if it has another format, or a value of it cannot be used.
     """
+    path, form = options.groundtruth, options.groundtruth_format
     _check_exists(path, files)
     form = _truth_form(path, files) if form == AUTO else form
-    given = open_images or OpenImagesOptions()
     if form == OPEN_IMAGES:
-        truth = csv_tables.read_truth(path, files, given)
-    elif given != OpenImagesOptions():
+        truth = csv_tables.read_truth(path, files, options.open_images)
+    elif options.open_images != _NO_FILES:
         raise UserError(
             'image labels, class descriptions and the class hierarchy are for ground truth of Open '
             f'Images. Received: {path}, which is {form}.'
         )
     else:
         truth = TRUTHS[form](path, files)
-    if label_map_path:
-        truth = truth.with_classes(label_map.load(label_map_path))
+    if options.label_map:
+        truth = truth.with_classes(label_map.load(options.label_map))
     return form, truth
 
 
 def open_detections(
-    path: str, files: Files, truth: GroundTruth, *, form: str = AUTO
+    options: FileOptions, files: Files, truth: GroundTruth
 ) -> tuple[str, Detections]:
-    """Reads detections; `form` is one of `DETECTIONS`. Returns and raises as `open_truth`."""
+    """Reads detections. Returns and raises as `open_truth`."""
+    path, form = options.detections, options.detections_format
     _check_exists(path, files)
     if form == AUTO:
         form, path = _detections_form(path, files)
@@ -169,32 +184,6 @@ _PERSON_SIGMAS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class FileOptions:
-    """What is evaluated.
-
-    Attributes:
-      groundtruth, detections: a file or a folder each.
-      groundtruth_format, detections_format: a name of `formats.TRUTHS`, of `formats.DETECTIONS`.
-      metrics: names of metric sets; () for those that the files are made for.
-      image_list: file that lists the images to evaluate; '' for all.
-      label_map: label map of the numbers by which detections call their classes; '' for none.
-      open_images: further files of ground truth of Open Images.
-      sigmas: name of a keypoint -> the spread of its annotations as a share of the object's size;
-        keypoints without one have 0.05, or those of COCO if they are COCO's of persons.
-    """
-
-    groundtruth: str
-    detections: str
-    groundtruth_format: str = AUTO
-    detections_format: str = AUTO
-    metrics: tuple[str, ...] = ()
-    image_list: str = ''
-    label_map: str = ''
-    open_images: OpenImagesOptions | None = None
-    sigmas: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
 class FileResults:
     """The metrics, and what was evaluated.
 
@@ -242,26 +231,16 @@ def evaluate(
     files = files or LocalFiles()
     asked = tuple(dict.fromkeys(ALIASES.get(name, name) for name in options.metrics))
     _check_names(asked)
-    truth_form, truth = open_truth(
-        options.groundtruth,
-        files,
-        form=options.groundtruth_format,
-        label_map_path=options.label_map,
-        open_images=options.open_images,
-    )
+    truth_form, truth = open_truth(options, files)
     images: Sequence[str] = list(truth.images)
     if options.image_list:
         images = image_lists.read(options.image_list, files, truth)
-    form, detections = open_detections(
-        options.detections, files, truth, form=options.detections_format
-    )
+    form, detections = open_detections(options, files, truth)
     names = asked or _default_sets(truth_form, truth, detections)
     for name in names:
         _check_needs(name, truth, detections)
     _check_sigmas(options.sigmas, truth, names)
-    evaluators, notes = _build(
-        names, truth, eval_config, options.sigmas, are_given=bool(options.metrics)
-    )
+    evaluators, notes = _build(names, truth, eval_config or eval_pb2.EvalConfig(), options)
     objects = found = 0
     for image in images:
         count = _add_image(evaluators, image, truth, detections)
@@ -308,14 +287,12 @@ def _add_image(
 def _build(
     names: Sequence[str],
     truth: GroundTruth,
-    eval_config: eval_pb2.EvalConfig | None,
-    sigmas: Mapping[str, float],
-    *,
-    are_given: bool,
+    eval_config: eval_pb2.EvalConfig,
+    options: FileOptions,
 ) -> tuple[list[tuple[str, Evaluator]], list[str]]:
     """Returns the sets with their evaluators, and notes on sets that are left out."""
     config = eval_pb2.EvalConfig()
-    config.MergeFrom(eval_config or eval_pb2.EvalConfig())
+    config.CopyFrom(eval_config)
     sets = [name for name in dict.fromkeys(names) if name != KEYPOINTS]
     # Without a set, the builder takes that of boxes.
     config.metrics_set[:] = sets or [BOXES]
@@ -324,11 +301,11 @@ def _build(
     notes = []
     if KEYPOINTS in names:
         config.metrics_set[:] = [BOXES]
-        config.parameterized_metric.extend(_keypoint_metrics(truth, sigmas))
+        config.parameterized_metric.extend(_keypoint_metrics(truth, options.sigmas))
         try:
             others = evaluator_builder.build(config, truth.categories)[1:]
         except UserError as error:
-            if are_given:
+            if options.metrics:
                 raise
             notes.append(f'keypoints are not evaluated: {error}')
         else:
@@ -369,8 +346,8 @@ def _default_sets(form: str, truth: GroundTruth, detections: Detections) -> list
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if name not in (*METRIC_SETS, KEYPOINTS):
-            known = (*METRIC_SETS, KEYPOINTS)
+        known = (*METRIC_SETS, KEYPOINTS)
+        if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f' Did you mean {nearest[0]}?' if nearest else ''
             raise UserError(

@@ -77,14 +77,11 @@ def use_compilation_cache(directory: str) -> None:
         )
     try:
         path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise ConfigError(
             f'--compilation_cache: expected a folder that can be written. Received: {error}.'
         ) from error
-    if not os.access(path, os.W_OK):
-        raise ConfigError(
-            f'--compilation_cache: expected a folder that can be written. Received: {str(path)!r}.'
-        )
     os.environ[_VARIABLE] = f'{flags} {_FLAG}={path}'.strip()
 
 

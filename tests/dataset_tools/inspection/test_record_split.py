@@ -59,7 +59,9 @@ def test_the_images_of_the_parts_are_listed_for_the_evaluation_of_files(tmp_path
     images.append({'id': 19, 'file_name': 'ü x.jpg', 'width': 9, 'height': 9})
     truth = {'images': images, 'annotations': [], 'categories': [{'id': 1, 'name': 'cat'}]}
     (tmp_path / 'truth.json').write_text(json.dumps(truth))
-    _, truth = evaluation.open_truth(str(tmp_path / 'truth.json'), LocalFiles())
+    _, truth = evaluation.open_truth(
+        evaluation.FileOptions(str(tmp_path / 'truth.json'), ''), LocalFiles()
+    )
     lists = [
         image_lists.read(str(tmp_path / f'out/{part}.txt'), LocalFiles(), truth) for part in HALVES
     ]
