@@ -4,7 +4,6 @@ Times calls, and what they are compared with: rates of matrix products, the peak
 """
 
 import functools
-import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -29,8 +28,7 @@ def timed_call(function: Callable[[], object]) -> float:
 
 def peak_memory() -> float:
     """The most that this process has held, MB."""
-    # Linux counts in units of 1024 bytes.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    return cpu.peak() / 1e6
 
 
 def matmul_rate(precision: str) -> float:

@@ -105,7 +105,7 @@ def error_table(runs: Mapping[str, EvaluatedImages]) -> str:
 
 
 def _error_cells(error: errors.ErrorKind) -> list[Cell]:
-    return [Cell(error.count, f'{error.count:,}'), Cell(error.cost, f'{error.cost:.3f}', True)]
+    return [Cell.count(error.count), Cell(error.cost, f'{error.cost:.3f}', True)]
 
 
 def _curves(evaluated: EvaluatedImages) -> str:
@@ -206,7 +206,7 @@ def _confused(names: Sequence[str], matrix: np.ndarray) -> str:
     if not len(order):
         return ''
     table = [
-        [names[rows[i]], names[columns[i]], Cell(n := int(between[rows[i], columns[i]]), f'{n:,}')]
+        [names[rows[i]], names[columns[i]], Cell.count(int(between[rows[i], columns[i]]))]
         for i in order
     ]
     return '<h3>Most confused</h3>' + grid_table(['Annotated', 'Detected', 'Objects'], table)
@@ -227,7 +227,7 @@ def _calibration(evaluated: EvaluatedImages) -> str:
 
 
 def _groups(title: str, groups: Sequence[Group]) -> str:
-    rows = [[g.name, Cell(g.num_objects, f'{g.num_objects:,}'), Cell.share(g.ap)] for g in groups]
+    rows = [[g.name, Cell.count(g.num_objects), Cell.share(g.ap)] for g in groups]
     return grid_table([title, 'Objects', 'AP'], rows)
 
 
@@ -430,16 +430,10 @@ def _category_table(metrics: Mapping[str, float], curves: Mapping[str, Curve]) -
     for name in names:
         row: list[str | Cell] = [name]
         if curves:
-            row += [_count(curves, name, 'num_objects'), _count(curves, name, 'num_found')]
+            found = curves.get(name)
+            row += [Cell.count(found and found.num_objects), Cell.count(found and found.num_found)]
         rows.append(row + [Cell.share(values.get(name)) for values in columns.values()])
     return grid_table(heads, rows, is_sortable=True)
-
-
-def _count(curves: Mapping[str, Curve], name: str, what: str) -> Cell:
-    if name not in curves:
-        return Cell.share(None)
-    number = getattr(curves[name], what)
-    return Cell(number, f'{number:,}')
 
 
 def _speed(run: RunFiles) -> str:
@@ -493,23 +487,13 @@ def _runs(run: RunFiles) -> str:
 
 
 def _config_sections(run: RunFiles, base: str | None) -> Iterator[str]:
-    compared = _base(run, base) if run.config else None
-    if compared is not None:
-        name, text = compared
-        yield section(
-            'Config: difference from its base',
-            run_files.difference(text, run.config, name),
-        )
+    base = base or run.base
+    if run.config and base is not None:
+        name = os.fspath(base)
+        text = files.read_bytes(name).decode('utf-8', errors='replace')
+        difference = run_files.difference(text, run.config, name)
+        yield section('Config: difference from its base', difference)
     yield folded('Config', f'<pre>{html.escape(run.config)}</pre>' if run.config else '')
-
-
-def _base(run: RunFiles, path: str | None) -> tuple[str, str] | None:
-    """Returns name and text of the config that the run's is compared with."""
-    path = path or run.base
-    if path is None:
-        return None
-    text = files.read_bytes(os.fspath(path)).decode('utf-8', errors='replace')
-    return os.fspath(path), text
 
 
 def _duration(seconds: float) -> str:

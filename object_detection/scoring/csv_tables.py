@@ -12,14 +12,7 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
 from object_detection.dataset_tools.oid_hierarchical_labels_expansion import read_hierarchy
 from object_detection.scoring import tables
-from object_detection.scoring.tables import (
-    Columns,
-    Detections,
-    FieldError,
-    GroundTruth,
-    TruthImage,
-    file_names,
-)
+from object_detection.scoring.tables import Columns, Detections, FieldError, GroundTruth, TruthImage
 
 _SIDES = ('YMin', 'XMin', 'YMax', 'XMax')
 _BOXES = ('ImageID', 'LabelName', *_SIDES)
@@ -109,7 +102,7 @@ def read_truth(path: str, files: Files, options: OpenImagesOptions) -> GroundTru
         },
         columns.objects,
         {image: image for image in verified},
-        file_names({image: image for image in verified}),
+        tables.file_names({image: image for image in verified}),
         {},
         {described[mid]: numbers[mid] for mid in reversed(described)} | numbers,
         are_normalized=True,

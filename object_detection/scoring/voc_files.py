@@ -10,14 +10,7 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, voc
 from object_detection.errors import DataError, UnusableError
 from object_detection.scoring import tables
-from object_detection.scoring.tables import (
-    Columns,
-    Detections,
-    FieldError,
-    GroundTruth,
-    TruthImage,
-    file_names,
-)
+from object_detection.scoring.tables import Columns, Detections, FieldError, GroundTruth, TruthImage
 from object_detection.system import texts
 
 _FOLDERS = ('', 'Annotations', 'annotations')
@@ -76,7 +69,7 @@ def read_truth(path: str, files: Files) -> GroundTruth:
         images,
         columns.objects,
         {stem: stem for stem in images},
-        file_names(names) | file_names({stem: stem for stem in images}),
+        tables.file_names(names) | tables.file_names({stem: stem for stem in images}),
         {},
         classes,
     )

@@ -6,6 +6,7 @@ imported.
 Memory that the process and its devices use, and memory that the process may still allocate.
 """
 
+import contextlib
 import logging
 import os
 import pathlib
@@ -139,12 +140,8 @@ class CpuUse:
 def _chip_and_core(number: int) -> tuple[int, int]:
     """Returns the chip and the physical core; its hardware threads have the same two numbers."""
     folder = _TOPOLOGY / f'cpu{number}' / 'topology'
-    try:
-        return tuple(
-            int((folder / name).read_text()) for name in ('physical_package_id', 'core_id')
-        )
-    except (OSError, ValueError):
-        return 0, number
+    chip, core = _number(folder / 'physical_package_id'), _number(folder / 'core_id')
+    return (0, number) if chip is None or core is None else (chip, core)
 
 
 def _parse(text: str, allowed: set[int]) -> tuple[int, ...]:
@@ -165,13 +162,11 @@ def _read() -> dict[str, tuple[float, float]]:
     available = time.monotonic() * num_cores()
     found = {'process': (time.process_time(), available)}
     allowed = os.sched_getaffinity(0)
-    try:
+    with contextlib.suppress(OSError, ValueError):
         found['cores'] = _of_cores(_STATISTICS.read_text(), allowed)
         # Without a quota, the cgroup may be the group of the whole machine.
         if num_cores() < len(allowed):
-            found['group'] = (_of_group(_GROUP.read_text()), available)
-    except (OSError, ValueError):
-        pass
+            found['group'] = (_fields(_GROUP, ' ').get('usage_usec', 0) / 1e6, available)
     return found
 
 
@@ -186,11 +181,6 @@ def _of_cores(text: str, allowed: set[int]) -> tuple[float, float]:
     return busy, total
 
 
-def _of_group(text: str) -> float:
-    values = dict(line.split() for line in text.splitlines())
-    return int(values.get('usage_usec', 0)) / 1e6
-
-
 _ROOT = pathlib.Path('/')
 # Files of cgroup v2 and v1: the limit, the usage, and the statistic of its reclaimable part.
 _FILES = (
@@ -199,18 +189,23 @@ _FILES = (
 )
 
 
+def peak() -> int:
+    """Returns the most memory that this process has used, in bytes."""
+    import resource  # Absent on Windows, where records can still be read.
+
+    # Linux counts in KiB.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def peaks() -> dict[str, int]:
     """Returns peaks of used memory in bytes.
 
     'host' is the peak of this process; 'GPU:0' and so on are the peaks of TensorFlow on each device
     that counts them.
     """
-    import resource  # Absent on Windows, where records can still be read.
-
     import tensorflow as tf  # The other functions are used without it.
 
-    # Linux counts in KiB.
-    found = {'host': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    found = {'host': peak()}
     for device in tf.config.list_logical_devices():
         if device.device_type == 'CPU':
             continue
@@ -280,13 +275,10 @@ def _number(path: pathlib.Path) -> int | None:
 def _fields(path: pathlib.Path, separator: str) -> dict[str, int]:
     """Reads lines such as 'MemTotal:  123 kB' or 'inactive_file 123'."""
     found = {}
-    try:
-        text = path.read_text()
-    except OSError:
-        return {}
-    for line in text.splitlines():
-        name, _, value = line.partition(separator)
-        number = value.split()[:1]
-        if number and number[0].isdigit():
-            found[name] = int(number[0])
+    with contextlib.suppress(OSError):
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(separator)
+            number = value.split()[:1]
+            if number and number[0].isdigit():
+                found[name] = int(number[0])
     return found

@@ -3,7 +3,6 @@
 import json
 import pathlib
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 DETECTIONS, IMAGES = 'detections.json', 'images.json'
@@ -37,9 +36,7 @@ class ResultsFile:
             self.count += 1
         self._file.flush()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._file:
             self._file.write('\n]\n')
         if kind is None:

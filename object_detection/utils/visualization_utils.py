@@ -4,7 +4,6 @@ The functions `..._on_image_array` change the array in place. This module does n
 TensorFlow.
 """
 
-import dataclasses
 import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -104,19 +103,18 @@ def visualize_boxes_and_labels_on_image_array(
     if scores is not None:
         is_drawn &= np.asarray(scores) > min_score_thresh
     rows = np.flatnonzero(is_drawn)[: max_boxes_to_draw or None]
-    labels = _Labels(
-        names={} if agnostic_mode or skip_labels else category_index,
-        has_names=not (agnostic_mode or skip_labels),
-        has_scores=not skip_scores,
-        track_ids=None if track_ids is None else np.asarray(track_ids),
-        has_track_ids=not skip_track_ids,
-        fixed_color=_GRAY if agnostic_mode else None,
-    )
+    has_names = not (agnostic_mode or skip_labels)
+    colored = classes if track_ids is None else track_ids
     instances = []
     for i in rows:
         text, color = '', _rgb(groundtruth_box_visualization_color)
         if scores is not None:
-            text, color = labels.text(i, classes, scores), labels.color(i, classes)
+            text = _label(
+                category_index.get(int(classes[i]), {}).get('name', 'N/A') if has_names else None,
+                None if skip_scores else f'{scores[i]:.0%}',
+                None if track_ids is None or skip_track_ids else f'ID {track_ids[i]}',
+            )
+            color = _GRAY if agnostic_mode else drawing.class_color(int(colored[i]))
         mask = None if instance_masks is None else _mask(instance_masks[i], image)
         instances.append(
             drawing.Instance(tuple(boxes[i]), color, text, mask, has_outline=not skip_boxes)
@@ -283,31 +281,8 @@ def encode_image_array_as_png_str(image: np.ndarray) -> bytes:
         return content.getvalue()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Labels:
-    """What labels of detections say, and the colours of their boxes."""
-
-    names: Mapping[int, Mapping[str, Any]]
-    has_names: bool
-    has_scores: bool
-    track_ids: np.ndarray | None
-    has_track_ids: bool
-    fixed_color: tuple[int, int, int] | None
-
-    def text(self, i: int, classes: Sequence[int], scores: Sequence[float]) -> str:
-        words = []
-        if self.has_names:
-            words.append(str(self.names.get(int(classes[i]), {}).get('name', 'N/A')))
-        if self.has_scores:
-            words.append(f'{scores[i]:.0%}')
-        if self.track_ids is not None and self.has_track_ids:
-            words.append(f'ID {self.track_ids[i]}')
-        return ': '.join(words)
-
-    def color(self, i: int, classes: Sequence[int]) -> tuple[int, int, int]:
-        if self.fixed_color:
-            return self.fixed_color
-        return drawing.class_color(int((classes if self.track_ids is None else self.track_ids)[i]))
+def _label(*words: Any) -> str:
+    return ': '.join(str(word) for word in words if word is not None)
 
 
 def _rgb(color: str) -> tuple[int, int, int]:

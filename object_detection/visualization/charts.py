@@ -318,8 +318,12 @@ def line_chart(
     )
     if any(len(line.lost) for line in lines.values()):
         legend += '<li>&times; not a finite number</li>'
-    shown = [[p for p in line.points.tolist() if math.isfinite(p[1])] for line in lines.values()]
-    data = {'frame': frame, 'lines': _short(shown)}
+    # As many digits as are shown.
+    shown = [
+        [(x, float(f'{y:.4g}')) for x, y in line.points.tolist() if math.isfinite(y)]
+        for line in lines.values()
+    ]
+    data = {'frame': frame, 'lines': shown}
     text = html.escape(json.dumps(data, separators=(',', ':')))
     return f'<div class="plot" data-plot="{text}">{svg}<ul class="legend">{legend}</ul></div>'
 
@@ -332,11 +336,6 @@ def _styles(names: Iterable[str], groups: Mapping[str, int] | None) -> dict[str,
         seen[group] += 1
         styles[name] = _Style(COLORS[group % len(COLORS)], dash)
     return styles
-
-
-def _short(lines: list[list[list[float]]]) -> list[list[list[float]]]:
-    """Returns the points with as many digits as are shown."""
-    return [[[x, float(f'{y:.4g}')] for x, y in line] for line in lines]
 
 
 def _line(points: Points) -> _Line:

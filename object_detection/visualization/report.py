@@ -296,6 +296,11 @@ class Cell(NamedTuple):
         return cls(value, f'{value:.3f}', True)
 
     @classmethod
+    def count(cls, value: int | None) -> 'Cell':
+        """Returns a cell of a number of things."""
+        return cls.number(value, '{:,}'.format)
+
+    @classmethod
     def number(cls, value: float | None, write: Callable[[float], str] | None = None) -> 'Cell':
         """Returns a cell of any number, of four digits or as `write` does; a dash if it is None."""
         write = write or functools.partial(numbers.significant, digits=4)

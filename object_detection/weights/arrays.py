@@ -141,13 +141,8 @@ def _open(prefix: str) -> Any:
     """Returns a `tf.train.CheckpointReader`."""
     if checkpoint_files.exists(prefix):
         return checkpoint_files.open_reader(prefix)
-    try:
+    with checkpoint_files.reading(prefix, checkpoint_files.READ_ERRORS):
         return tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, ValueError, LookupError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise CheckpointError(
-            f'{prefix}: cannot be read as a checkpoint; it is damaged or cut off ({reason}).'
-        ) from error
 
 
 def nest(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _PAUSES = (0.0, 0.05, 0.25)  # seconds before each attempt to read a state file
 _FILE = re.compile(r'(?P<name>ckpt-(?P<number>\d+))\.(index|data-\d{5}-of-\d{5})')
 _DATA = re.compile(r'\.data-\d{5}-of-(?P<count>\d{5})$')
 # Errors of TensorFlow's readers, both for corrupt files and for files that cannot be read now.
-_READ_ERRORS = (tf.errors.OpError, ValueError, LookupError, RuntimeError)
+READ_ERRORS = (tf.errors.OpError, ValueError, LookupError, RuntimeError)
 # Errors of reading bytes that are due to the file itself, not to the access to it.
 _DAMAGES = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
 _READ_AT_ONCE = 2**24  # bytes
@@ -143,7 +143,7 @@ def open_reader(prefix: str) -> Any:
       CorruptCheckpointError: if it is absent or damaged.
       UnreadableCheckpointError: if the system cannot read it now, e.g. for want of permission.
     """
-    with reading(prefix, _READ_ERRORS):
+    with reading(prefix, READ_ERRORS):
         missing = _missing_file(prefix)
         if missing:
             raise CorruptCheckpointError(f'{prefix}: cannot be read as a checkpoint: {missing}.')
@@ -166,7 +166,7 @@ def read_through(prefix: str) -> None:
 
 def _read_tensors(prefix: str) -> None:
     reader = open_reader(prefix)
-    with reading(prefix, _READ_ERRORS):
+    with reading(prefix, READ_ERRORS):
         for key in reader.get_variable_to_shape_map():
             reader.get_tensor(key)
 
@@ -216,8 +216,7 @@ def _unreadable(prefix: str, error: Exception) -> CheckpointError:
         return other
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return CorruptCheckpointError(
-        f'{prefix}: cannot be read as a checkpoint: its .index or .data file is damaged or cut '
-        f'off ({reason}).'
+        f'{prefix}: cannot be read as a checkpoint: a file of it is damaged or cut off ({reason}).'
     )
 
 

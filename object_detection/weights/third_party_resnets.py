@@ -52,19 +52,15 @@ class ThirdPartyResnet(WeightSource):
         """
         names, parts = detector.named_variables(), detector.variable_names.backbone_parts
         there = self._format.translate(self.shapes)
-        entries = {
-            backbones.name_in_detector(ours, names, parts): self._entry(theirs)
-            for ours, theirs in there.items()
-        }
         first = {ours: there[ours] for ours in (FIRST, _MEAN, _VARIANCE) if ours in there}
-        changed = self._renormalized(first, detector)
-        entries |= {
-            backbones.name_in_detector(ours, names, parts): e for ours, e in changed.items()
-        }
+        entries = {ours: self._entry(theirs) for ours, theirs in there.items()}
+        entries |= self._renormalized(first, detector)
         backbones.warn_of_differences(
             self.description, self._format.options, detector, self._format.remark
         )
-        return entries
+        return {
+            backbones.name_in_detector(ours, names, parts): each for ours, each in entries.items()
+        }
 
     def _renormalized(self, there: Mapping[str, str], detector: Detector) -> dict[str, Entry]:
         """Returns the first convolution and its norm for the detector's images; see the module.
