@@ -161,18 +161,13 @@ def write_page(document: dict[str, Any], folder: str) -> None:
     """Writes the page into a folder, which is created, and the picture if anything was measured."""
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    pictures = []
+    sections = []
     if any('mean' in row for row in document['rows']):
         drawn = picture.draw(title(document), document['rows'])
-        pictures.append(('Throughput, and where the time goes', drawn))
         with files.replacing(target / PICTURE) as draft:
             pathlib.Path(draft).write_bytes(drawn)
-    with files.replacing(target / PAGE) as draft:
-        report.write_tables(
-            draft,
-            title=title(document),
-            facts=_facts(document),
-            pictures=pictures,
-            tables={'Measurements': table(document['rows'])},
-            notes=_notes(document),
-        )
+        figure = report.figure('Throughput, and where the time goes', drawn)
+        sections.append(report.section('', figure))
+    sections.append(report.section('Measurements', report.text_table(table(document['rows']))))
+    sections.append(report.section('Notes', ''.join(map(report.note, _notes(document)))))
+    files.write_text(target / PAGE, report.page(title(document), _facts(document), sections))

@@ -3,8 +3,6 @@
 import base64
 import functools
 import html
-import os
-import pathlib
 import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -126,38 +124,6 @@ for (const table of document.querySelectorAll('table.sortable')) {
   }));
 }
 """
-
-
-def write_tables(
-    path: str | os.PathLike,
-    *,
-    title: str,
-    facts: Mapping[str, str],
-    pictures: Sequence[tuple[str, bytes]],
-    tables: Mapping[str, Sequence[Sequence[str]]],
-    notes: Sequence[str] = (),
-) -> None:
-    """Writes a page of pictures, tables of text and notes; it needs no other files.
-
-    Args:
-      path: path of the page.
-      title: title of the page.
-      facts: name -> value, below the title.
-      pictures: (caption, bytes of a PNG or JPEG file), as wide as the page.
-      tables: title -> rows of cells; the first row holds the headings.
-      notes: sentences at the end.
-    """
-    sections = [section('', _figure(*picture)) for picture in pictures]
-    sections += [section(name, text_table(rows)) for name, rows in tables.items()]
-    sections.append(section('Notes', ''.join(f'<p>{html.escape(note)}</p>' for note in notes)))
-    write_page(path, title, facts, sections)
-
-
-def write_page(
-    path: str | os.PathLike, title: str, facts: Mapping[str, str], sections: Iterable[str]
-) -> None:
-    """Writes a page, see `page`."""
-    pathlib.Path(path).write_text(page(title, facts, sections), encoding='utf-8')
 
 
 def page(title: str, facts: Mapping[str, str], sections: Iterable[str]) -> str:
@@ -367,11 +333,12 @@ def picture_grid(pictures: Iterable[tuple[str, str | bytes]], *, is_wide: bool =
       is_wide: whether two of them fill the width of the page.
     """
     kind = 'pictures wide' if is_wide else 'pictures'
-    figures = ''.join(_figure(caption, picture) for caption, picture in pictures)
+    figures = ''.join(figure(caption, picture) for caption, picture in pictures)
     return f'<div class="{kind}">{figures}</div>' if figures else ''
 
 
-def _figure(caption: str, picture: str | bytes) -> str:
+def figure(caption: str, picture: str | bytes) -> str:
+    """Returns one picture, as wide as the page; arguments as those of `picture_grid`."""
     caption = html.escape(caption)
     if isinstance(picture, bytes):
         kind = 'jpeg' if picture.startswith(b'\xff\xd8') else 'png'

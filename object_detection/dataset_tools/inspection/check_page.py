@@ -43,8 +43,7 @@ def write(
     """
     sections = [report.section('Problems', _list(problems))]
     sections += [section for checked in sets for section in _sections(checked, len(sets) > 1)]
-    with files.replacing(path) as draft:
-        report.write_page(draft, 'Data check', facts, sections)
+    files.write_text(path, report.page('Data check', facts, sections))
 
 
 def _sections(checked: CheckedSet, named: bool) -> Iterator[str]:
