@@ -15,6 +15,9 @@ from object_detection.data.objects import Example
 from object_detection.data.text_ids import TextIds
 from object_detection.resizers.value_range import ValueRange
 
+# Traced once for all input pipelines of a process: most of the operations of a pipeline are here.
+_decode_image = tf.function(decode_image, autograph=False)
+_count_pixels = tf.function(count_pixels, autograph=False)
 # The beginning of the error message about an image with too many pixels.
 TOO_MANY_PIXELS = 'An image has more pixels than max_image_pixels of its input reader'
 
@@ -90,8 +93,8 @@ class ImageHandler(slim.ItemHandler):
 
     def _decode(self, encoded: tf.Tensor, num_channels: int, names: list[tf.Tensor]) -> tf.Tensor:
         if not self._max_pixels:
-            return decode_image(encoded, num_channels, self._value_range)
-        num_pixels = count_pixels(encoded)
+            return _decode_image(encoded, num_channels, self._value_range)
+        num_pixels = _count_pixels(encoded)
         check = tf.debugging.Assert(
             num_pixels <= self._max_pixels,
             [
@@ -102,7 +105,7 @@ class ImageHandler(slim.ItemHandler):
         )
         # Decoding uses the output of the check, which is therefore executed first.
         with tf.control_dependencies([check] if check is not None else []):
-            return decode_image(tf.identity(encoded), num_channels, self._value_range)
+            return _decode_image(tf.identity(encoded), num_channels, self._value_range)
 
 
 Tensors = dict[str, tf.SparseTensor]
