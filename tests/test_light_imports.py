@@ -14,7 +14,6 @@ USED_BY_COMMANDS = [
     'object_detection.dataset_tools.context_rcnn.camera_traps',
     'object_detection.dataset_tools.context_rcnn.context',
     'object_detection.dataset_tools.context_rcnn.record_job',
-    'object_detection.dataset_tools.converters.beam_job',
     'object_detection.dataset_tools.converters.conversion',
     'object_detection.dataset_tools.converters.conversion_report',
     'object_detection.dataset_tools.data_statistics',

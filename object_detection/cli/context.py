@@ -123,13 +123,11 @@ def _run(
     beam_options: tuple[str, ...],
     what: str,
 ) -> dict[str, Any]:
-    from object_detection.dataset_tools.converters.beam_job import ConversionError
-
     logging.disable(logging.NOTSET)
     try:
         with progress.show(what) as report_progress:
             return job(options, beam_options, report_progress)
-    except (ConversionError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise click.ClickException(describe_user_error(error)) from error
     except KeyboardInterrupt:
         # Otherwise Beam's threads would keep the process alive until the job is finished.

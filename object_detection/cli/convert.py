@@ -246,7 +246,7 @@ def _run(
         raise click.UsageError(f'No such option or argument: {" ".join(beam_options)}')
     # Beam takes a second to import, and warns that clients of Google's services are not installed.
     logging.disable(logging.WARNING)
-    from object_detection.dataset_tools.converters import beam_job, conversion, conversion_report
+    from object_detection.dataset_tools.converters import conversion, conversion_report
 
     logging.disable(logging.NOTSET)
     try:
@@ -261,7 +261,7 @@ def _run(
                 beam_options=beam_options,
                 progress=report_progress,
             )
-    except (beam_job.ConversionError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise click.ClickException(describe_user_error(error)) from error
     except KeyboardInterrupt:
         # Otherwise Beam's threads would keep the process alive until the job is finished.

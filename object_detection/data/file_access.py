@@ -10,14 +10,15 @@ URLs (%20), no suffix or one in other letters, or begin with folders that are no
 import collections
 import errno
 import io
+import json
 import os
 import posixpath
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from object_detection.errors import UnusableError
+from object_detection.errors import DataError, UnusableError, missing
 
 # Bytes that are read at a time: a limit on the size of a file is no reason to allocate it.
 _BLOCK = 1 << 20
@@ -127,6 +128,24 @@ def _size(file: BinaryIO) -> int:
         return os.fstat(file.fileno()).st_size
     except (AttributeError, OSError):
         return 0
+
+
+def check_exists(path: str, what: str, files: Files) -> None:
+    """Raises a FileNotFoundError that names `what`, if there is no file or folder of a path."""
+    if not files.exists(path):
+        raise missing(path, what)
+
+
+def parse_json(content: bytes | str, path: str, **options: Any) -> Any:
+    """Parses the content of a JSON file; `options` are those of `json.loads`.
+
+    Raises:
+      DataError: if it is not JSON, or too deeply nested.
+    """
+    try:
+        return json.loads(content, **options)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f'{path} is not a JSON file: {error}.') from error
 
 
 def open_to_read(path: str, files: Files, limit: int) -> BinaryIO:

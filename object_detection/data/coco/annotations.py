@@ -8,8 +8,15 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from object_detection.data.annotated_image import NOT_CONVERTED, ClassLabel, not_converted
+from object_detection.data import file_access
+from object_detection.data.annotated_image import (
+    NOT_CONVERTED,
+    NOT_IN_LABEL_MAP,
+    ClassLabel,
+    not_converted,
+)
 from object_detection.data.annotation_notes import REPEATED_FILES, REPEATED_IDS
+from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
 
 _REQUIRED = {
@@ -90,12 +97,8 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
         num_dropped += bool(entry.pop('segmentation', None))
         return entry
 
-    try:
-        document = json.loads(
-            content, object_hook=pack_segmentation if segmentations else drop_segmentation
-        )
-    except (ValueError, RecursionError) as error:
-        raise UserError(f'{path} is not a JSON file: {error}.') from error
+    hook = pack_segmentation if segmentations else drop_segmentation
+    document = file_access.parse_json(content, path, object_hook=hook)
     if isinstance(document, dict):
         document.setdefault('annotations', [])
     check_document(document, path, {'categories': _REQUIRED['categories']})
@@ -122,7 +125,9 @@ def check_document(document: Any, path: str, required: Mapping[str, Sequence[str
             f'Received: {type(document).__name__}.'
         )
     for name, keys in required.items():
-        _check_entries(path, document, name, keys)
+        for index, entry in enumerate(_list(path, document, name)):
+            if problem := _entry_problem(entry, f'{name}[{index}]', keys):
+                raise UserError(f'{path}: {problem}.')
 
 
 def group_by_image(
@@ -238,7 +243,7 @@ def pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _check_list(path: str, document: dict[str, Any], name: str) -> list[Any]:
+def _list(path: str, document: dict[str, Any], name: str) -> list[Any]:
     entries = document.get(name)
     if not isinstance(entries, list):
         raise UserError(
@@ -248,26 +253,20 @@ def _check_list(path: str, document: dict[str, Any], name: str) -> list[Any]:
     return entries
 
 
-def _check_entries(path: str, document: dict[str, Any], name: str, keys: Sequence[str]) -> None:
-    for index, entry in enumerate(_check_list(path, document, name)):
-        if problem := _entry_problem(entry, f'{name}[{index}]', keys):
-            raise UserError(f'{path}: {problem}.')
-
-
 def _usable(
     document: dict[str, Any], path: str, name: str
 ) -> tuple[list[dict[str, Any]], list[EntryProblem]]:
     """Returns the usable entries of a list, and the problems of the others."""
     keys, usable, problems = _REQUIRED[name], [], []
-    for index, entry in enumerate(_check_list(path, document, name)):
-        if name == 'images' and isinstance(entry, dict):
+    is_image = name == 'images'
+    for index, entry in enumerate(_list(path, document, name)):
+        if is_image and isinstance(entry, dict):
             name_by_url(entry)
         text = _entry_problem(entry, f'{name}[{index}]', keys)
         if not text:
             usable.append(entry)
             continue
         known = entry if isinstance(entry, dict) else {}
-        is_image = name == 'images'
         problems.append(
             EntryProblem(
                 UnusableError('bad_entry', text),
@@ -290,12 +289,13 @@ def _entry_problem(entry: Any, where: str, keys: Sequence[str]) -> str:
             f'missing: {", ".join(missing)}. Received: {json.dumps(entry)[:200]}'
         )
     for key in keys:
-        if key in _IDS and not is_id(entry[key]):
-            return (
-                f'{where}.{key} must be a number or text. Received: {json.dumps(entry[key])[:200]}'
-            )
-        if key == 'file_name' and not (_is_text(entry[key]) and entry[key]):
-            return f'{where}.file_name must be text. Received: {json.dumps(entry[key])[:200]}'
+        value, kind = entry[key], ''
+        if key in _IDS and not is_id(value):
+            kind = 'a number or text'
+        elif key == 'file_name' and not (_is_text(value) and value):
+            kind = 'text'
+        if kind:
+            return f'{where}.{key} must be {kind}. Received: {json.dumps(value)[:200]}'
     return ''
 
 
@@ -382,6 +382,64 @@ def from_categories(categories: list[dict[str, Any]]) -> dict[Any, ClassLabel]:
         category_id: ClassLabel(label, named[category_id])
         for category_id, label in zip(ids, labels, strict=True)
     }
+
+
+class Classes(NamedTuple):
+    """The categories of a data set that are classes.
+
+    Attributes:
+      labels: category id -> label.
+      left_out: category id -> name of those that the label map lacks.
+      is_renumbered: whether labels differ from the ids, as no label map numbers them.
+    """
+
+    labels: Mapping[Any, ClassLabel]
+    left_out: Mapping[Any, str] = {}
+    is_renumbered: bool = False
+
+    def label_of(self, category_id: Any) -> ClassLabel:
+        """Returns the label of a category.
+
+        Raises:
+          UnusableError: if there is none.
+        """
+        if is_id(category_id):
+            if category_id in self.labels:
+                return self.labels[category_id]
+            if category_id in self.left_out:
+                raise UnusableError(NOT_IN_LABEL_MAP, self.left_out[category_id])
+        raise UnusableError('unknown_category', f'category_id is {str(category_id)[:100]}')
+
+
+NO_CLASSES = Classes({})
+
+
+def classes(categories: list[dict[str, Any]], label_map: LabelMap | None) -> Classes:
+    """Returns the classes of a data set, numbered by a label map, or by `from_categories`.
+
+    Raises:
+      ValueError: if an id is given twice.
+    """
+    names = texts(categories)
+    if not label_map:
+        labels = from_categories(categories)
+        return Classes(labels, {}, are_renumbered(labels))
+    labels = labels_of(categories, label_map)
+    return Classes(labels, {key: name for key, name in names.items() if key not in labels})
+
+
+def labels_of(categories: list[dict[str, Any]], label_map: LabelMap) -> dict[Any, ClassLabel]:
+    """Returns category id -> label of the item with its name, for the categories that have an item.
+
+    A category matches the item whose `name` or `display_name` is the category's name. The
+    background item (id 0) matches no category.
+    """
+    names = {number: name for name, number in label_map.name_to_id.items()}
+    numbers = {
+        category['id']: label_map.text_to_id.get(clean(str(category['name'])), 0)
+        for category in categories
+    }
+    return {key: ClassLabel(i, names[i]) for key, i in numbers.items() if i > 0}
 
 
 def are_renumbered(labels: dict[Any, ClassLabel]) -> bool:

@@ -16,9 +16,7 @@ import numpy as np
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotated_image, annotation_checks, image_files, shard_names
 from object_detection.data.annotated_image import (
-    NOT_IN_LABEL_MAP,
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
     ReadResult,
@@ -27,7 +25,7 @@ from object_detection.data.annotated_image import (
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import masks as coco_masks
-from object_detection.data.coco.annotations import CocoImage
+from object_detection.data.coco.annotations import Classes, CocoImage
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.image_files import ImageFile
 from object_detection.errors import UnusableError
@@ -45,24 +43,22 @@ class Contents(NamedTuple):
     """What is read of images and annotations.
 
     Attributes:
-      labels: category id -> label.
+      classes: the classes of objects.
       masks: whether instance masks are read, as PNG of the image's size.
       keypoints: the layout of the keypoints; None reads no keypoints.
       densepose: whether DensePose points are read.
       small_masks: whether masks have one bit per pixel, which is faster to write and is decoded as
         0 and 255; masks in files for other programs have the values 0 and 1.
       max_pixels: maximum number of pixels of an image.
-      left_out: (category id, name) of the categories that are not in `labels`.
       class_ids: category id -> id in the label map, for lists of classes of images.
     """
 
-    labels: dict[Any, ClassLabel]
+    classes: Classes
     masks: bool = False
     keypoints: KeypointLayout | None = None
     densepose: bool = False
     small_masks: bool = False
     max_pixels: int = image_files.MAX_PIXELS
-    left_out: tuple[tuple[Any, str], ...] = ()
     class_ids: Mapping[Any, int] = {}
 
 
@@ -155,7 +151,7 @@ def read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents)
     Raises:
       UnusableError: if it cannot be used.
     """
-    label = _label(annotation.get('category_id'), contents)
+    label = contents.classes.label_of(annotation.get('category_id'))
     bbox = _finite_numbers(annotation.get('bbox'))
     x, y, width, height = bbox
     said = f'bbox [x, y, width, height] is {list(bbox)}'
@@ -187,16 +183,6 @@ def read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents)
         densepose=densepose,
         notes=notes,
     )
-
-
-def _label(category_id: Any, contents: Contents) -> ClassLabel:
-    label = contents.labels.get(category_id) if coco_annotations.is_id(category_id) else None
-    if label is not None:
-        return label
-    for left_out, name in contents.left_out:
-        if left_out == category_id:
-            raise UnusableError(NOT_IN_LABEL_MAP, name)
-    raise UnusableError('unknown_category', f'category_id is {category_id}')
 
 
 def _num_keypoints(annotation: dict[str, Any], keypoints: np.ndarray) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotation_checks, file_access
+from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     NOT_IN_LABEL_MAP,
     AnnotatedObject,
@@ -27,6 +27,7 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, shapes
+from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
     Found,
@@ -37,7 +38,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, missing
+from object_detection.errors import UnusableError, UserError
 
 _SIDES = ('x1', 'y1', 'x2', 'y2')
 _COLUMNS = (7, 8)
@@ -127,21 +128,15 @@ class AvaSource(Source):
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
         found = []
-        for below in ('', 'annotations'):
-            parent = file_access.join(folder, below) if below else folder
-            for name in files.list(parent):
-                path = file_access.join(parent, name)
-                fields = (
-                    csv_files.header_of(path, files) if file_access.has_suffix(name, '.csv') else []
-                )
-                if len(fields) not in _COLUMNS or not fields[1].isdecimal():
-                    continue
-                second = int(fields[1][:9])
-                for pattern in (file_access.join(folder, each) for each in _FRAMES):
-                    if files.exists(_frame_path(pattern, fields[0], second)):
-                        source = cls(annotations_file=path, frames=pattern)
-                        found.append(Found(os.path.splitext(name)[0], source, name))
-                        break
+        for _, name, path in formats_source.listed(folder, ('', 'annotations'), '.csv', files):
+            fields = csv_files.header_of(path, files)
+            if len(fields) not in _COLUMNS or not fields[1].isdecimal():
+                continue
+            second = int(fields[1][:9])
+            for pattern in (file_access.join(folder, each) for each in _FRAMES):
+                if files.exists(_frame_path(pattern, fields[0], second)):
+                    found.append(Found(os.path.splitext(name)[0], cls(path, pattern), name))
+                    break
         return [found[0]._replace(name='')] if len(found) == 1 else found
 
     def _unlisted(self, files: Files) -> list[str]:
@@ -243,11 +238,10 @@ class AvaReader(SourceReader[AvaSource]):
         xmin, ymin, xmax, ymax = map(shapes.number, corners, _SIDES)
         ymin, ymax = ymin * file.height, ymax * file.height
         xmin, xmax = xmin * file.width, xmax * file.width
-        box, is_clipped = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
         # -1 says that the person is unknown.
         details = {keys.TRACK_ID: _person(annotation[6:])} if self.source.examples else {}
-        area = (ymax - ymin) * (xmax - xmin)
-        return AnnotatedObject(self.labels[number], box, area, is_clipped, details=details)
+        corners = (ymin, xmin, ymax, xmax)
+        return shapes.of_box(self.labels[number], corners, file, details=details)
 
 
 def _check_pattern(pattern: str) -> None:
@@ -269,8 +263,7 @@ def _frame_path(pattern: str, video: str, second: int) -> str:
 
 
 def _rows(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
-    if not files.exists(path):
-        raise missing(path, 'file')
+    file_access.check_exists(path, 'file', files)
     return csv_files.rows(path, files)
 
 
@@ -295,7 +288,7 @@ def _whole(text: str) -> int:
 
 def _person(fields: list[str]) -> int:
     text = fields[0] if fields else ''
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+    return 0 if text == '0' else _whole(text) or -1
 
 
 def _clip(video: str, start: int, end: int, frames: list[ImageEntry]) -> ImageEntry:

@@ -19,8 +19,8 @@ from object_detection.data.annotated_image import (
     Provided,
 )
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import examples as coco_examples
+from object_detection.data.coco.annotations import NO_CLASSES, Classes
 from object_detection.data.file_access import Files
 from object_detection.data.formats import coco
 from object_detection.data.formats.source import (
@@ -32,7 +32,6 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import missing
 
 _EMPTY = ClassLabel(0, 'empty')
 # An animal covers about half of its box.
@@ -64,24 +63,19 @@ class CameraTrapsSource(Source):
     annotations_file: str = option('', 'JSON file.', flag='annotations', required=True)
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
-        if not files.exists(self.image_dir):
-            raise missing(self.image_dir, 'image folder')
+        file_access.check_exists(self.image_dir, 'image folder', files)
         file = coco.read_annotation_file(self.annotations_file, files, segmentations=False)
         categories = [item for item in file.categories if not _is_empty(item)]
-        if label_map:
-            labels = coco.labels_of(categories, label_map)
-        else:
-            labels = coco_categories.from_categories(categories)
-        names = coco_categories.texts(categories)
+        classes = coco_annotations.classes(categories, label_map)
         # The reader finds the class of empty images here, and the label map must not have it.
         empty = tuple(item['id'] for item in file.categories if _is_empty(item))
-        left_out = tuple((key, name) for key, name in names.items() if key not in labels)
+        alone = coco.names_are_alone(file)
         return DataSet(
-            CameraTrapsReader(self, labels, coco.names_are_alone(file), empty, left_out),
+            CameraTrapsReader(self, classes.labels, alone, empty, classes),
             len(file.images),
-            labels,
+            classes.labels,
             tuple(coco.problems(file)),
-            is_renumbered=not label_map and coco_categories.are_renumbered(labels),
+            is_renumbered=classes.is_renumbered,
             unlisted=coco.unlisted(self.image_dir, file.images, files),
             notes=coco_annotations.notes(file, ()),
         )
@@ -98,11 +92,11 @@ class CameraTrapsReader(SourceReader[CameraTrapsSource]):
 
     Attributes:
       empty: ids of the categories that say that nothing is in the image.
-      left_out: (id, name) of the categories that the label map lacks.
+      classes: the others.
     """
 
     empty: tuple[Any, ...] = ()
-    left_out: tuple[tuple[Any, str], ...] = ()
+    classes: Classes = NO_CLASSES
     provided = Provided()
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
@@ -127,7 +121,7 @@ class CameraTrapsReader(SourceReader[CameraTrapsSource]):
         self, annotation: Any, file: ImageFile, *, rasterize: bool = True
     ) -> AnnotatedObject:
         del rasterize  # There are no masks.
-        contents = coco_examples.Contents(self.labels, left_out=self.left_out)
+        contents = coco_examples.Contents(self.classes)
         found = coco_examples.read_object(annotation, file, contents)
         if annotation.get('area') is None:
             found = found._replace(area=found.area * _AREA_SHARE)

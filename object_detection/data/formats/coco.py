@@ -1,8 +1,6 @@
 """Data sets in COCO format: one JSON file, and a folder of images."""
 
 import dataclasses
-import json
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -10,24 +8,22 @@ from typing import Any
 from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
     not_converted,
 )
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile, EntryProblem
 from object_detection.data.file_access import Files
 from object_detection.data.formats import shapes
+from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, missing
+from object_detection.errors import DataError, UnusableError, UserError
 
-_log = logging.getLogger(__name__)
 # Folders that may have JSON files; those named as a split have its images too.
 _SPLITS = ('train', 'valid', 'val', 'test')
 _JSON_FOLDERS = ('annotations', '', *_SPLITS)
@@ -79,43 +75,34 @@ class CocoSource(Source):
         return self.keypoints_file or (self.annotations_file if self.keypoints else '')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
-        if not files.exists(self.image_dir):
-            raise missing(self.image_dir, 'image folder')
+        file_access.check_exists(self.image_dir, 'image folder', files)
         file = read_annotation_file(self.annotations_file, files, segmentations=False)
         others = {self.annotations_file: file}
         for path in {self._keypoints_path, self.densepose_file} - {'', *others}:
             others[path] = read_annotation_file(path, files, segmentations=False)
         # Those of the annotations themselves are among `problems`.
         further = [
-            each
-            for path in others
-            if path != self.annotations_file
-            for each in others[path].problems
+            each for other in others.values() if other is not file for each in other.problems
         ]
         layout = None
         if self._keypoints_path:
             layout = coco_keypoints.keypoint_layout(others[self._keypoints_path])
-        if label_map:
-            labels = labels_of(file.categories, label_map)
-        else:
-            labels = coco_categories.from_categories(file.categories)
-        names = coco_categories.texts(file.categories)
+        classes = coco_annotations.classes(file.categories, label_map)
         contents = coco_examples.Contents(
-            labels,
+            classes,
             self.masks,
             layout,
             bool(self.densepose_file),
             max_pixels=self.max_pixels,
-            left_out=tuple((key, name) for key, name in names.items() if key not in labels),
-            class_ids={key: label.label for key, label in labels.items()},
+            class_ids={key: label.label for key, label in classes.labels.items()},
         )
         return DataSet(
             CocoReader(self.image_dir, contents, names_are_alone(file)),
             len(file.images),
-            labels,
+            classes.labels,
             (*problems(file), *further),
             layout,
-            is_renumbered=not label_map and coco_categories.are_renumbered(labels),
+            is_renumbered=classes.is_renumbered,
             unlisted=unlisted(self.image_dir, file.images, files),
             categories={category['id']: category for category in file.categories},
             notes=self._notes(file, others),
@@ -168,37 +155,27 @@ class CocoSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found, without = [], ''
-        for below in _JSON_FOLDERS:
-            parent = file_access.join(folder, below) if below else folder
-            listed = files.list(parent)
-            for name in listed:
-                path = file_access.join(parent, name)
-                prefix = next((each for each in _PREFIXES if name.startswith(each)), '')
-                before = _PREFIXES[: _PREFIXES.index(prefix)] if prefix else ()
-                if {each + name.removeprefix(prefix) for each in before} & {*listed}:
-                    continue
-                document = _document(path, files) if file_access.has_suffix(name, '.json') else None
-                if document is None:
-                    continue
-                split = file_access.without_suffix(name).removeprefix(prefix)
-                split = below if below in _SPLITS else split
-                try:
-                    source = cls(
-                        image_dir=image_folder(document, path, split, files),
-                        annotations_file=path,
-                        keypoints=prefix == _KEYPOINTS and _names_keypoints(document),
-                    )
-                except UserError as error:
-                    without = without or str(error)
-                else:
-                    found.append(Found(split, source, os.path.join(below, name)))
-        if without and not found:
-            raise UserError(without)
-        # Those of a part that was not downloaded, as a rule.
-        if without:
-            _log.warning('%s', without)
-        return found
+        found, errors = [], []
+        listed = [*formats_source.listed(folder, _JSON_FOLDERS, '.json', files)]
+        names = {(below, name) for below, name, _ in listed}
+        for below, name, path in listed:
+            prefix = next((each for each in _PREFIXES if name.startswith(each)), '')
+            rest = name.removeprefix(prefix)
+            before = _PREFIXES[: _PREFIXES.index(prefix)] if prefix else ()
+            if any((below, each + rest) in names for each in before):
+                continue
+            document = _document(path, files)
+            if document is None:
+                continue
+            split = below if below in _SPLITS else file_access.without_suffix(rest)
+            keypoints = prefix == _KEYPOINTS and _names_keypoints(document)
+            try:
+                source = cls(image_folder(document, path, split, files), path, keypoints=keypoints)
+            except UserError as error:
+                errors.append(error)
+            else:
+                found.append(Found(split, source, os.path.join(below, name)))
+        return formats_source.found_or_raise(found, errors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,8 +226,7 @@ def read_annotation_file(path: str, files: Files, *, segmentations: bool = True)
       FileNotFoundError: if there is no such file.
       ValueError: as `coco.annotations.parse`.
     """
-    if not files.exists(path):
-        raise missing(path, 'annotation file')
+    file_access.check_exists(path, 'annotation file', files)
     return coco_annotations.parse(files.read(path), path, segmentations=segmentations)
 
 
@@ -262,20 +238,6 @@ def names_are_alone(file: CocoFile) -> bool:
 def unlisted(image_dir: str, images: Iterable[Mapping[str, Any]], files: Files) -> list[str]:
     """Returns `file_access.unlisted` of the images of a file."""
     return file_access.unlisted(image_dir, (image['file_name'] for image in images), files)
-
-
-def labels_of(categories: list[dict[str, Any]], label_map: LabelMap) -> dict[Any, ClassLabel]:
-    """Returns category id -> label of the item with its name, for the categories that have an item.
-
-    A category matches the item whose `name` or `display_name` is the category's name. The
-    background item (id 0) matches no category.
-    """
-    texts = {number: name for name, number in label_map.name_to_id.items()}
-    numbers = {
-        category['id']: label_map.text_to_id.get(coco_categories.clean(str(category['name'])), 0)
-        for category in categories
-    }
-    return {key: ClassLabel(i, texts[i]) for key, i in numbers.items() if i > 0}
 
 
 def problems(file: CocoFile) -> Iterator[EntryProblem]:
@@ -297,8 +259,9 @@ def _document(path: str, files: Files) -> dict[str, Any] | None:
     """Returns a JSON file with lists of images, annotations and categories; None for another."""
     try:
         content = files.read(path)
-        document = json.loads(content) if shapes.may_have(content, 'images') else None
-    except (ValueError, OSError, RecursionError):
+        has_images = shapes.may_have(content, 'images')
+        document = file_access.parse_json(content, path) if has_images else None
+    except (DataError, OSError):
         return None
     lists = ('images', 'annotations', 'categories')
     if not isinstance(document, dict) or not all(
@@ -317,7 +280,7 @@ def _names_keypoints(document: dict[str, Any]) -> bool:
 
 
 def image_folder(
-    document: dict[str, Any], path: str, split: str, files: Files, *, title: str = 'COCO'
+    document: dict[str, Any], path: str, split: str, files: Files, title: str = 'COCO'
 ) -> str:
     """Returns the folder that has the first image of an annotation file.
 
@@ -338,12 +301,8 @@ def image_folder(
     if not isinstance(name, str):
         raise UserError(f'{path} looks like {title}, but its first image has no file_name.')
     parent = os.path.dirname(path)
-    for pattern in _IMAGE_FOLDERS:
-        folder = os.path.normpath(file_access.join(parent, pattern.format(split)))
-        found = file_access.image_paths(folder, name, is_alone=False)
-        if file_access.first_that_exists(found.paths, files):
-            return folder
-    raise UserError(
-        f'{path} looks like {title}, but its first image, {name}, is in none of the usual folders; '
-        f'give its folder by --images, see `tfod convert --help`.'
-    )
+    patterns = (pattern.format(split) for pattern in _IMAGE_FOLDERS)
+    folders = (os.path.normpath(file_access.join(parent, each)) for each in patterns)
+    if not (found := formats_source.first_with(folders, name, files, is_alone=False)):
+        raise formats_source.without_images(path, title, name)
+    return found

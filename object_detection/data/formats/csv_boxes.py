@@ -8,33 +8,26 @@ objects.
 """
 
 import dataclasses
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from object_detection.data import file_access
-from object_detection.data.annotated_image import (
-    AnnotatedObject,
-    ImageAnnotations,
-    Provided,
-)
+from object_detection.data.annotated_image import AnnotatedObject, ImageAnnotations, Provided
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
+    FileSource,
     Found,
     ImageEntry,
-    Source,
     SourceReader,
-    option,
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UserError, format_list, missing
+from object_detection.errors import UserError, format_list
 
-_log = logging.getLogger(__name__)
 # What a column may be called, in lower case.
 _NAMES = {
     'filename': ('filename', 'file_name', 'path', 'image', 'image_path', 'image_name'),
@@ -50,18 +43,8 @@ _RETINANET = ('filename', *_SIDES, 'class')
 
 
 @dataclasses.dataclass(frozen=True)
-class CsvSource(Source):
-    """A data set of a CSV file.
-
-    Attributes:
-      annotations_file: CSV file.
-      image_dir: folder of the images; '' is the folder of the CSV file.
-    """
-
-    annotations_file: str = option('', 'CSV file.', flag='annotations', required=True)
-    image_dir: str = option(
-        '', 'Folder of the images; by default that of the CSV file.', flag='images'
-    )
+class CsvSource(FileSource):
+    """A data set of a CSV file."""
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         notes: dict[str, int] = {}
@@ -72,8 +55,7 @@ class CsvSource(Source):
         labels = formats_source.number_classes(names, label_map, sort=True)
         images = [entry.image['file_name'] for entry in entries]
         reader = CsvReader(self, labels, file_access.are_alone(images))
-        folder = self.image_dir or os.path.dirname(self.annotations_file)
-        unlisted = file_access.unlisted(folder, images, files)
+        unlisted = file_access.unlisted(self.folder, images, files)
         return DataSet(reader, len(entries), labels, unlisted=unlisted, notes=notes)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
@@ -92,37 +74,26 @@ class CsvSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found: list[Found] = []
-        without = ''
-        for below in ('', 'annotations', 'data'):
-            parent = file_access.join(folder, below) if below else folder
-            for name in files.list(parent):
-                path = file_access.join(parent, name)
-                header = (
-                    csv_files.header_of(path, files) if file_access.has_suffix(name, '.csv') else []
-                )
-                if header and (_columns(header) or _is_retinanet(header)):
-                    split = file_access.without_suffix(name).removesuffix('_labels')
-                    made = cls(annotations_file=path)
-                    if image_dir := made._find_images(folder, split, files):
-                        source = dataclasses.replace(made, image_dir=image_dir)
-                        found.append(Found(split, source, os.path.join(below, name)))
-                    elif not without:
-                        without = (
-                            f'{path} looks like CSV, but its first image is in none of the usual '
-                            'folders; give its folder by --images, see `tfod convert --help`.'
-                        )
-        if without and not found:
-            raise UserError(without)
-        if without:
-            _log.warning('%s', without)
+        found, errors = [], []
+        places = ('', 'annotations', 'data')
+        for below, name, path in formats_source.listed(folder, places, '.csv', files):
+            header = csv_files.header_of(path, files)
+            if not _columns(header) and not _is_retinanet(header):
+                continue
+            split = file_access.without_suffix(name).removesuffix('_labels')
+            try:
+                source = cls(path, cls(path)._find_images(folder, split, files))
+            except UserError as error:
+                errors.append(error)
+            else:
+                found.append(Found(split, source, os.path.join(below, name)))
+        found = formats_source.found_or_raise(found, errors)
         return [found[0]._replace(name='')] if len(found) == 1 else found
 
     def _rows(self, files: Files, notes: dict[str, int]) -> Iterator[tuple[int, dict[str, str]]]:
         """Yields (line number, column -> text) of each row; adds notes of other columns at last."""
         path = self.annotations_file
-        if not files.exists(path):
-            raise missing(path, 'annotation file')
+        file_access.check_exists(path, 'annotation file', files)
         rows = csv_files.rows(path, files)
         first = next(rows, (1, []))
         columns = _columns(first[1])
@@ -147,7 +118,11 @@ class CsvSource(Source):
         notes.update(unread.notes())
 
     def _find_images(self, folder: str, split: str, files: Files) -> str:
-        """Returns the folder of the first image; '' if none has it."""
+        """Returns the folder of the first image.
+
+        Raises:
+          UserError: if no folder has it.
+        """
         parent = os.path.dirname(self.annotations_file)
         try:
             _, row = next(self._rows(files, {}), (0, {}))
@@ -156,11 +131,10 @@ class CsvSource(Source):
         candidates = [parent, folder]
         for name in (split, 'images', f'images/{split}', 'JPEGImages'):
             candidates += [file_access.join(each, name) for each in (parent, folder)]
-        for candidate in candidates:
-            found = file_access.image_paths(candidate, row.get('filename', ''))
-            if file_access.first_that_exists(found.paths, files):
-                return candidate
-        return ''
+        image = row.get('filename', '')
+        if not (found := formats_source.first_with(candidates, image, files)):
+            raise formats_source.without_images(self.annotations_file, 'CSV', image)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,8 +146,7 @@ class CsvReader(SourceReader[CsvSource]):
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files
         name = entry.image['file_name']
-        folder = self.source.image_dir or os.path.dirname(self.source.annotations_file)
-        found = file_access.image_paths(folder, name, is_alone=self.names_are_alone)
+        found = file_access.image_paths(self.source.folder, name, is_alone=self.names_are_alone)
         return ImageAnnotations(
             file_name=name,
             source_id=name,

@@ -14,7 +14,7 @@ from lxml import etree
 from object_detection.data import file_access
 from object_detection.data.annotated_image import NOT_CONVERTED
 from object_detection.data.file_access import Files
-from object_detection.errors import UnusableError, UserError, format_list, missing
+from object_detection.errors import UnusableError, UserError, format_list
 from object_detection.system import texts
 
 # The boxes of all of Open Images take 2.3 GB. Fields are bounded by the csv module, at 128 KiB.
@@ -74,8 +74,7 @@ def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
     Raises:
       OSError, UserError: as `rows`, and if a column is absent.
     """
-    if not files.exists(path):
-        raise missing(path, 'file')
+    file_access.check_exists(path, 'file', files)
     found = rows(path, files)
     _, header = next(found, (1, []))
     columns = {name: index for index, name in enumerate(header)}
@@ -108,6 +107,17 @@ class UnreadColumns:
         """Returns the notes, see `ImageAnnotations`."""
         counts = self._counts.items()
         return {f'{NOT_CONVERTED}column {name[:100]}': count for name, count in counts}
+
+
+def words(path: str, files: Files, limit: int) -> list[tuple[int, list[str]]]:
+    """Returns (line number, words) of each line of a text file that is not blank.
+
+    Raises:
+      OSError: if the file cannot be read, or has more than `limit` bytes.
+      UserError: if it is no text.
+    """
+    lines = enumerate(texts.decode(files.read(path, limit), path).splitlines(), start=1)
+    return [(number, line.split()) for number, line in lines if line.strip()]
 
 
 def header_of(path: str, files: Files) -> list[str]:
@@ -180,18 +190,3 @@ def read(path: str, files: Files, limit: int = MAX_XML_BYTES) -> etree._Element:
 def text(element: etree._Element, name: str, default: str = '') -> str:
     """Returns the stripped text of an element's child; `default` if it is absent or empty."""
     return (element.findtext(name) or '').strip() or default
-
-
-def number(element: etree._Element, name: str) -> float:
-    """Returns the number in an element's child.
-
-    Raises:
-      UnusableError: if it is absent or not a number.
-    """
-    value = text(element, name)
-    try:
-        return float(value)
-    except ValueError as error:
-        raise UnusableError(
-            'bad_box', f'{element.tag}.{name} must be a number, is {value[:100]!r}'
-        ) from error

@@ -1,8 +1,6 @@
 """Data sets of CVAT, "CVAT for images 1.1": an XML file with all images."""
 
-import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -22,28 +20,27 @@ from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
+    FileSource,
     Found,
     ImageEntry,
-    Source,
     SourceReader,
     option,
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, missing
+from object_detection.errors import UnusableError, UserError
 
 _MAX_BYTES = 1 << 30
 _HEAD = 1 << 10
 _SIDES = ('xtl', 'ytl', 'xbr', 'ybr')
 _BOX, _POLYGON, _ELLIPSE, _MASK = 'box', 'polygon', 'ellipse', 'mask'
 _AREAS = (_BOX, _POLYGON, _ELLIPSE, _MASK)
-_ELLIPSE_CORNERS = 64
 # Elements of an image that are no shapes.
 _OTHERS = ('tag', 'attribute')
 
 
 @dataclasses.dataclass(frozen=True)
-class CvatSource(Source):
+class CvatSource(FileSource):
     """A data set of CVAT.
 
     Attributes:
@@ -54,10 +51,6 @@ class CvatSource(Source):
       groups: which shapes of one label and `group_id` are one object, see `shapes.groups_option`.
     """
 
-    annotations_file: str = option('', 'XML file.', flag='annotations', required=True)
-    image_dir: str = option(
-        '', 'Folder of the images; by default `images` beside the XML file.', flag='images'
-    )
     split: str = option('', 'Only the images of this subset of a project.', flag='set')
     masks: bool = option(False, 'Write the shapes as masks.')
     groups: str = shapes.groups_option()
@@ -77,9 +70,8 @@ class CvatSource(Source):
         names += sorted({item.get('label', '') for item in root.iterfind('image/*')} - {*names})
         labels = formats_source.number_classes(names, label_map)
         alone = file_access.are_alone(image.get('name', '') for image in self._images(root))
-        folder = self.image_dir or os.path.dirname(self.annotations_file)
         images = (image.get('name', '') for image in root.iterfind('image'))
-        unlisted = file_access.unlisted(folder, images, files)
+        unlisted = file_access.unlisted(self.folder, images, files)
         return DataSet(CvatReader(self, labels, alone), num_images, labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
@@ -100,33 +92,25 @@ class CvatSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found, reasons = [], []
-        for name in files.list(folder):
-            path = file_access.join(folder, name)
-            with contextlib.suppress(OSError):
-                if not file_access.has_suffix(name, '.xml') or b'<annotations>' not in files.head(
-                    path, _HEAD
-                ):
+        found, errors = [], []
+        for _, name, path in formats_source.listed(folder, [''], '.xml', files):
+            try:
+                if b'<annotations>' not in files.head(path, _HEAD):
                     continue
-                made = cls(annotations_file=path)
-                try:
-                    root = made._root(files)
-                except UserError as error:
-                    reasons.append(f'It looks like CVAT, but {error}')
-                    continue
-                masks = root.find(f'image/{_POLYGON}') is not None
-                made = dataclasses.replace(made, masks=masks)
-                subsets = {image.get('subset', '') for image in root.iterfind('image')}
-                for subset in sorted(subsets):
-                    source = dataclasses.replace(made, split=subset)
-                    found.append(Found(subset, source, f'{name} with <image> elements'))
-        if reasons and not found:
-            raise UserError(reasons[0])
-        return found
+                root = cls(path)._root(files)
+            except UserError as error:
+                errors.append(UserError(f'It looks like CVAT, but {error}'))
+                continue
+            except OSError:
+                continue
+            masks = root.find(f'image/{_POLYGON}') is not None
+            for subset in sorted({image.get('subset', '') for image in root.iterfind('image')}):
+                source = cls(path, split=subset, masks=masks)
+                found.append(Found(subset, source, f'{name} with <image> elements'))
+        return formats_source.found_or_raise(found, errors)
 
     def _root(self, files: Files) -> etree._Element:
-        if not files.exists(self.annotations_file):
-            raise missing(self.annotations_file, 'annotation file')
+        file_access.check_exists(self.annotations_file, 'annotation file', files)
         root = csv_files.read(self.annotations_file, files, _MAX_BYTES)
         if root.tag != 'annotations':
             raise UnusableError(
@@ -157,13 +141,12 @@ class CvatReader(SourceReader[CvatSource]):
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files
         image, name = entry.image, entry.image['file_name']
-        folder = os.path.dirname(self.source.annotations_file)
-        folders = [self.source.image_dir] if self.source.image_dir else []
-        folders = folders or [file_access.join(folder, 'images'), folder]
+        folder = self.source.folder
+        inner = [] if self.source.image_dir else [file_access.join(folder, 'images')]
         names = [file_access.join(image['subset'], name)] if image['subset'] else []
         places = [
             file_access.image_paths(each, path, key='name', is_alone=self.names_are_alone)
-            for each in folders
+            for each in (*inner, folder)
             for path in (*names, name)
         ]
         found = shapes.grouped(enumerate(entry.annotations), _group_of, _is_box, self.source.groups)
@@ -216,36 +199,19 @@ def _part(item: Mapping[str, str], file: ImageFile) -> np.ndarray:
     if kind == _BOX:
         points = shapes.rectangle(*(shapes.number(item.get(side), side) for side in _SIDES))
     elif kind == _ELLIPSE:
-        points = _ellipse(item)
+        x, y, *radii = (shapes.number(item.get(key), key) for key in ('cx', 'cy', 'rx', 'ry'))
+        points = shapes.ellipse((x, y), radii)
     elif kind == _POLYGON:
-        points = _points(item.get('points', ''))
+        pairs = [pair.split(',') for pair in item.get('points', '').split(';')]
+        points = shapes.points(pairs, 'points')
     elif kind == _MASK:
         return _mask(item, file)
     else:
         raise UnusableError(
             'unknown_shape', f'<{kind[:100]}> is no area; expected {", ".join(_AREAS)}'
         )
-    return _rotate(points, shapes.number(item.get('rotation', 0), 'rotation'))
-
-
-def _points(text: str) -> np.ndarray:
-    """Returns points of the form 'x,y;x,y'."""
-    return shapes.points([pair.split(',') for pair in text.split(';')], 'points')
-
-
-def _ellipse(annotation: Mapping[str, str]) -> np.ndarray:
-    x, y, rx, ry = (shapes.number(annotation.get(key), key) for key in ('cx', 'cy', 'rx', 'ry'))
-    angles = np.arange(_ELLIPSE_CORNERS) * (2 * np.pi / _ELLIPSE_CORNERS)
-    return np.stack([x + rx * np.cos(angles), y + ry * np.sin(angles)], -1)
-
-
-def _rotate(points: np.ndarray, degrees: float) -> np.ndarray:
-    """Turns points clockwise around the middle of their box."""
-    if not degrees:
-        return points
-    middle = (points.min(0) + points.max(0)) / 2
-    cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
-    return (points - middle) @ np.array([[cosine, sine], [-sine, cosine]]) + middle
+    degrees = shapes.number(item.get('rotation', 0), 'rotation')
+    return shapes.rotated(points, degrees, (points.min(0) + points.max(0)) / 2)
 
 
 def _mask(annotation: Mapping[str, str], file: ImageFile) -> np.ndarray:

@@ -10,22 +10,28 @@ from collections.abc import Iterator
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotation_checks, file_access
+from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     NOT_WANTED,
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
     not_converted,
 )
 from object_detection.data.file_access import Files
+from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.formats.source import (
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    SourceReader,
+    option,
+)
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
-from object_detection.system import texts
 
 # The areas in which objects were not annotated.
 _DONT_CARE = 'dontcare'
@@ -102,7 +108,7 @@ class KittiSource(Source):
         num_images = sum(1 for _ in self.entries(files))
         if not num_images:
             raise UserError(f'{self.data_dir}: the set {self.split!r} has no images.')
-        return DataSet(KittiReader(types, labels, self.max_pixels), num_images, labels)
+        return DataSet(KittiReader(self, labels, types=types), num_images, labels)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         images = self._folder(_IMAGE_FOLDERS, files)
@@ -114,9 +120,10 @@ class KittiSource(Source):
             if file_access.has_suffix(name, '.txt')
         }
         # The image of a label file may be missing, which is counted.
-        names += [f'{stem}.png' for stem in sorted({*texts} - {*map(_stem, names)})]
+        images_of = {*map(file_access.without_suffix, names)}
+        names += [f'{stem}.png' for stem in sorted({*texts} - images_of)]
         for position, name in enumerate(names):
-            stem = _stem(name)
+            stem = file_access.without_suffix(name)
             number = int(stem) if stem.isdecimal() else position
             is_val = number < self.validation_set_size
             if self.split in ('', 'val' if is_val else 'train'):
@@ -149,18 +156,14 @@ class KittiSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class KittiReader:
-    """Reads images, see `source.Reader`.
+class KittiReader(SourceReader[KittiSource]):
+    """Reads images, see `SourceReader`; labels by the type, without dontcare.
 
     Attributes:
       types: types that are read.
-      labels: type -> label, without dontcare.
-      max_pixels: maximum number of pixels of an image.
     """
 
-    types: tuple[str, ...]
-    labels: dict[str, ClassLabel]
-    max_pixels: int
+    types: tuple[str, ...] = ()
 
     provided = Provided(
         details={keys.DIFFICULT: int}
@@ -168,10 +171,7 @@ class KittiReader:
     )
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
-        path = entry.image['labels']
-        content = texts.decode(files.read(path, _MAX_LABELS), path)
-        lines = [(i, line.split()) for i, line in enumerate(content.splitlines(), start=1)]
-        lines = [(i, words) for i, words in lines if words]
+        lines = csv_files.words(entry.image['labels'], files, _MAX_LABELS)
         areas = []
         if _DONT_CARE in self.types:
             areas = [_box(words) for _, words in lines if words[0].lower() == _DONT_CARE]
@@ -202,22 +202,13 @@ class KittiReader:
         label = formats_source.label_of(name, self.labels)
         xmin, ymin, xmax, ymax = _box(words).tolist()
         said = f'left, top, right, bottom are {" ".join(words[4:8])}'
-        checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file, said)
+        found = shapes.of_box(label, (ymin, xmin, ymax, xmax), file, said)
         for left, top, right, bottom in areas:
             if min(xmax, right) > max(xmin, left) and min(ymax, bottom) > max(ymin, top):
                 raise UnusableError(NOT_WANTED, f'{name} in an area of {_DONT_CARE}')
         numbers = _numbers(words)
-        return AnnotatedObject(
-            label,
-            checked.box,
-            area=(xmax - xmin) * (ymax - ymin),
-            is_clipped=checked.is_clipped,
-            details={keys.DIFFICULT: 0} | {key: numbers[i] for key, i in _DETAILS.items()},
-        )
-
-
-def _stem(name: str) -> str:
-    return file_access.without_suffix(name)
+        details = {keys.DIFFICULT: 0} | {key: numbers[i] for key, i in _DETAILS.items()}
+        return found._replace(details=details)
 
 
 def _box(words: list[str]) -> np.ndarray:

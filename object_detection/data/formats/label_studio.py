@@ -22,20 +22,20 @@ from object_detection.data.formats import shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
+    FileSource,
     Found,
     ImageEntry,
-    Source,
     SourceReader,
     option,
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, missing
+from object_detection.errors import UnusableError, UserError
 
 _MAX_BYTES = 1 << 30
 # Kinds of labels of regions: the value of a region has a list under this key.
 _RECTANGLE, _POLYGON, _ELLIPSE = 'rectanglelabels', 'polygonlabels', 'ellipselabels'
-_ELLIPSE_CORNERS = 64
+_AREAS = (_RECTANGLE, _POLYGON, _ELLIPSE)
 # Keys of values that are said of a region, and do not draw it.
 _NOT_DRAWN = {'choices', 'text', 'rating', 'number', 'datetime', 'taxonomy'}
 # What Label Studio puts before the names of uploaded files.
@@ -43,7 +43,7 @@ _UPLOAD = re.compile(r'[0-9a-f]{8}-')
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelStudioSource(Source):
+class LabelStudioSource(FileSource):
     """A data set of Label Studio.
 
     A task with several annotations is read with the one that is marked as ground truth, or the
@@ -56,10 +56,6 @@ class LabelStudioSource(Source):
       keep_not_annotated: whether tasks that nobody has finished are images without objects.
     """
 
-    annotations_file: str = option('', 'JSON file.', flag='annotations', required=True)
-    image_dir: str = option(
-        '', 'Folder of the images; by default that of the JSON file.', flag='images'
-    )
     masks: bool = option(False, 'Write the shapes as masks.')
     keep_not_annotated: bool = option(False, 'Keep tasks without annotations, as empty images.')
 
@@ -71,13 +67,10 @@ class LabelStudioSource(Source):
             name for entry in entries for item in entry.annotations if (name := _class_of(item)[1])
         }
         labels = formats_source.number_classes(names, label_map, sort=True)
-        images = [_UPLOAD.sub('', os.path.basename(e.image['file_name']), count=1) for e in entries]
-        images += [entry.image['file_name'] for entry in entries]
-        reader = LabelStudioReader(
-            self, labels, file_access.are_alone(entry.image['file_name'] for entry in entries)
-        )
-        folder = self.image_dir or os.path.dirname(self.annotations_file)
-        unlisted = file_access.unlisted(folder, images, files)
+        images = [entry.image['file_name'] for entry in entries]
+        reader = LabelStudioReader(self, labels, file_access.are_alone(images))
+        images += [_UPLOAD.sub('', os.path.basename(name), count=1) for name in images]
+        unlisted = file_access.unlisted(self.folder, images, files)
         return DataSet(reader, len(entries), labels, unlisted=unlisted)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
@@ -89,44 +82,35 @@ class LabelStudioSource(Source):
             name = _image_name(data) if isinstance(data, dict) else ''
             # Exports of several projects in one file may number their tasks alike.
             image_id = f'{number}/{name}' if counts[number] > 1 else number
-            results = _results(task)
-            problem = ()
-            if results is None and not self.keep_not_annotated:
+            annotation, problem = _annotation_of(task), ()
+            if annotation is None and not self.keep_not_annotated:
                 text = 'its task has no annotation, or was skipped'
                 problem = (formats_source.NOT_ANNOTATED, text)
-            yield ImageEntry(
-                {'id': image_id, 'file_name': name, 'others': _others(task)}, results or [], problem
-            )
+            image = {'id': image_id, 'file_name': name, 'others': _others(annotation or {})}
+            yield ImageEntry(image, [] if annotation is None else _regions(annotation), problem)
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found = []
-        for name in files.list(folder):
-            path = file_access.join(folder, name)
+        for _, name, path in formats_source.listed(folder, [''], '.json', files):
             # A list of tasks; other JSON files take long to parse.
-            if not file_access.has_suffix(name, '.json') or files.head(path, 1) == b'{':
+            if files.head(path, 1) == b'{':
                 continue
-            made = cls(annotations_file=path)
             try:
-                entries = list(made.entries(files))
+                entries = list(cls(path).entries(files))
             except (OSError, ValueError):
                 continue
             kinds = {_class_of(item)[0] for entry in entries for item in entry.annotations}
-            if {_RECTANGLE, _POLYGON, _ELLIPSE} & kinds:
+            if not kinds.isdisjoint(_AREAS):
                 images = file_access.join(folder, 'images')
-                made = dataclasses.replace(
-                    made,
-                    image_dir=images if files.exists(images) else '',
-                    masks=_POLYGON in kinds,
-                )
-                found.append(Found('', made, f'{name} with regions'))
-        return found[:1]
+                images = images if files.exists(images) else ''
+                made = cls(path, images, masks=_POLYGON in kinds)
+                return [Found('', made, f'{name} with regions')]
+        return []
 
     def _tasks(self, files: Files) -> list[dict[str, Any]]:
         path = self.annotations_file
-        if not files.exists(path):
-            raise missing(path, 'annotation file')
-        document = shapes.read_json(path, files, _MAX_BYTES)
+        file_access.check_exists(path, 'annotation file', files)
+        document = file_access.parse_json(files.read(path, _MAX_BYTES), path)
         if not isinstance(document, list) or not all(isinstance(task, dict) for task in document):
             raise UserError(f'{path}: expected a list of tasks, as Label Studio exports it.')
         return document
@@ -142,8 +126,7 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files
-        folder = self.source.image_dir or os.path.dirname(self.source.annotations_file)
-        name = entry.image['file_name']
+        folder, name = self.source.folder, entry.image['file_name']
         base = os.path.basename(name)
         places = [
             file_access.image_paths(folder, each, key='the image', is_alone=self.names_are_alone)
@@ -174,7 +157,7 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
         kind, name = _class_of(annotation[0])
         if not kind and isinstance(annotation[0], dict):
             raise UnusableError('unknown_category', 'the region has no label')
-        if kind not in (_RECTANGLE, _POLYGON, _ELLIPSE):
+        if kind not in _AREAS:
             raise UnusableError(
                 'unknown_shape',
                 f'a region of the type {kind or "unknown"} is not read; expected rectangles, '
@@ -189,7 +172,7 @@ def _region_of(item: Any) -> tuple[str, str] | None:
     """Returns what the entries of one region have in common; None for an entry without an id."""
     kind, name = _class_of(item)
     region = item.get('id') if isinstance(item, dict) else None
-    is_area = kind in (_RECTANGLE, _POLYGON, _ELLIPSE) and name
+    is_area = kind in _AREAS and name
     return (name, region) if is_area and isinstance(region, str) and region else None
 
 
@@ -199,18 +182,14 @@ def _part(item: Any, file: ImageFile) -> np.ndarray:
     scale = np.array([file.width, file.height]) / 100  # Percent of the image.
     if kind == _POLYGON:
         return shapes.points(value.get('points'), 'points') * scale
-    rotation = shapes.number(value.get('rotation') or 0, 'rotation')
+    degrees = shapes.number(value.get('rotation') or 0, 'rotation')
     start = np.array([shapes.number(value.get(key), key) for key in ('x', 'y')]) * scale
     sides = ('width', 'height') if kind == _RECTANGLE else ('radiusX', 'radiusY')
     size = np.array([shapes.number(value.get(key), key) for key in sides]) * scale
-    if kind == _RECTANGLE:
-        points = shapes.rectangle(0, 0, *size.tolist())
-    else:
-        angles = np.arange(_ELLIPSE_CORNERS) * (2 * np.pi / _ELLIPSE_CORNERS)
-        points = np.stack([np.cos(angles), np.sin(angles)], -1) * size
-    # Clockwise around the first corner of a rectangle, or the middle of an ellipse.
-    cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
-    return points @ np.array([[cosine, sine], [-sine, cosine]]) + start
+    is_box = kind == _RECTANGLE
+    points = shapes.rectangle(0, 0, *size.tolist()) if is_box else shapes.ellipse((0, 0), size)
+    # Around the first corner of a rectangle, or the middle of an ellipse.
+    return shapes.rotated(points, degrees, (0, 0)) + start
 
 
 def _image_name(data: Mapping[str, Any]) -> str:
@@ -229,29 +208,20 @@ def _image_name(data: Mapping[str, Any]) -> str:
     return ''
 
 
-def _results(task: Mapping[str, Any]) -> list[Any] | None:
-    """Returns the regions of a task; None if nobody has finished it."""
-    annotation = _annotation_of(task)
-    return None if annotation is None else _regions(annotation)
-
-
 def _annotation_of(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Returns the annotation of a task that is read, with its 'result'; None if there is none."""
     annotations = task.get('annotations', task.get('completions'))
     if isinstance(annotations, list):
-        usable = [item for item in annotations if isinstance(item, dict)]
-        usable = [item for item in usable if not item.get('was_cancelled')]
-        if not usable:
-            return None
-        usable.sort(key=lambda item: (not item.get('ground_truth'), not _regions(item)))
-        return usable[0]
-    else:
-        # JSON-MIN has a list for each tag of the labelling interface.
-        lists = [value for value in task.values() if isinstance(value, list)]
-        results = [
-            item for value in lists if any(_class_of(item)[0] for item in value) for item in value
-        ]
-    return {'result': results}
+        usable = (item for item in annotations if isinstance(item, dict))
+        return min(
+            (item for item in usable if not item.get('was_cancelled')),
+            key=lambda item: (not item.get('ground_truth'), not _regions(item)),
+            default=None,
+        )
+    # JSON-MIN has a list for each tag of the labelling interface.
+    lists = [value for value in task.values() if isinstance(value, list)]
+    regions = [value for value in lists if any(_class_of(item)[0] for item in value)]
+    return {'result': [item for value in regions for item in value]}
 
 
 def _regions(annotation: Mapping[str, Any]) -> list[Any]:
@@ -269,12 +239,11 @@ def _regions(annotation: Mapping[str, Any]) -> list[Any]:
     return [each for item in regions for each in _of_one_class(item)]
 
 
-def _others(task: Mapping[str, Any]) -> list[str]:
+def _others(annotation: Mapping[str, Any]) -> list[str]:
     """Returns the types of the results that are no regions, such as choices, also of a region."""
-    results = _list_of_results(_annotation_of(task) or {})
     return [
         str(item.get('type') or 'result')
-        for item in results
+        for item in _list_of_results(annotation)
         if isinstance(item, dict)
         and not _class_of(item)[0]
         and not (_is_shape(item) and _NOT_DRAWN.isdisjoint(_value(item)))

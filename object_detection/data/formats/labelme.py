@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -29,9 +30,8 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import DataError, UnusableError, UserError
 
-_CIRCLE_CORNERS = 64
 _RECTANGLE, _ORIENTED, _MASK, _CIRCLE, _POLYGON = (
     *('rectangle', 'oriented_rectangle', 'mask', 'circle', 'polygon'),
 )
@@ -79,21 +79,16 @@ class LabelMeSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        names = [
-            name
-            for name in files.list(folder, recursive=True)
-            if file_access.has_suffix(name, '.json')
-        ]
         # Other files, such as one of the classes, may come before.
-        for name in names[:_MAX_TRIED]:
-            path = file_access.join(folder, name)
-            with contextlib.suppress(OSError, UnusableError):
+        for entry in itertools.islice(cls(folder).entries(files), _MAX_TRIED):
+            path = entry.image['path']
+            with contextlib.suppress(OSError, DataError):
                 if not shapes.may_have(files.read(path, shapes.MAX_JSON), 'imagePath'):
                     continue
                 document = _document(path, files)
                 if 'imagePath' in document:
                     masks = any(_kind(item) == _POLYGON for item in document['shapes'])
-                    return [Found('', cls(data_dir=folder, masks=masks), f'{name} with shapes')]
+                    return [Found('', cls(folder, masks=masks), f'{entry.image["id"]} with shapes')]
         return []
 
 
@@ -162,7 +157,8 @@ def _part(item: dict[str, Any], kind: str, file: ImageFile) -> np.ndarray:
     if kind == _MASK and len(points) == 2:
         return _mask(item.get('mask'), points, file)
     if kind == _CIRCLE and len(points) == 2:
-        return _circle(*points)
+        center, edge = points
+        return shapes.ellipse(center, np.hypot(*(edge - center)))
     if kind == _POLYGON or (kind == _ORIENTED and len(points) == 4):
         return points
     raise UnusableError(
@@ -175,9 +171,9 @@ def _document(path: str, files: Files) -> dict[str, Any]:
     """Returns the content of a file of LabelMe.
 
     Raises:
-      OSError, UnusableError: if it cannot be read, or has no list `shapes`.
+      OSError, DataError: if it cannot be read, or has no list `shapes`.
     """
-    document = shapes.read_json(path, files)
+    document = file_access.parse_json(files.read(path, shapes.MAX_JSON), path)
     if not isinstance(document, dict) or not isinstance(document.get('shapes'), list):
         raise UnusableError('bad_annotations', f'{path}: expected an object with a list `shapes`')
     return document
@@ -196,7 +192,7 @@ def _class_names(path: str, files: Files) -> set[str]:
     """Returns the classes of a file; none if it cannot be read, which the conversion counts."""
     try:
         items = _document(path, files)['shapes']
-    except (OSError, UnusableError):
+    except (OSError, DataError):
         return set()
     names = (item.get('label') for item in items if isinstance(item, dict))
     return {name for name in names if isinstance(name, str)}
@@ -233,10 +229,3 @@ def _mask(encoded: Any, points: np.ndarray, file: ImageFile) -> np.ndarray:
     mask = np.zeros((file.height, file.width), bool)
     mask[top : top + height, left : left + width] = window
     return mask
-
-
-def _circle(center: np.ndarray, edge: np.ndarray) -> np.ndarray:
-    """Returns a polygon on a circle through a point."""
-    angles = np.arange(_CIRCLE_CORNERS) * (2 * np.pi / _CIRCLE_CORNERS)
-    radius = np.hypot(*(edge - center))
-    return center + radius * np.stack([np.cos(angles), np.sin(angles)], -1)

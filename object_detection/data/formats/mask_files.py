@@ -16,12 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.data import file_access, image_files
-from object_detection.data.annotated_image import (
-    AnnotatedObject,
-    ClassLabel,
-    ImageAnnotations,
-    Provided,
-)
+from object_detection.data.annotated_image import AnnotatedObject, ImageAnnotations, Provided
 from object_detection.data.file_access import Files
 from object_detection.data.formats import shapes
 from object_detection.data.formats import source as formats_source
@@ -30,11 +25,12 @@ from object_detection.data.formats.source import (
     Found,
     ImageEntry,
     Source,
+    SourceReader,
     option,
 )
-from object_detection.data.image_files import MAX_PIXELS, ImageFile
+from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, missing
+from object_detection.errors import UnusableError, UserError
 
 _IMAGE_FOLDERS = ('images', 'Images', 'PNGImages', 'JPEGImages')
 _MASK_FOLDERS = ('masks', 'Masks', 'PedMasks')
@@ -61,8 +57,7 @@ class MaskFilesSource(Source):
     keep_not_annotated: bool = option(False, 'Keep images without masks, as empty ones.')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
-        if not files.exists(self.data_dir):
-            raise missing(self.data_dir, 'folder')
+        file_access.check_exists(self.data_dir, 'folder', files)
         entries = list(self.entries(files))
         if not entries:
             raise UserError(
@@ -70,13 +65,12 @@ class MaskFilesSource(Source):
                 'Received: none.'
             )
         labels = formats_source.number_classes([self.class_name], label_map)
-        [label] = labels.values()
         used = {name for entry in entries for name in entry.annotations}
         masks = self._below(filter(file_access.is_image, self._names(files)), self.masks_dir)
         others = [name for _, _, name in masks if name not in used]
         why = f'expected {", ".join(_MASK_SUFFIXES)} files named as an image, or as its folder'
-        reader = MaskFilesReader(self.data_dir, label, self.max_pixels)
-        return DataSet(reader, len(entries), labels, formats_source.unread(others, why))
+        problems = formats_source.unread(others, why)
+        return DataSet(MaskFilesReader(self, labels), len(entries), labels, problems)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         names = self._names(files)
@@ -144,25 +138,15 @@ class _Mask(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskFilesReader:
-    """Reads images, see `source.Reader`.
-
-    Attributes:
-      data_dir: folder of the data set.
-      label: label of all objects.
-      max_pixels: maximum number of pixels of an image.
-    """
-
-    data_dir: str
-    label: ClassLabel
-    max_pixels: int = MAX_PIXELS
+class MaskFilesReader(SourceReader[MaskFilesSource]):
+    """Reads images, see `SourceReader`; the label of all objects by the name of their class."""
 
     provided = Provided(masks=True)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         found: list[tuple[Any, Any]] = []
         for name in entry.annotations:
-            path = file_access.path_within(self.data_dir, name)
+            path = file_access.path_within(self.source.data_dir, name)
             try:
                 content = files.read(path, shapes.MAX_MASK_FILE)
             except OSError as error:
@@ -170,7 +154,7 @@ class MaskFilesReader:
             found.append((os.path.basename(name), content))
         if entry.image['instances']:
             found = [item for each in found for item in self._instances(*each)]
-        path = file_access.path_within(self.data_dir, entry.image['file_name'])
+        path = file_access.path_within(self.source.data_dir, entry.image['file_name'])
         return ImageAnnotations(
             file_name=entry.image['file_name'],
             source_id=entry.image['id'],
@@ -187,7 +171,8 @@ class MaskFilesReader:
             mask = _plain(image_files.decode(annotation, self.max_pixels)) > 0
         else:
             mask = annotation.pixels == annotation.value
-        return shapes.of_mask(self.label, mask, file, rasterize=rasterize)
+        [label] = self.labels.values()
+        return shapes.of_mask(label, mask, file, rasterize=rasterize)
 
     def _instances(self, name: str, content: Any) -> list[tuple[Any, Any]]:
         """Returns an annotation for each value of a mask but 0."""

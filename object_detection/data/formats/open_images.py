@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotation_checks, file_access
+from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     NO_ANNOTATIONS,
     AnnotatedObject,
@@ -20,18 +20,19 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.coco.annotations import EntryProblem, clean
 from object_detection.data.file_access import Files
-from object_detection.data.formats import csv_files
+from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
     Found,
     ImageEntry,
     Source,
+    SourceReader,
     option,
 )
-from object_detection.data.image_files import MAX_PIXELS, ImageFile
+from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, format_list, missing
+from object_detection.errors import UnusableError, UserError, format_list
 
 _SIDES = ('XMin', 'XMax', 'YMin', 'YMax')
 _BOX_COLUMNS = ('ImageID', 'LabelName', *_SIDES)
@@ -73,8 +74,7 @@ class OpenImagesSource(Source):
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if not (self.boxes_file or self.image_labels_file):
             raise UserError('Open Images: expected --boxes or --image_labels. Received: neither.')
-        if not files.exists(self.image_dir):
-            raise missing(self.image_dir, 'image folder')
+        file_access.check_exists(self.image_dir, 'image folder', files)
         images, alike = self._images(files)
         tables = [self._read(path, images, files) for path in self._paths()]
         if not images:
@@ -82,7 +82,7 @@ class OpenImagesSource(Source):
         mids = {mid for table in tables for mid in table.mids}
         labels = _labels(mids, self._names(files), label_map)
         flags = tables[0].flags if self.boxes_file else ()
-        reader = OpenImagesReader(self.image_dir, labels, flags, self.max_pixels)
+        reader = OpenImagesReader(self, labels, flags=flags)
         problems = tuple(problem for table in tables for problem in table.problems)
         error = UnusableError(formats_source.DUPLICATE, 'another image has the same id')
         problems += tuple(EntryProblem(error, name, _stem(name), None) for name in alike)
@@ -153,8 +153,7 @@ class OpenImagesSource(Source):
         path = self.class_descriptions_file
         if not path:
             return {}
-        if not files.exists(path):
-            raise missing(path, 'file')
+        file_access.check_exists(path, 'file', files)
         names = {}
         for line, fields in csv_files.rows(path, files):
             if len(fields) != 2:
@@ -186,20 +185,14 @@ class _Annotations(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenImagesReader:
-    """Reads images, see `source.Reader`.
+class OpenImagesReader(SourceReader[OpenImagesSource]):
+    """Reads images, see `SourceReader`; labels by the MID of a class.
 
     Attributes:
-      image_dir: folder of the images.
-      labels: MID of a class -> label.
       flags: names of the columns of flags.
-      max_pixels: maximum number of pixels of an image.
     """
 
-    image_dir: str
-    labels: Mapping[str, ClassLabel]
     flags: tuple[str, ...] = ()
-    max_pixels: int = MAX_PIXELS
 
     @property
     def provided(self) -> Provided:
@@ -227,7 +220,7 @@ class OpenImagesReader:
             file_name=os.path.basename(name),
             source_id=entry.image['id'],
             annotations=annotations,
-            paths=(file_access.path_within(self.image_dir, name),),
+            paths=(file_access.path_within(self.source.image_dir, name),),
             details=details if entry.image['labels'] else {},
             notes={} if entry.annotations or entry.image['labels'] else {NO_ANNOTATIONS: 1},
         )
@@ -240,20 +233,18 @@ class OpenImagesReader:
             raise annotation
         _, mid, *values = annotation
         label = formats_source.label_of(mid, self.labels)
-        xmin, xmax, ymin, ymax = map(_number, values[:4], _SIDES)
+        xmin, xmax, ymin, ymax = map(shapes.number, values[:4], _SIDES)
         ymin, ymax = ymin * file.height, ymax * file.height
         xmin, xmax = xmin * file.width, xmax * file.width
-        box, is_clipped = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
         details = {
             _FLAGS[name]: _flag(value, name)
             for name, value in zip(self.flags, values[4:], strict=True)
         }
-        area = (ymax - ymin) * (xmax - xmin)
-        return AnnotatedObject(label, box, area, is_clipped, details=details)
+        return shapes.of_box(label, (ymin, xmin, ymax, xmax), file, details=details)
 
     def _image_label(self, mid: str, confidence: str) -> tuple[ClassLabel, float]:
         label = formats_source.label_of(mid, self.labels)
-        number = _number(confidence, 'Confidence')
+        number = shapes.number(confidence, 'Confidence')
         if not 0 <= number <= 1:
             raise UnusableError('bad_confidence', f'Confidence must be in [0, 1], is {number}')
         return label, number
@@ -261,13 +252,6 @@ class OpenImagesReader:
 
 def _stem(name: str) -> str:
     return os.path.splitext(os.path.basename(name))[0]
-
-
-def _number(text: str, column: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise UnusableError('bad_box', f'{column} must be a number, is {text[:100]!r}') from error
 
 
 def _flag(text: str, column: str) -> int:

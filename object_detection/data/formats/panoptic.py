@@ -5,7 +5,6 @@ The id of a pixel's segment is R + 256 G + 65536 B. (https://cocodataset.org/#fo
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -14,25 +13,29 @@ import numpy as np
 
 from object_detection.data import file_access, image_files, shard_names
 from object_detection.data.annotated_image import (
-    NOT_IN_LABEL_MAP,
     NOT_WANTED,
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
     not_converted,
 )
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import annotations as coco_categories
-from object_detection.data.coco.annotations import EntryProblem
+from object_detection.data.coco.annotations import NO_CLASSES, Classes, EntryProblem
 from object_detection.data.file_access import Files
 from object_detection.data.formats import coco as coco_format
 from object_detection.data.formats import shapes
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
-from object_detection.data.image_files import MAX_PIXELS, ImageFile
+from object_detection.data.formats.source import (
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    SourceReader,
+    option,
+)
+from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, missing
+from object_detection.errors import UnusableError, UserError
 
 _MAX_BYTES = 2 << 30
 _UNKNOWN = 'segment of the PNG file that segments_info does not list'
@@ -64,8 +67,7 @@ class PanopticSource(Source):
     keep_not_annotated: bool = option(False, 'Keep images without segments, as empty ones.')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
-        if not files.exists(self.image_dir):
-            raise missing(self.image_dir, 'image folder')
+        file_access.check_exists(self.image_dir, 'image folder', files)
         document = self._document(files)
         categories = [
             item for item in document['categories'] if self.stuff or item.get('isthing', 1)
@@ -75,30 +77,24 @@ class PanopticSource(Source):
                 f'{self.annotations_file}: expected a category with `isthing` 1, or --stuff. '
                 'Received: only stuff.'
             )
-        if label_map:
-            labels = coco_format.labels_of(categories, label_map)
-        else:
-            labels = coco_categories.from_categories(categories)
-        names = coco_categories.texts(document['categories'])
+        classes = coco_annotations.classes(categories, label_map)
+        names = coco_annotations.texts(document['categories'])
         wanted = {item['id'] for item in categories}
+        images = [image['file_name'] for image in document['images']]
         reader = PanopticReader(
-            self.image_dir,
-            self.masks_dir or os.path.splitext(self.annotations_file)[0],
-            labels,
-            left_out={key: name for key, name in names.items() if key in wanted - {*labels}},
+            self,
+            classes.labels,
+            file_access.are_alone(images),
+            classes,
             ignored={key: f'{name} (stuff)' for key, name in names.items() if key not in wanted},
-            max_pixels=self.max_pixels,
-            names_are_alone=file_access.are_alone(
-                image['file_name'] for image in document['images']
-            ),
         )
         return DataSet(
             reader,
             sum(1 for _ in self._entries(document)),
-            labels,
+            classes.labels,
             tuple(_problems(document)),
-            is_renumbered=not label_map and coco_categories.are_renumbered(labels),
-            unlisted=coco_format.unlisted(self.image_dir, document['images'], files),
+            is_renumbered=classes.is_renumbered,
+            unlisted=file_access.unlisted(self.image_dir, images, files),
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
@@ -106,27 +102,23 @@ class PanopticSource(Source):
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
-        found, without = [], ''
-        for below in ('annotations', ''):
-            parent = file_access.join(folder, below) if below else folder
-            for name in files.list(parent):
-                path = file_access.join(parent, name)
-                document = _document(path, files) if file_access.has_suffix(name, '.json') else None
-                if document is None:
-                    continue
-                split = file_access.without_suffix(name).removeprefix('panoptic_')
-                try:
-                    image_dir = coco_format.image_folder(
-                        document, path, split, files, title='COCO panoptic'
-                    )
-                except UserError as error:
-                    without = without or str(error)
-                    continue
-                things = any(item.get('isthing', 1) for item in document['categories'])
-                source = cls(image_dir=image_dir, annotations_file=path, stuff=not things)
-                found.append(Found(split, source, os.path.join(below, name)))
-        if without and not found:
-            raise UserError(without)
+        found, errors = [], []
+        places = ('annotations', '')
+        for below, name, path in formats_source.listed(folder, places, '.json', files):
+            document = _document(path, files)
+            if document is None:
+                continue
+            split = file_access.without_suffix(name).removeprefix('panoptic_')
+            try:
+                images = coco_format.image_folder(document, path, split, files, 'COCO panoptic')
+            except UserError as error:
+                errors.append(error)
+                continue
+            things = any(item.get('isthing', 1) for item in document['categories'])
+            found.append(
+                Found(split, cls(images, path, stuff=not things), os.path.join(below, name))
+            )
+        found = formats_source.found_or_raise(found, errors)
         # The same photos with boxes, and often more of them, are preferred.
         with contextlib.suppress(UserError):
             return [] if found and coco_format.CocoSource.detect(folder, files) else found
@@ -148,9 +140,8 @@ class PanopticSource(Source):
 
     def _document(self, files: Files) -> dict[str, Any]:
         path = self.annotations_file
-        if not files.exists(path):
-            raise missing(path, 'annotation file')
-        document = shapes.read_json(path, files, _MAX_BYTES)
+        file_access.check_exists(path, 'annotation file', files)
+        document = file_access.parse_json(files.read(path, _MAX_BYTES), path)
         coco_annotations.check_document(document, path, _REQUIRED)
         return document
 
@@ -163,36 +154,28 @@ class _Segment(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class PanopticReader:
-    """Reads images, see `source.Reader`.
+class PanopticReader(SourceReader[PanopticSource]):
+    """Reads images, see `SourceReader`; labels by the id of a category.
 
     Attributes:
-      image_dir: folder to which the file names of images are relative.
-      masks_dir: folder of the PNG files.
-      labels: category id -> label.
-      left_out: category id -> name of the categories that the label map lacks.
+      classes: the categories that are read.
       ignored: category id -> name of the categories of stuff, which are no objects.
-      max_pixels: maximum number of pixels of an image.
-      names_are_alone: see `file_access.are_alone`.
     """
 
-    image_dir: str
-    masks_dir: str
-    labels: Mapping[Any, ClassLabel]
-    left_out: Mapping[Any, str]
+    classes: Classes = NO_CLASSES
     ignored: Mapping[Any, str] = dataclasses.field(default_factory=dict)
-    max_pixels: int = MAX_PIXELS
-    names_are_alone: bool = True
 
     provided = Provided(masks=True)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         name = entry.image['masks']
-        masks = file_access.image_paths(self.masks_dir, name, is_alone=False)
+        source = self.source
+        folder = source.masks_dir or os.path.splitext(source.annotations_file)[0]
+        masks = file_access.image_paths(folder, name, is_alone=False)
         path = file_access.first_that_exists(masks.paths, files)
-        path = path or file_access.path_within(self.masks_dir, name or 'no name')
+        path = path or file_access.path_within(folder, name or 'no name')
         found = file_access.image_paths(
-            self.image_dir, entry.image['file_name'], is_alone=self.names_are_alone
+            source.image_dir, entry.image['file_name'], is_alone=self.names_are_alone
         )
         # An image without an annotation has no file.
         pixels = self._pixels(files.read(path, shapes.MAX_MASK_FILE), path) if name else None
@@ -216,21 +199,17 @@ class PanopticReader:
     ) -> AnnotatedObject:
         segment = annotation.entry
         if not isinstance(segment, dict):
-            text = f'a segment must be an object, is {json.dumps(segment)[:100]}'
+            text = f'a segment must be an object, is {str(segment)[:100]}'
             raise UnusableError('bad_annotation', text)
         category, number = segment.get('category_id'), segment.get('id')
         if _value(segment, 'category_id') in self.ignored:
             raise UnusableError(NOT_WANTED, self.ignored[category])
-        if not coco_annotations.is_id(category) or category not in {**self.labels, **self.left_out}:
-            raise UnusableError('unknown_category', f'category_id is {str(category)[:100]}')
-        if category in self.left_out:
-            raise UnusableError(NOT_IN_LABEL_MAP, self.left_out[category])
+        label = self.classes.label_of(category)
         if not isinstance(number, int) or not 0 < number < 1 << 24:
             text = f'id must be a colour, 1 to 16777215, is {str(number)[:100]}'
             raise UnusableError('bad_mask', text)
         is_crowd = coco_annotations.is_crowd(segment)
         mask = annotation.pixels == number
-        label = self.labels[category]
         return shapes.of_mask(label, mask, file, is_crowd=is_crowd, rasterize=rasterize)
 
     def _pixels(self, encoded: bytes, path: str) -> np.ndarray:
@@ -266,8 +245,9 @@ def _document(path: str, files: Files) -> dict[str, Any] | None:
     """Returns a file of panoptic annotations; None for another."""
     try:
         content = files.read(path, _MAX_BYTES)
-        document = json.loads(content) if shapes.may_have(content, 'segments_info') else None
+        has_segments = shapes.may_have(content, 'segments_info')
+        document = file_access.parse_json(content, path) if has_segments else None
         coco_annotations.check_document(document, path, _REQUIRED)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, UserError):
         return None
     return document if document['annotations'] else None

@@ -14,14 +14,10 @@ from lxml import etree
 from PIL import Image
 
 from object_detection.data import annotation_checks, file_access, image_files
-from object_detection.data.annotated_image import (
-    AnnotatedObject,
-    ImageAnnotations,
-    Provided,
-)
+from object_detection.data.annotated_image import AnnotatedObject, ImageAnnotations, Provided
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
-from object_detection.data.formats import csv_files, voc
+from object_detection.data.formats import csv_files, shapes, voc
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
@@ -33,8 +29,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, missing
-from object_detection.system import texts
+from object_detection.errors import UnusableError, UserError
 
 _LIST = 'annotations/trainval.txt'
 _XML_FOLDER = 'annotations/xmls'
@@ -92,10 +87,9 @@ class PetsSource(Source):
 
     def _stems(self, files: Files) -> list[str]:
         path = file_access.join(self.data_dir, _LIST)
-        if not files.exists(path):
-            raise missing(path, 'list of images')
-        lines = texts.decode(files.read(path, _MAX_LIST), path).splitlines()
-        stems = [line.split()[0] for line in lines if line.strip() and line[0] != '#']
+        file_access.check_exists(path, 'list of images', files)
+        names = (words[0] for _, words in csv_files.words(path, files, _MAX_LIST))
+        stems = [name for name in names if not name.startswith('#')]
         if not stems:
             raise UserError(f'{path}: expected names of images. Received: none.')
         return stems
@@ -141,12 +135,7 @@ class PetsReader(SourceReader[PetsSource]):
         label = formats_source.label_of(_breed(stem), self.labels)
         details = voc.details_of(item)
         if body is None:
-            ymin, xmin, ymax, xmax = voc.corners_of(item)
-            checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
-            area = (ymax - ymin) * (xmax - xmin)
-            return AnnotatedObject(
-                label, checked.box, area, is_clipped=checked.is_clipped, details=details
-            )
+            return shapes.of_box(label, voc.corners_of(item), file, details=details)
         if body.shape != (file.height, file.width):
             raise UnusableError(
                 'bad_mask',

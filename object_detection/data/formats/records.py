@@ -31,13 +31,12 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.annotation_notes import LeftOutLog
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
-from object_detection.data.coco.annotations import CocoFile
+from object_detection.data.coco.annotations import Classes, CocoFile
 from object_detection.data.coco.examples import CLASS_LISTS, Contents
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats.coco import CocoReader, labels_of, names_are_alone
+from object_detection.data.formats.coco import CocoReader, names_are_alone
 from object_detection.data.formats.source import DataSet, ImageEntry, Source
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.errors import DataError, UnusableError, UserError, format_list
@@ -333,17 +332,17 @@ def load_coco(
     try:
         labels = (
             {key: ClassLabel(0, text) for key, text in texts.items()}
-            if by_text and (texts := coco_categories.texts(categories))
-            else coco_categories.from_categories(categories)
+            if by_text and (texts := coco_annotations.texts(categories))
+            else coco_annotations.from_categories(categories)
         )
     except ValueError as error:
         raise UserError(f'{annotation_file}: {error}') from error
     layout = coco_keypoints.keypoint_layout(index.file) if keypoints else None
     numbered = labels
     if label_map_path:
-        numbered = labels_of(categories, label_map.load(label_map_path))
+        numbered = coco_annotations.labels_of(categories, label_map.load(label_map_path))
     contents = Contents(
-        labels,
+        Classes(labels),
         masks,
         layout,
         small_masks=True,
@@ -378,7 +377,10 @@ def _index(path: str, file_version: tuple, segmentations: bool) -> Index:
 def _with_own_files(path: str, file_version: tuple, segmentations: bool, image_dir: str) -> Entries:
     """Returns the images of an annotation file, without those whose file another one has."""
     index = _index(path, file_version, segmentations)
-    entries, reader = index.entries, CocoReader(image_dir, Contents({}), index.names_are_alone)
+    entries, reader = (
+        index.entries,
+        CocoReader(image_dir, Contents(coco_annotations.NO_CLASSES), index.names_are_alone),
+    )
     images = (ImageEntry(entries.image(i), []) for i in range(len(entries)))
     marked = [each.problem for each in formats_source.marked(images, _FILES, reader)]
     if not any(marked):

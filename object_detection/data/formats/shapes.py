@@ -1,6 +1,5 @@
 """What formats share that draw objects: masks in image files, polygons, groups, and JSON files."""
 
-import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ from object_detection.data import annotation_checks
 from object_detection.data.annotated_image import AnnotatedObject, ClassLabel
 from object_detection.data.annotation_notes import JOINED_OBJECTS, JOINED_SHAPES, SEPARATE_SHAPES
 from object_detection.data.coco import masks as coco_masks
-from object_detection.data.file_access import Files
 from object_detection.data.formats.source import option
 from object_detection.data.image_files import ImageFile
 from object_detection.errors import UnusableError, UserError
@@ -20,8 +18,27 @@ from object_detection.errors import UnusableError, UserError
 MAX_JSON = 64 << 20
 MAX_MASK_FILE = 256 << 20
 MAX_POINTS = 100_000
+_ELLIPSE_CORNERS = 64
 # Which groups of shapes are objects, see `groups_option`.
 OUTLINES, ALL, NONE = 'outlines', 'all', 'none'
+
+
+def of_box(
+    label: ClassLabel,
+    corners: Sequence[float],
+    file: ImageFile,
+    said: str = '',
+    details: Mapping[str, Any] | None = None,
+) -> AnnotatedObject:
+    """Returns the object in a box, (ymin, xmin, ymax, xmax) in pixels.
+
+    Raises:
+      UnusableError: as `annotation_checks.check_box`, which says what `said` is.
+    """
+    ymin, xmin, ymax, xmax = corners
+    box, is_clipped = annotation_checks.check_box(*corners, file, said)
+    area = (ymax - ymin) * (xmax - xmin)
+    return AnnotatedObject(label, box, area, is_clipped, details=details or {})
 
 
 def of_mask(
@@ -82,6 +99,7 @@ def of_polygons(
     *,
     masks: bool = False,
     rasterize: bool = True,
+    said: str = '',
     details: Mapping[str, Any] | None = None,
 ) -> AnnotatedObject:
     """Returns the object within polygons, float64 [n, 2] of (x, y) in pixels.
@@ -92,6 +110,7 @@ def of_polygons(
       file: the image's size.
       masks: whether it gets a mask.
       rasterize: false checks the mask without making it.
+      said: what the annotations say, for errors.
       details: see `AnnotatedObject`.
 
     Raises:
@@ -100,7 +119,7 @@ def of_polygons(
     _check_corners(polygons)
     corners = np.concatenate(polygons)
     (xmin, ymin), (xmax, ymax) = corners.min(0).tolist(), corners.max(0).tolist()
-    checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
+    checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file, said)
     mask = b''
     if masks:
         flat = [polygon.ravel().tolist() for polygon in polygons]
@@ -143,6 +162,20 @@ def rectangle(xmin: float, ymin: float, xmax: float, ymax: float) -> np.ndarray:
     return np.array([(xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax)])
 
 
+def ellipse(center: Sequence[float], radii: Sequence[float]) -> np.ndarray:
+    """Returns corners on an ellipse, float64 [64, 2]; `center` and `radii` are (x, y)."""
+    angles = np.arange(_ELLIPSE_CORNERS) * (2 * np.pi / _ELLIPSE_CORNERS)
+    return center + radii * np.stack([np.cos(angles), np.sin(angles)], -1)
+
+
+def rotated(points: np.ndarray, degrees: float, center: Sequence[float]) -> np.ndarray:
+    """Turns points [n, 2], (x, y), clockwise around another."""
+    if not degrees:
+        return points
+    cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    return (points - center) @ np.array([[cosine, sine], [-sine, cosine]]) + center
+
+
 def points(value: Any, name: str) -> np.ndarray:
     """Returns a list of points of JSON, [[x, y], ...], as float64 [n, 2].
 
@@ -178,14 +211,18 @@ def number(value: Any, name: str) -> float:
 
 
 def side(value: Any, name: str) -> int | None:
-    """Returns a stated side of an image; None if it is absent or 0.
+    """Returns a stated side of an image; None if it is absent or 0, as some tools write it.
 
     Raises:
       UnusableError: if it is not a whole number.
     """
-    found = number(value or 0, name)
-    if found != int(found) or found < 0:
-        raise UnusableError('bad_annotations', f'{name} must be a whole number, is {found}')
+    try:
+        found = number(value or 0, name)
+    except UnusableError:
+        found = -1.0
+    if not found.is_integer() or found < 0:
+        text = f'{name} must be a whole number, is {str(value)[:100]!r}'
+        raise UnusableError('bad_annotations', text)
     return int(found) or None
 
 
@@ -266,19 +303,6 @@ def may_have(content: bytes, key: str) -> bool:
     """Whether a JSON file may have a key; this takes far less time than to parse it."""
     is_utf_16 = b'\0' in content[:4]
     return is_utf_16 or f'"{key}"'.encode() in content
-
-
-def read_json(path: str, files: Files, limit: int = MAX_JSON) -> Any:
-    """Returns the content of a JSON file.
-
-    Raises:
-      OSError: if it cannot be read, or has more bytes than the limit.
-      UnusableError: if it is not JSON, or too deeply nested.
-    """
-    try:
-        return json.loads(files.read(path, limit))
-    except (ValueError, RecursionError) as error:
-        raise UnusableError('bad_annotations', f'{path} is not a JSON file: {error}') from error
 
 
 def _area(polygon: np.ndarray) -> float:

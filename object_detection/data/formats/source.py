@@ -6,6 +6,8 @@ readers are pickled and sent to workers. Nothing here imports TensorFlow or Beam
 """
 
 import dataclasses
+import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -26,6 +28,7 @@ from object_detection.data.label_map import LabelMap
 from object_detection.data.tf_examples import Clip
 from object_detection.errors import UnusableError, UserError, format_list
 
+_log = logging.getLogger(__name__)
 # Folders of the splits of a data set; the first is the one to train on.
 SPLITS = ('train', 'training', 'val', 'valid', 'validation', 'test', 'testing')
 
@@ -157,6 +160,41 @@ class Source:
         return []
 
 
+def option(default: Any, help_text: str, *, flag: str = '', required: bool = False) -> Any:
+    """Returns a field of a `Source` that is an option of its command.
+
+    Args:
+      default: default value.
+      help_text: description in one or two sentences.
+      flag: name of the option, if it differs from the field's.
+      required: whether the option must be given.
+    """
+    metadata = {'help': help_text, 'flag': flag, 'required': required}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileSource(Source):
+    """A data set of one file of annotations, which may lie beside its images.
+
+    Attributes:
+      annotations_file: the file.
+      image_dir: folder of the images; '' is that of the file.
+    """
+
+    annotations_file: str = option(
+        '', 'File of the annotations.', flag='annotations', required=True
+    )
+    image_dir: str = option(
+        '', 'Folder of the images; by default that of the annotations.', flag='images'
+    )
+
+    @property
+    def folder(self) -> str:
+        """The folder below which the images are."""
+        return self.image_dir or os.path.dirname(self.annotations_file)
+
+
 SourceT = TypeVar('SourceT', bound=Source)
 
 
@@ -193,17 +231,52 @@ class Found(NamedTuple):
     reason: str
 
 
-def option(default: Any, help_text: str, *, flag: str = '', required: bool = False) -> Any:
-    """Returns a field of a `Source` that is an option of its command.
+class Listed(NamedTuple):
+    """A file that may be the annotations of a data set: its folder below that of the set, or ''."""
 
-    Args:
-      default: default value.
-      help_text: description in one or two sentences.
-      flag: name of the option, if it differs from the field's.
-      required: whether the option must be given.
+    below: str
+    name: str
+    path: str
+
+
+def listed(folder: str, below: Iterable[str], suffix: str, files: Files) -> Iterator[Listed]:
+    """Yields the files with a suffix in a folder ('' in `below`), and in some folders of it."""
+    for part in below:
+        parent = file_access.join(folder, part) if part else folder
+        for name in files.list(parent):
+            if file_access.has_suffix(name, suffix):
+                yield Listed(part, name, file_access.join(parent, name))
+
+
+def first_with(folders: Iterable[str], image: str, files: Files, *, is_alone: bool = True) -> str:
+    """Returns the first folder that has an image, see `file_access.image_paths`; '' if none has."""
+    for folder in folders:
+        paths = file_access.image_paths(folder, image, is_alone=is_alone).paths
+        if file_access.first_that_exists(paths, files):
+            return folder
+    return ''
+
+
+def without_images(path: str, title: str, image: str) -> UserError:
+    """Returns the error of a file of a format whose first image is not found."""
+    return UserError(
+        f'{path} looks like {title}, but its first image, {image}, is in none of the usual '
+        'folders; give its folder by --images, see `tfod convert --help`.'
+    )
+
+
+def found_or_raise(found: list[Found], errors: Sequence[UserError]) -> list[Found]:
+    """Returns what `Source.detect` found; logs the first error of other files.
+
+    Raises:
+      UserError: the first error, if there is no set.
     """
-    metadata = {'help': help_text, 'flag': flag, 'required': required}
-    return dataclasses.field(default=default, metadata=metadata)
+    if errors and not found:
+        raise errors[0]
+    # Files of a part that was not downloaded, as a rule.
+    if errors:
+        _log.warning('%s', errors[0])
+    return found
 
 
 def number_classes(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lxml import etree
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotation_checks, file_access
+from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     NOT_WANTED,
     AnnotatedObject,
@@ -16,7 +16,7 @@ from object_detection.data.annotated_image import (
     not_converted,
 )
 from object_detection.data.file_access import Files
-from object_detection.data.formats import csv_files
+from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
@@ -29,7 +29,6 @@ from object_detection.data.formats.source import (
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, format_list
-from object_detection.system import texts
 
 _YEARS = ('VOC2007', 'VOC2012')
 _SETS = 'ImageSets/Main'
@@ -135,8 +134,7 @@ class VocSource(Source):
         for name in (self.split, f'aeroplane_{self.split}'):
             path = file_access.join(root, _SETS, f'{name}.txt')
             if files.exists(path):
-                lines = texts.decode(files.read(path, _MAX_LIST), path).splitlines()
-                return [line.split()[0] for line in lines if line.strip()]
+                return [words[0] for _, words in csv_files.words(path, files, _MAX_LIST)]
         raise FileNotFoundError(
             f'There is no list of images {file_access.join(root, _SETS, self.split)}.txt. '
             f'Sets in its folder: {format_list(self._sets(root, files)) or "none"}.'
@@ -218,15 +216,7 @@ class VocReader(SourceReader[VocSource]):
         if self.source.ignore_difficult and _flag(annotation, 'difficult'):
             raise UnusableError(NOT_WANTED, 'difficult')
         label = formats_source.label_of(csv_files.text(annotation, 'name'), self.labels)
-        ymin, xmin, ymax, xmax = corners_of(annotation)
-        checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
-        return AnnotatedObject(
-            label,
-            checked.box,
-            area=(ymax - ymin) * (xmax - xmin),
-            is_clipped=checked.is_clipped,
-            details=details_of(annotation),
-        )
+        return shapes.of_box(label, corners_of(annotation), file, details=details_of(annotation))
 
 
 def _xml_files(folder: str, files: Files) -> list[str]:
@@ -245,7 +235,7 @@ def _read(path: str, files: Files) -> etree._Element:
         return csv_files.read(upper, files)
 
 
-def corners_of(item: etree._Element) -> tuple[float, float, float, float]:
+def corners_of(item: etree._Element) -> list[float]:
     """Returns (ymin, xmin, ymax, xmax) of an object, in pixels.
 
     They are taken as they are, like the reference system does, although the pixels of PASCAL VOC
@@ -257,10 +247,8 @@ def corners_of(item: etree._Element) -> tuple[float, float, float, float]:
     corners = item.find('bndbox')
     if corners is None:
         raise UnusableError('bad_box', 'object has no bndbox')
-    ymin, xmin, ymax, xmax = (
-        csv_files.number(corners, side) for side in ('ymin', 'xmin', 'ymax', 'xmax')
-    )
-    return ymin, xmin, ymax, xmax
+    sides = ('ymin', 'xmin', 'ymax', 'xmax')
+    return [shapes.number(csv_files.text(corners, side), f'bndbox.{side}') for side in sides]
 
 
 def details_of(item: etree._Element) -> dict[str, int | str]:
@@ -284,26 +272,13 @@ def stated_size(annotation: etree._Element) -> tuple[int | None, int | None]:
     Raises:
       UnusableError: if a side is not a whole number.
     """
-    return _side(annotation, 'height'), _side(annotation, 'width')
+    sides = ('size/height', 'size/width')
+    return tuple(shapes.side(csv_files.text(annotation, side), side) for side in sides)
 
 
 def _flag(item: etree._Element, name: str) -> int:
     """Returns 0 or 1; 0 if there is no such element. Some tools write 'true' or 'Unspecified'."""
     return int(csv_files.text(item, name, '0').lower() in ('1', 'true', 'yes'))
-
-
-def _side(annotation: etree._Element, name: str) -> int | None:
-    """Returns a side of the image; None if it is absent or 0, as some tools write it."""
-    value = csv_files.text(annotation, f'size/{name}', '0')
-    try:
-        side = float(value)
-    except ValueError:
-        side = -1.0
-    if not side.is_integer() or side < 0:  # Neither are NaN and infinity.
-        raise UnusableError(
-            'bad_annotations', f'size.{name} must be a whole number, is {value[:100]!r}'
-        )
-    return int(side) or None
 
 
 def _is_of_class(root: str, name: str, listed: list[str], files: Files) -> bool:

@@ -9,13 +9,13 @@ import collections
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
-from object_detection.data import annotation_checks, file_access
+from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     NO_ANNOTATIONS,
     NOT_IN_LABEL_MAP,
@@ -28,17 +28,18 @@ from object_detection.data.annotated_image import (
 from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
-from object_detection.data.formats import coco as coco_format
+from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats.source import (
     DataSet,
     Found,
     ImageEntry,
     Source,
+    SourceReader,
     option,
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, format_list, missing
+from object_detection.errors import UnusableError, UserError, format_list
 from object_detection.system import texts
 
 _SETS = ('train', 'val', 'test')
@@ -78,11 +79,7 @@ class YoloSource(Source):
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         description = _describe(self.data_file, files)
         categories = [{'id': i, 'name': name} for i, name in description.names.items()]
-        names = coco_categories.texts(categories)
-        if label_map:
-            labels = coco_format.labels_of(categories, label_map)
-        else:
-            labels = coco_categories.from_categories(categories)
+        classes = coco_categories.classes(categories, label_map)
         entries = list(self._entries(description, files))
         if not entries:
             raise UserError(f'{self.data_file}: expected images. Received: none.')
@@ -92,13 +89,8 @@ class YoloSource(Source):
                 f'{self.data_file}: expected text files in a folder `labels` for the images in '
                 f'`images`, or beside the images. Received: none, such as for {first}.'
             )
-        left_out = {key: name for key, name in names.items() if key not in labels}
-        return DataSet(
-            YoloReader(labels, left_out, self.masks, self.max_pixels),
-            len(entries),
-            labels,
-            is_renumbered=not label_map,
-        )
+        reader = YoloReader(self, classes.labels, left_out=classes.left_out)
+        return DataSet(reader, len(entries), classes.labels, is_renumbered=not label_map)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         yield from self._entries(_describe(self.data_file, files), files)
@@ -166,38 +158,31 @@ class _Description(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class YoloReader:
-    """Reads images, see `source.Reader`.
+class YoloReader(SourceReader[YoloSource]):
+    """Reads images, see `SourceReader`; labels by the index of a class.
 
     Attributes:
-      labels: index of a class -> label.
       left_out: index -> name of the classes that the label map lacks.
-      masks: whether polygons become masks.
-      max_pixels: maximum number of pixels of an image.
     """
 
-    labels: dict[int, ClassLabel]
-    left_out: dict[int, str]
-    masks: bool
-    max_pixels: int
+    left_out: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     @property
     def provided(self) -> Provided:
-        return Provided(masks=self.masks)
+        return Provided(masks=self.source.masks)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
-        path, name = entry.image['path'], entry.image['file_name']
+        path, name, masks = entry.image['path'], entry.image['file_name'], self.source.masks
         labels = _label_file(path, files)
         # Images without objects need no file.
-        content = texts.decode(files.read(labels, _MAX_LABELS), labels) if labels else ''
-        lines = [(i, line.split()) for i, line in enumerate(content.splitlines(), start=1)]
+        lines = csv_files.words(labels, files, _MAX_LABELS) if labels else []
         return ImageAnnotations(
             file_name=name,
             source_id=entry.image['id'],
-            annotations=[(number, words) for number, words in lines if words],
+            annotations=lines,
             paths=(path,),
             notes={
-                **not_converted(_POLYGON for _, words in lines if words[5:] and not self.masks),
+                **not_converted(_POLYGON for _, words in lines if words[5:] and not masks),
                 **({} if labels else {NO_ANNOTATIONS: 1}),
             },
         )
@@ -208,24 +193,18 @@ class YoloReader:
         label = self._label(annotation[0])
         numbers = _numbers(annotation[1:])
         size = np.array([file.width, file.height])
-        is_polygon = len(numbers) > 4
-        if is_polygon:
-            corners = numbers.reshape(-1, 2)
-            corners = _snap(corners) * size
-            (xmin, ymin), (xmax, ymax) = corners.min(0).tolist(), corners.max(0).tolist()
-        else:
-            corners = np.stack([numbers[:2] - numbers[2:] / 2, numbers[:2] + numbers[2:] / 2])
-            # Not sorted, so that a negative width remains one.
-            (xmin, ymin), (xmax, ymax) = (_snap(corners) * size).tolist()
         said = f'the line is {" ".join(annotation)[:200]}'
-        checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file, said)
-        return AnnotatedObject(
-            label,
-            checked.box,
-            area=_area(corners) if is_polygon else (ymax - ymin) * (xmax - xmin),
-            is_clipped=checked.is_clipped,
-            mask=self._mask(corners if is_polygon else None, file, rasterize),
-        )
+        if len(numbers) > 4:
+            corners = _snap(numbers.reshape(-1, 2)) * size
+            found = shapes.of_polygons(label, [corners], file, said=said)
+            return found._replace(mask=self._mask(corners, file, rasterize))
+        corners = np.stack([numbers[:2] - numbers[2:] / 2, numbers[:2] + numbers[2:] / 2])
+        # Not sorted, so that a negative width remains one.
+        (xmin, ymin), (xmax, ymax) = (_snap(corners) * size).tolist()
+        found = shapes.of_box(label, (ymin, xmin, ymax, xmax), file, said)
+        if self.source.masks:
+            raise UnusableError('bad_mask', 'the line is a box and no polygon')
+        return found
 
     def _label(self, text: str) -> ClassLabel:
         # Some programs write the index as a float.
@@ -236,11 +215,9 @@ class YoloReader:
             raise UnusableError(NOT_IN_LABEL_MAP, self.left_out[index])
         raise UnusableError('unknown_category', f'the class is {texts.visible(text[:100])}')
 
-    def _mask(self, corners: np.ndarray | None, file: ImageFile, rasterize: bool) -> bytes:
-        if not self.masks:
+    def _mask(self, corners: np.ndarray, file: ImageFile, rasterize: bool) -> bytes:
+        if not self.source.masks:
             return b''
-        if corners is None:
-            raise UnusableError('bad_mask', 'the line is a box and no polygon')
         polygons = [corners.ravel().tolist()]
         if not rasterize:
             coco_masks.check(polygons, file.height, file.width)
@@ -255,8 +232,7 @@ def _describe(path: str, files: Files) -> _Description:
     Raises:
       OSError, UserError: if it cannot be read or has no classes.
     """
-    if not files.exists(path):
-        raise missing(path, 'file')
+    file_access.check_exists(path, 'file', files)
     text = texts.decode(files.read(path, _MAX_DESCRIPTION), path)
     if path.endswith(_YAML_SUFFIXES):
         return _from_yaml(text, path, files)
@@ -445,9 +421,3 @@ def _snap(corners: np.ndarray) -> np.ndarray:
     """Moves normalized coordinates that exceed the image by rounding only to its edge."""
     inside = np.clip(corners, 0, 1)
     return np.where(np.abs(inside - corners) <= _ROUNDING, inside, corners)
-
-
-def _area(corners: np.ndarray) -> float:
-    """Returns the area of a polygon, [n, 2], in square pixels."""
-    following = np.roll(corners, -1, axis=0)
-    return float(abs(np.sum(corners[:, 0] * following[:, 1] - following[:, 0] * corners[:, 1])) / 2)

@@ -11,14 +11,8 @@ from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import ContextOptions
 
 
-def _load() -> scripts.Loaded:
-    from object_detection.dataset_tools.context_rcnn import context, record_job
-
-    return context.run, record_job.summary
-
-
 def run() -> None:
-    scripts.run(ContextOptions, _load)
+    scripts.run(ContextOptions, 'context:run')
 
 
 if __name__ == '__main__':

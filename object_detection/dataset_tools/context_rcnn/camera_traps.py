@@ -7,7 +7,7 @@ from object_detection.data.formats import coco
 from object_detection.data.formats.camera_traps import CameraTrapsSource
 from object_detection.dataset_tools.context_rcnn import options as job_options
 from object_detection.dataset_tools.context_rcnn.options import CameraTrapsOptions
-from object_detection.dataset_tools.converters import conversion
+from object_detection.dataset_tools.converters import conversion, conversion_report
 from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
 
 
@@ -40,3 +40,9 @@ def run(
         beam_options=list(beam_options),
         progress=progress,
     )
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Summarizes a report in a few lines, with its warning."""
+    lines = [conversion_report.summary(report), conversion_report.warning(report)]
+    return '\n'.join(filter(None, lines))

@@ -28,9 +28,10 @@ from object_detection.dataset_tools.context_rcnn.options import (
     TF_SEQUENCE_EXAMPLE,
     ContextOptions,
 )
-from object_detection.dataset_tools.context_rcnn.record_job import Counts, Element
+from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Place
-from object_detection.dataset_tools.converters import sharded_writer
+from object_detection.dataset_tools.converters import shard_job, sharded_writer
+from object_detection.dataset_tools.converters.shard_job import Element
 from object_detection.dataset_tools.converters.sharded_writer import BeamFiles, Output
 from object_detection.errors import UserError
 
@@ -68,13 +69,7 @@ def run(
         COUNTS,
         drops='' if image_ids is None else '--image_ids_to_keep leaves images out',
     )
-    return record_job.run(
-        job,
-        workers=options.workers,
-        runner=options.runner,
-        beam_options=list(beam_options),
-        progress=progress,
-    )
+    return record_job.run(job, options, beam_options, progress)
 
 
 def check(options: ContextOptions) -> None:
@@ -84,22 +79,13 @@ def check(options: ContextOptions) -> None:
         for name in ('keep_context_features_image_id_list', 'pad_context_features'):
             if getattr(options, name):
                 raise UserError(f'--{name}: expected --add_context_features with it.')
+    is_sequence = options.output_type == TF_SEQUENCE_EXAMPLE
+    reduced = '--reduce_image_size instead of --noreduce_image_size'
+    positives = options.keep_only_positives
     for name, is_used, other in (
-        (
-            'max_clip_length',
-            options.output_type == TF_SEQUENCE_EXAMPLE,
-            f'--output_type {TF_SEQUENCE_EXAMPLE}',
-        ),
-        (
-            'max_image_dimension',
-            options.reduce_image_size,
-            '--reduce_image_size instead of --noreduce_image_size',
-        ),
-        (
-            'context_features_score_threshold',
-            options.keep_only_positives,
-            '--keep_only_positives',
-        ),
+        ('max_clip_length', is_sequence, f'--output_type {TF_SEQUENCE_EXAMPLE}'),
+        ('max_image_dimension', options.reduce_image_size, reduced),
+        ('context_features_score_threshold', positives, '--keep_only_positives'),
     ):
         value = getattr(options, name)
         if not is_used and value != getattr(ContextOptions, name):
@@ -165,7 +151,7 @@ def rows_of_file(
                 row = banks.row_of(example, place._replace(frame=number))
                 yield key, banks.to_json(row)
     except (UserError, OSError) as error:
-        yield _ERRORS, record_job.describe(error).encode()
+        yield _ERRORS, shard_job.describe(error).encode()
 
 
 def plans_of_group(

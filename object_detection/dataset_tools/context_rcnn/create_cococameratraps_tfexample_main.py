@@ -8,25 +8,12 @@ Writes PREFIX-?????-of-?????, a label map and a report. `tfod context camera-tra
 job.
 """
 
-from typing import Any
-
 from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import CameraTrapsOptions
 
 
-def _load() -> scripts.Loaded:
-    from object_detection.dataset_tools.context_rcnn import camera_traps
-    from object_detection.dataset_tools.converters import conversion_report
-
-    def describe(report: dict[str, Any]) -> str:
-        lines = [conversion_report.summary(report), conversion_report.warning(report)]
-        return '\n'.join(filter(None, lines))
-
-    return camera_traps.run, describe
-
-
 def run() -> None:
-    scripts.run(CameraTrapsOptions, _load)
+    scripts.run(CameraTrapsOptions, 'camera_traps:run', 'camera_traps:summary')
 
 
 if __name__ == '__main__':

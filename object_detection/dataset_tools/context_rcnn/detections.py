@@ -1,13 +1,15 @@
-"""Adds detected boxes to images whose species is known, but not where the animals are.
+"""Runs a detector on images, and adds what it detects to them.
 
-Adds embeddings of detected objects to images: what Context R-CNN remembers of them.
+One job adds boxes to images whose species is known, but not where the animals are; the other adds
+embeddings of detected objects, which are what Context R-CNN remembers of them.
 
 (Beery et al., "Context R-CNN: Long Term Temporal Context for Per-Camera Object Detection",
 https://arxiv.org/abs/1912.03538)
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +24,11 @@ from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example
 from object_detection.errors import UserError
 
-# What the report counts.
+# What the reports count.
 COUNTS = ('already_with_boxes', 'several_classes', 'without_class', 'with_new_boxes', 'new_boxes')
+EMBEDDING_COUNTS = (
+    *('bad_images', 'embeddings', 'without_embedding', 'without_date', 'embedded_again'),
+)
 
 
 def run(
@@ -31,7 +36,7 @@ def run(
     beam_options: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Runs the job.
+    """Runs the job that adds boxes.
 
     Returns:
       The report: 'records', 'num_shards', and the numbers of images: 'bad_images', which cannot be
@@ -43,43 +48,77 @@ def run(
     """
     job_options.check(options)
     model = Model(options.detection_model_dir, options.batch_size)
-    model.check()
+    add = functools.partial(add_boxes, threshold=options.confidence_threshold)
     job = record_job.Job(
         options.detection_input_tfrecord,
         'detection_input_tfrecord',
         options.detection_output_tfrecord,
         options.num_shards,
         record_job.all_records,
-        DetectionMaker(model, options.confidence_threshold),
+        DetectingMaker(model, add, needs_boxes),
         COUNTS,
         drops='images of several classes, and those that cannot be decoded, are left out',
     )
-    return record_job.run(
-        job,
-        workers=options.workers,
-        runner=options.runner,
-        beam_options=list(beam_options),
-        progress=progress,
+    model.check()
+    return record_job.run(job, options, beam_options, progress)
+
+
+def run_embeddings(
+    options: EmbeddingOptions,
+    beam_options: Iterable[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Runs the job that adds embeddings.
+
+    Returns:
+      The report: 'records', 'num_shards', the number of 'embeddings', and the numbers of images:
+      'bad_images', which cannot be decoded and are left out, 'without_embedding', 'without_date'
+      and 'embedded_again' (which had some).
+
+    Raises:
+      UserError: if an option, the model or an input cannot be used.
+    """
+    job_options.check(options)
+    top_k, bottom_k = options.top_k_embedding_count, options.bottom_k_embedding_count
+    if not top_k + bottom_k:
+        raise UserError(
+            '--top_k_embedding_count and --bottom_k_embedding_count: expected at least one '
+            'embedding of an image. Received: 0 of both.'
+        )
+    features = models.features_output(options.embedding_type)
+    model = Model(options.embedding_model_dir, options.batch_size, features)
+    add = functools.partial(add_embeddings, features=features, top_k=top_k, bottom_k=bottom_k)
+    job = record_job.Job(
+        options.embedding_input_tfrecord,
+        'embedding_input_tfrecord',
+        options.embedding_output_tfrecord,
+        options.num_shards,
+        record_job.all_records,
+        DetectingMaker(model, add),
+        EMBEDDING_COUNTS,
+        drops='images that cannot be decoded are left out',
     )
+    model.check()
+    return record_job.run(job, options, beam_options, progress)
 
 
-class DetectionMaker:
-    """Writes images with boxes, see `record_job.RecordMaker`.
+class DetectingMaker(NamedTuple):
+    """Writes images with what a model detects in them, see `record_job.RecordMaker`.
 
-    Args:
+    Attributes:
       model: the detector.
-      threshold: lowest score of a box.
+      add: returns the record of an image, its outputs and the counts; b'' leaves it out.
+      is_wanted: whether the model runs on an image.
     """
 
-    def __init__(self, model: Model, threshold: float):
-        self._model = model
-        self._threshold = threshold
+    model: Model
+    add: Callable[..., bytes]
+    is_wanted: Callable[[Example], bool] | None = None
 
     def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
         images = record_job.read_places(entries)
-        for example, outputs in self._model.run(images, counts, needs_boxes):
-            record = add_boxes(example, outputs, self._threshold, counts)
-            if record:
+        for example, outputs in self.model.run(images, counts, self.is_wanted):
+            if record := self.add(example, outputs, counts=counts):
                 yield record
 
 
@@ -166,84 +205,6 @@ def _boxes_features(
         keys.CLASS_TEXT: tf_examples.bytes_feature([text] * len(boxes)),
         keys.CLASS_SCORE: tf_examples.float_feature(scores),
     }
-
-
-# What the report counts.
-EMBEDDING_COUNTS = (
-    'bad_images',
-    'embeddings',
-    'without_embedding',
-    'without_date',
-    'embedded_again',
-)
-
-
-def run_embeddings(
-    options: EmbeddingOptions,
-    beam_options: Iterable[str] = (),
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
-    """Runs the job.
-
-    Returns:
-      The report: 'records', 'num_shards', the number of 'embeddings', and the numbers of images:
-      'bad_images', which cannot be decoded and are left out, 'without_embedding', 'without_date'
-      and 'embedded_again' (which had some).
-
-    Raises:
-      UserError: if an option, the model or an input cannot be used.
-    """
-    job_options.check(options)
-    if not options.top_k_embedding_count + options.bottom_k_embedding_count:
-        raise UserError(
-            '--top_k_embedding_count and --bottom_k_embedding_count: expected at least one '
-            'embedding of an image. Received: 0 of both.'
-        )
-    features = models.features_output(options.embedding_type)
-    model = Model(options.embedding_model_dir, options.batch_size, features)
-    model.check()
-    maker = EmbeddingMaker(
-        model, features, options.top_k_embedding_count, options.bottom_k_embedding_count
-    )
-    job = record_job.Job(
-        options.embedding_input_tfrecord,
-        'embedding_input_tfrecord',
-        options.embedding_output_tfrecord,
-        options.num_shards,
-        record_job.all_records,
-        maker,
-        EMBEDDING_COUNTS,
-        drops='images that cannot be decoded are left out',
-    )
-    return record_job.run(
-        job,
-        workers=options.workers,
-        runner=options.runner,
-        beam_options=list(beam_options),
-        progress=progress,
-    )
-
-
-class EmbeddingMaker:
-    """Writes images with their embeddings, see `record_job.RecordMaker`.
-
-    Args:
-      model: the detector.
-      features: name of its output that is embedded.
-      top_k, bottom_k: numbers of embeddings of the best, and of the lowest, scores.
-    """
-
-    def __init__(self, model: Model, features: str, top_k: int, bottom_k: int):
-        self._model = model
-        self._features = features
-        self._top_k = top_k
-        self._bottom_k = bottom_k
-
-    def make(self, entries: Iterable[Any], counts: Counts) -> Iterator[bytes]:
-        for example, outputs in self._model.run(record_job.read_places(entries), counts):
-            yield add_embeddings(
-                example, outputs, self._features, self._top_k, self._bottom_k, counts
-            )
 
 
 def add_embeddings(

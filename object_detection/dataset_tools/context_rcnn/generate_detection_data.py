@@ -11,14 +11,8 @@ from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import DetectionOptions
 
 
-def _load() -> scripts.Loaded:
-    from object_detection.dataset_tools.context_rcnn import detections, record_job
-
-    return detections.run, record_job.summary
-
-
 def run() -> None:
-    scripts.run(DetectionOptions, _load)
+    scripts.run(DetectionOptions, 'detections:run')
 
 
 if __name__ == '__main__':

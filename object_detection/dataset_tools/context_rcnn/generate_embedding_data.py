@@ -11,14 +11,8 @@ from object_detection.dataset_tools.context_rcnn import scripts
 from object_detection.dataset_tools.context_rcnn.options import EmbeddingOptions
 
 
-def _load() -> scripts.Loaded:
-    from object_detection.dataset_tools.context_rcnn import detections, record_job
-
-    return detections.run_embeddings, record_job.summary
-
-
 def run() -> None:
-    scripts.run(EmbeddingOptions, _load)
+    scripts.run(EmbeddingOptions, 'detections:run_embeddings')
 
 
 if __name__ == '__main__':

@@ -59,14 +59,14 @@ class Model:
         self,
         examples: Iterable[Example],
         counts: Counts,
-        is_wanted: Callable[[Example], bool] = lambda _: True,
+        is_wanted: Callable[[Example], bool] | None = None,
     ) -> Iterator[tuple[Example, Outputs]]:
         """Yields each image, in order, with its used detections, the best first.
 
-        Images that are not wanted have {}; the model does not run on them. Each of the outputs has
-        an axis of the image's detections: boxes float32 [n, 4], normalized; scores [n]; and the
-        features [n, C]. Wanted images that cannot be decoded are left out, and counted as
-        'bad_images'.
+        All are wanted by default. Those that are not have {}; the model does not run on them. Each
+        of the outputs has an axis of the image's detections: boxes float32 [n, 4], normalized;
+        scores [n]; and the features [n, C]. Wanted images that cannot be decoded are left out, and
+        counted as 'bad_images'.
 
         Raises:
           UserError: if the model cannot be used.
@@ -74,7 +74,7 @@ class Model:
         examples = iter(examples)
         window = self._batch_size * _BATCHES_AT_A_TIME
         while chunk := list(itertools.islice(examples, window)):
-            wanted = [i for i, example in enumerate(chunk) if is_wanted(example)]
+            wanted = [i for i, each in enumerate(chunk) if not is_wanted or is_wanted(each)]
             outputs: dict[int, Outputs | None] = {i: {} for i in range(len(chunk))}
             for indices in _batches(chunk, wanted, self._batch_size):
                 found = self._run_usable([chunk[i] for i in indices])

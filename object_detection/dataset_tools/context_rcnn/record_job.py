@@ -1,31 +1,31 @@
-"""A Beam job that makes TFRecords of TFRecords; the records themselves are no elements of it.
+"""A job that makes TFRecords of TFRecords, see `shard_job`; records are no elements of it.
 
 What is grouped and sent between workers is where a record is in the input files, and what is known
-of it. The worker that writes a shard reads the records of the shard one after the other, so that
-memory does not grow with the data. The shards are published together when all are complete, and
+of it. The worker that writes a shard reads the records of the shard one after the other.
 PREFIX.report.json says what was done.
 """
 
 import collections
 import contextlib
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from object_detection.data import shard_names, tf_record_files
 from object_detection.dataset_tools.context_rcnn import records
+from object_detection.dataset_tools.context_rcnn.options import JobOptions
 from object_detection.dataset_tools.context_rcnn.records import Place
-from object_detection.dataset_tools.converters import beam_runners, shard_progress, sharded_writer
-from object_detection.dataset_tools.converters.sharded_writer import Draft, Output
+from object_detection.dataset_tools.converters import beam_runners, shard_job, sharded_writer
+from object_detection.dataset_tools.converters.shard_job import Element
+from object_detection.dataset_tools.converters.sharded_writer import Output
 from object_detection.errors import UserError
 
 Counts = collections.Counter[str]
-# Shard -> (sort key within the shard, JSON of an entry or an error).
-Element = tuple[int, tuple[str, bytes]]
 
 _TEMPORARY = '.tmp-'
 _ERROR = 'error'
@@ -46,8 +46,9 @@ class RecordMaker(Protocol):
         """
 
 
-class Job(NamedTuple):
-    """A job on records.
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A job on records, see `shard_job.ShardJob`.
 
     Attributes:
       pattern: pattern of the input files; commas separate several.
@@ -70,29 +71,45 @@ class Job(NamedTuple):
     counts: Sequence[str]
     drops: str = ''
 
+    def elements(self, pipeline: beam.Pipeline, output: Output) -> beam.PCollection:
+        files = list(enumerate(input_files(self.pattern, self.flag)))
+        return self.plan(pipeline | 'Files' >> beam.Create(files), output)
 
-class WrittenShard(NamedTuple):
-    """A shard: its temporary file, what was counted, and why it could not be written."""
+    def new_counts(self) -> Counts:
+        return Counts()
 
-    number: int
-    draft: Draft | None
-    counts: Mapping[str, int]
-    error: str = ''
+    def make(self, elements: Iterable[tuple[str, bytes]], counts: Counts) -> Iterator[bytes]:
+        for record in self.maker.make(_entries(elements), counts):
+            counts['records'] += 1
+            yield record
+
+    def report(self, counts: Sequence[Counts], error: str) -> dict[str, Any]:
+        total = Counts()
+        for each in counts:
+            total.update(each)
+        if not error and not total['records']:
+            error = 'no record would be written'
+        zeros = dict.fromkeys(('records', *self.counts), 0)
+        state = {'input': self.pattern, 'complete': not error, 'error': error}
+        return {**zeros, **total, **state}
+
+    def texts(self, prefix: str) -> dict[str, str]:
+        del prefix
+        return {}
 
 
 def run(
     job: Job,
-    *,
-    workers: int,
-    runner: str,
-    beam_options: Sequence[str] = (),
+    options: JobOptions,
+    beam_options: Iterable[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Runs a job to its end.
 
     Args:
       job: the job.
-      workers, runner, beam_options: as of `beam_runners.options`.
+      options: have the workers and the runner.
+      beam_options: as of `beam_runners.options`.
       progress: as of `shard_progress.watched`.
 
     Returns:
@@ -101,8 +118,10 @@ def run(
     Raises:
       UserError: if an input cannot be used, or nothing was published.
     """
-    chosen = beam_runners.create(runner)
-    options = beam_runners.options(workers=workers, runner=runner, beam_options=beam_options)
+    runner = beam_runners.create(options.runner)
+    chosen = beam_runners.options(
+        workers=options.workers, runner=options.runner, beam_options=list(beam_options)
+    )
     files = input_files(job.pattern, job.flag)
     with sharded_writer.open_output(job.prefix, job.num_shards or len(files)) as output:
         lost = sorted({*files} & {*output.replaced_paths()}) if job.drops else []
@@ -111,32 +130,10 @@ def run(
                 f'--{job.flag}: expected other files than those that the output {output.prefix} '
                 f'replaces, as {job.drops}. Received: {lost[0]}.'
             )
-        pipeline = beam.Pipeline(runner=chosen, options=options)
-        _add_steps(pipeline, job, files, output, raises=bool(runner))
-        with shard_progress.watched(output, _count(files), progress):
-            beam_runners.run(pipeline)
-        return _check_report(output)
-
-
-def _add_steps(
-    pipeline: beam.Pipeline, job: Job, files: Sequence[str], output: Output, *, raises: bool
-) -> None:
-    facts = {'input': job.pattern, **dict.fromkeys(job.counts, 0)}
-    inputs = pipeline | 'Files' >> beam.Create(list(enumerate(files)))
-    # Shards without records are written too.
-    shards = (
-        pipeline
-        | 'ShardNumbers' >> beam.Create(range(output.num_shards))
-        | 'Shards' >> beam.Map(lambda shard: (shard, ('', b'')))
-    )
-    _ = (
-        (job.plan(inputs, output), shards)
-        | beam.Flatten()
-        | 'GroupByShard' >> beam.GroupByKey()
-        | 'Write' >> beam.ParDo(WriteShard(job.maker, output, raises=raises))
-        | 'GroupShards' >> beam.GroupByKey()
-        | 'Publish' >> beam.ParDo(Publish(output, facts, raises=raises))
-    )
+        raises, total = bool(options.runner), _count(files)
+        return shard_job.run(
+            job, output, runner, chosen, raises=raises, total=total, progress=progress
+        )
 
 
 def input_files(pattern: str, flag: str) -> list[str]:
@@ -186,14 +183,7 @@ def element(shard: int, order: str, entry: Any) -> Element:
 
 def error_element(error: Exception) -> Element:
     """Returns an element that ends the job with an error."""
-    return 0, (_ERROR, json.dumps({_ERROR: describe(error)}).encode())
-
-
-def describe(error: Exception) -> str:
-    """Returns the sentence of an error, without a full stop at its end."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return f'{error.filename}: {error.strerror}'
-    return str(error).removesuffix('.')
+    return 0, (_ERROR, json.dumps({_ERROR: shard_job.describe(error)}).encode())
 
 
 def all_records(files: beam.PCollection, output: Output) -> beam.PCollection:
@@ -210,101 +200,11 @@ def _elements_of_file(file: tuple[int, str], num_shards: int) -> Iterator[Elemen
         yield error_element(error)
 
 
-class WriteShard(beam.DoFn):
-    """Writes a shard to a temporary file: (shard, entries) -> (0, `WrittenShard`).
-
-    Args:
-      maker: makes the records.
-      output: where the job writes.
-      raises: whether a file that cannot be written is an error of the runner, which may retry.
-    """
-
-    def __init__(self, maker: RecordMaker, output: Output, *, raises: bool):
-        self._maker = maker
-        self._output = output
-        self._raises = raises
-
-    def process(
-        self, item: tuple[int, Iterable[tuple[str, bytes]]]
-    ) -> Iterator[tuple[int, WrittenShard]]:
-        shard, elements = item
-        counts, draft, error = Counts(), None, ''
-        try:
-            with self._output.writing(shard) as file:
-                for record in self._maker.make(_entries(sorted(elements)), counts):
-                    sharded_writer.write_record(file, record)
-                    counts['records'] += 1
-            draft = file.draft()
-        except UserError as problem:
-            error = describe(problem)
-        except OSError as problem:
-            if self._raises:
-                raise
-            error = f'shard {shard} of {self._output.prefix}: {describe(problem)}'
-        yield 0, WrittenShard(shard, draft, dict(counts), error)
-
-
 def _entries(elements: Iterable[tuple[str, bytes]]) -> Iterator[Any]:
     for order, text in elements:
         if order == _ERROR:
             raise UserError(json.loads(text)[_ERROR])
-        # An element without order creates the shard.
-        if order:
-            yield json.loads(text)
-
-
-class Publish(beam.DoFn):
-    """Publishes the shards and a report: (0, all `WrittenShard`) -> path of the report.
-
-    Args:
-      output: where the job writes.
-      facts: entries of the report that are known in advance.
-      raises: whether a file that cannot be written is an error of the runner, which may retry.
-    """
-
-    def __init__(self, output: Output, facts: Mapping[str, Any], *, raises: bool):
-        self._output = output
-        self._facts = facts
-        self._raises = raises
-
-    def process(self, item: tuple[int, Iterable[WrittenShard]]) -> Iterator[str]:
-        shards = sorted(item[1], key=lambda shard: shard.number)
-        path = self._output.report_path
-        report = self._report(shards)
-        try:
-            if report['complete']:
-                drafts = {shard.number: shard.draft for shard in shards}
-                self._output.publish(drafts, {path: _as_text(report)})
-            else:
-                self._output.write_text(path, _as_text(report))
-        except OSError as error:
-            if self._raises:
-                raise
-            report |= {'complete': False, 'error': describe(error)}
-            with contextlib.suppress(OSError):
-                self._output.write_text(path, _as_text(report))
-        yield path
-
-    def _report(self, shards: Sequence[WrittenShard]) -> dict[str, Any]:
-        counts = Counts()
-        for shard in shards:
-            counts.update(shard.counts)
-        error = next((shard.error for shard in shards if shard.error), '')
-        if not error and not counts['records']:
-            error = 'no record would be written'
-        return {
-            'records': 0,
-            'job': self._output.job,
-            **self._facts,
-            **counts,
-            'num_shards': self._output.num_shards,
-            'complete': not error,
-            'error': error,
-        }
-
-
-def _as_text(report: Mapping[str, Any]) -> str:
-    return json.dumps(report, indent=1, ensure_ascii=False)
+        yield json.loads(text)
 
 
 def summary(report: Mapping[str, Any]) -> str:
@@ -313,19 +213,6 @@ def summary(report: Mapping[str, Any]) -> str:
     counts = [f'{name.replace("_", " ")} {report[name]}' for name in report if name not in left_out]
     text = f'{report["records"]} records in {report["num_shards"]} shards'
     return '; '.join([text, ', '.join(counts)]) if counts else text
-
-
-def _check_report(output: Output) -> dict[str, Any]:
-    path = output.report_path
-    if not FileSystems.exists(path):
-        raise UserError(f'{path} cannot be written.')
-    with FileSystems.open(path) as file:
-        report = json.loads(file.read())
-    if report['job'] != output.job:
-        raise UserError(f'{path} is that of another job, as this one could not be written.')
-    if report['error']:
-        raise UserError(f'{output.state_after_failure()}: {report["error"]}.')
-    return report
 
 
 def read_places(entries: Iterable[Sequence[Any]]) -> Iterator[records.Example]:

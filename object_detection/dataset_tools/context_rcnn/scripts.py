@@ -6,28 +6,25 @@ Neither this module nor the scripts import TensorFlow or Beam, which --help does
 import dataclasses
 import sys
 import typing
-from collections.abc import Callable
 from types import NoneType
-from typing import Any
 
 from absl import app, flags
 
+from object_detection import registry
 from object_detection.dataset_tools.context_rcnn import options as job_options
 from object_detection.system import file_errors, signals
-
-# Runs a job, and says in a few lines what its report holds.
-Loaded = tuple[Callable[..., dict[str, Any]], Callable[[dict[str, Any]], str]]
 
 # absl lists the flags in the --help of the script that calls this.
 flags.disclaim_key_flags()
 
 
-def run(kind: type, load: Callable[[], Loaded]) -> None:
+def run(kind: type, job: str, summary: str = 'record_job:summary') -> None:
     """Parses the command line and runs a job; users' errors become one line.
 
     Args:
       kind: the class of the job's options; its fields are the flags.
-      load: imports the job; returns its `run`, and what makes a text of the report.
+      job: 'module:function' of this folder, which runs the job and returns its report.
+      summary: the same of the function that makes a text of the report.
     """
     for field in dataclasses.fields(kind):
         _define(field)
@@ -38,7 +35,7 @@ def run(kind: type, load: Callable[[], Loaded]) -> None:
             raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
         values = flags.FLAGS
         given = {name: values[name].value for name in job_options.names(kind)}
-        print(_run(load, kind(**given), values.beam_option))
+        print(_run((job, summary), kind(**given), values.beam_option))
 
     try:
         with signals.unwinding():
@@ -47,15 +44,11 @@ def run(kind: type, load: Callable[[], Loaded]) -> None:
         sys.exit(f'Error: {error}')
 
 
-def _run(
-    load: Callable[[], Loaded], options: job_options.JobOptions, beam_options: list[str]
-) -> str:
-    from object_detection.dataset_tools.converters.beam_job import ConversionError
-
-    job, summary = load()
+def _run(places: tuple[str, str], options: job_options.JobOptions, beam_options: list[str]) -> str:
+    job, summary = (registry.load(f'{__package__}.{place}') for place in places)
     try:
         return summary(job(options, beam_options))
-    except (ConversionError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         sys.exit(f'Error: {file_errors.describe(error, sys.argv[1:])}')
 
 

@@ -1,37 +1,47 @@
-"""Converts a data set of any annotation format to TFRecords, by one Beam job.
+"""Converts a data set of any annotation format to TFRecords, see `shard_job`.
 
     PREFIX-00000-of-00010 ...    PREFIX_label_map.pbtxt    PREFIX.report.json
 
-Entries that cannot be converted are left out and listed in the report. Earlier outputs of the same
-prefix are not changed until the new ones are complete, and are then replaced; files that a killed
-job left behind are removed.
-
-Label maps of data sets: maps that are written, and maps that the user gives.
+Only the entries of the annotation files are grouped by shard; the worker that writes a shard reads
+its images one at a time. Entries that cannot be converted are left out and listed in the report.
+Earlier outputs of the same prefix are not changed until the new ones are complete, and are then
+replaced; files that a killed job left behind are removed.
 """
 
 import dataclasses
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
+import apache_beam as beam
 from google.protobuf import text_format
 
+from object_detection.data import file_access, tf_examples
 from object_detection.data import label_map as label_map_reader
-from object_detection.data.annotated_image import ClassLabel
+from object_detection.data.annotated_image import (
+    NO_ANNOTATIONS,
+    NOT_IN_LABEL_MAP,
+    NOT_WANTED,
+    AnnotatedImage,
+    ClassLabel,
+)
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.formats import formats
-from object_detection.data.formats.source import DataSet, Source
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats.source import DataSet, ImageEntry, Reader, Source
 from object_detection.dataset_tools.converters import (
-    beam_job,
     beam_runners,
+    conversion_report,
     output_lock,
+    shard_job,
     sharded_writer,
 )
-from object_detection.dataset_tools.converters.beam_job import Job
 from object_detection.dataset_tools.converters.conversion_report import Tally
-from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
-from object_detection.errors import UserError, missing
+from object_detection.dataset_tools.converters.shard_job import ConversionError, Element
+from object_detection.dataset_tools.converters.sharded_writer import BeamFiles, Output
+from object_detection.errors import UnusableError, UserError
 from object_detection.protos import string_int_label_map_pb2
 
 # How LVIS calls them.
@@ -103,16 +113,131 @@ def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
       FileNotFoundError: if there is no such file.
       ValueError: as `data.label_map.load`.
     """
-    if not FileSystems.exists(path):
-        raise missing(path, 'label map')
-    with FileSystems.open(path) as file:
-        proto = label_map_reader.parse(file.read(), path)
+    file_access.check_exists(path, 'label map', BeamFiles())
+    proto = label_map_reader.parse(BeamFiles().read(path), path)
     label_map_reader.classes(proto, path)  # Called only for its errors.
     return proto
 
 
 def to_text(label_map: string_int_label_map_pb2.StringIntLabelMap) -> str:
     return text_format.MessageToString(label_map, as_utf8=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A conversion, see `shard_job.ShardJob`.
+
+    Only the report is published if nothing could be converted (no image, or none of the
+    annotations), or if there is a problem and `strict` is true.
+
+    Attributes:
+      source: the data set; workers list its images, as its annotations may exceed a runner's
+        message size.
+      reader: reads its images.
+      num_images: number of entries.
+      label_map: the label map that is published with the shards, as text.
+      facts: entries of the report that are known in advance.
+      tally: problems that do not belong to an image.
+      strict: whether nothing is published if there is any problem.
+    """
+
+    source: Source
+    reader: Reader
+    num_images: int
+    label_map: str
+    facts: dict[str, Any]
+    tally: Tally
+    strict: bool = False
+
+    def elements(self, pipeline: beam.Pipeline, output: Output) -> beam.PCollection:
+        return (
+            pipeline
+            | 'Source' >> beam.Create([self.source])
+            | 'Read' >> beam.FlatMap(entries, output.num_shards, self.reader)
+        )
+
+    def new_counts(self) -> Tally:
+        return Tally()
+
+    def make(self, elements: Iterable[tuple[str, bytes]], counts: Tally) -> Iterator[bytes]:
+        for _, content in elements:
+            entry = ImageEntry(*json.loads(zlib.decompress(content)))
+            if example := self.convert(entry, counts):
+                yield example
+
+    def report(self, counts: Sequence[Tally], error: str) -> dict[str, Any]:
+        tally = conversion_report.total([self.tally, *counts])
+        tally.add_doubt()
+        tally.add_duplicates()
+        found = tally.counts
+        has_something = found['examples'] > 0 and (found['objects'] or not found['annotations'])
+        is_wanted = bool(has_something) and not (self.strict and tally.problems)
+        is_complete = is_wanted and not error
+        return {**self.facts, 'complete': is_complete, 'error': error, **tally.report()}
+
+    def texts(self, prefix: str) -> dict[str, str]:
+        return {label_map_path(prefix): self.label_map}
+
+    def convert(self, entry: ImageEntry, tally: Tally) -> bytes:
+        """Returns the record of an image, or of a clip; b'' if it has none. Counts in `tally`."""
+        is_clip = self.reader.provided.clips
+        frames = [ImageEntry(*each) for each in entry.image['frames']] if is_clip else [entry]
+        images = [self._read(frame, tally) for frame in frames]
+        usable = [image for image in images if image is not None]
+        if not usable or (self.source.drop_empty and not any(map(len, usable))):
+            return b''
+        tally.counts['examples'] += 1
+        for image in usable:
+            tally.add_objects(image)
+        if not is_clip:
+            return tf_examples.to_example(usable[0])
+        read = [frame for frame, image in zip(frames, images, strict=True) if image is not None]
+        return tf_examples.to_sequence_example(usable, formats_source.clip_of(entry, read))
+
+    def _read(self, entry: ImageEntry, tally: Tally) -> AnnotatedImage | None:
+        """Returns an image, or None if it cannot be used; counts in `tally`."""
+        image = entry.image
+        tally.counts['images'] += 1
+        try:
+            result = formats_source.read(self.reader, entry, BeamFiles())
+        except UnusableError as error:
+            tally.counts['bad_images'] += 1
+            tally.counts['annotations'] += len(entry.annotations)
+            tally.add_problem(error, image)
+            return None
+        tally.counts['annotations'] += len(result.image) + len(result.problems)
+        tally.changed_images.update(result.image_changes)
+        tally.notes.update(result.notes)
+        if NO_ANNOTATIONS in result.notes:
+            tally.name_files(NO_ANNOTATIONS, [str(image['file_name'])])
+        for annotation_id, error in result.problems:
+            if error.reason == NOT_IN_LABEL_MAP:
+                tally.left_out_objects[str(error)] += 1
+            elif error.reason == NOT_WANTED:
+                tally.unwanted_objects[str(error)] += 1
+            else:
+                tally.add_problem(error, image, annotation_id)
+        if file_access.without_suffix(result.image.source_id) != str(image['id']):
+            tally.source_ids.append(result.image.source_id)
+        tally.counts['images_without_objects'] += len(result.image) == 0
+        tally.counts['clipped_boxes'] += result.num_clipped
+        return result.image
+
+
+# The reader is a `Reader`, a protocol, which the type checks of Beam refuse.
+def entries(source: Source, num_shards: int, reader: Any = None) -> Iterator[Element]:
+    """Yields the images of a data set, see `entries_of`, and assigns them to shards in turn.
+
+    They are compressed, as the grouping step of the local runner holds all of them.
+    """
+    for index, item in enumerate(formats_source.entries_of(source, BeamFiles(), reader)):
+        content = zlib.compress(json.dumps(item).encode(), 1)
+        yield index % num_shards, (f'{index:012d}', content)
+
+
+def label_map_path(prefix: str) -> str:
+    """Returns the path of the label map of a set."""
+    return f'{prefix}_label_map.pbtxt'
 
 
 _IMAGES_OF_SHARD, _MOST_SHARDS = 100, 10
@@ -165,9 +290,21 @@ def convert(
     with sharded_writer.open_output(
         output_prefix, num_shards, is_single_file=is_single_file
     ) as output:
-        return beam_job.run(
-            job, output, chosen_runner, options, raises=bool(runner), progress=progress
+        report = shard_job.run(
+            job,
+            output,
+            chosen_runner,
+            options,
+            raises=bool(runner),
+            total=job.num_images,
+            progress=progress,
         )
+    if not report['complete']:
+        raise ConversionError(
+            f'Nothing was published, because of what {output.report_path} lists: '
+            f'{conversion_report.summary(report)}'
+        )
+    return report
 
 
 def _job(source: Source, strict: bool) -> Job:

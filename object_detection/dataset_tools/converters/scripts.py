@@ -6,7 +6,7 @@ from collections.abc import Callable
 from absl import app, flags
 
 from object_detection.data.formats.source import Source
-from object_detection.dataset_tools.converters import beam_job, conversion, conversion_report
+from object_detection.dataset_tools.converters import conversion, conversion_report
 from object_detection.system import file_errors, signals
 
 # The reference system does not have these.
@@ -63,5 +63,5 @@ def run(main: Callable[[list[str]], None]) -> None:
     try:
         with signals.unwinding():
             app.run(main)
-    except (beam_job.ConversionError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         sys.exit(f'Error: {file_errors.describe(error, sys.argv[1:])}')

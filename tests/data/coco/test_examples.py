@@ -10,7 +10,7 @@ from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
-from object_detection.data.coco.annotations import CocoFile, CocoImage, from_categories
+from object_detection.data.coco.annotations import Classes, CocoFile, CocoImage, classes
 from object_detection.data.coco.examples import Contents
 from object_detection.data.tf_examples import to_example
 from object_detection.errors import UnusableError
@@ -21,7 +21,7 @@ from tests.dataset_tools import records
 # 'jpeg' for every file does not show here, as these are JPEG.
 _NOT_IN_REFERENCE = {'image/object/class/label'}
 
-LABELS = {1: ClassLabel(1, 'cat'), 7: ClassLabel(7, 'dog')}
+LABELS = Classes({1: ClassLabel(1, 'cat'), 7: ClassLabel(7, 'dog')})
 
 
 def _image(image_format='JPEG', mode='RGB', size=(40, 30)) -> bytes:
@@ -85,7 +85,7 @@ def test_reference_examples(case_name):
         points = _read(folder / densepose)
         coco_annotations.take_over(file, points, coco_keypoints.DENSEPOSE_KEYS)
     contents = Contents(
-        from_categories(file.categories), case.params['include_masks'], layout, bool(densepose)
+        classes(file.categories, None), case.params['include_masks'], layout, bool(densepose)
     )
     grouped = coco_annotations.group_by_image(
         file,

@@ -182,7 +182,7 @@ def test_labelme_images_are_found(tmp_path, png, name):
         ('{', 'a.json is not a JSON file'),
         ('[' * 100_000, 'a.json is not a JSON file'),
         ('[]', 'an object with a list `shapes`'),
-        ('{"shapes": [], "imageHeight": "x"}', 'imageHeight must be a finite number'),
+        ('{"shapes": [], "imageHeight": "x"}', 'imageHeight must be a whole number'),
         ('{"shapes": [], "imageHeight": 30}', 'the annotation file says 30'),
     ],
 )

@@ -26,7 +26,7 @@ from object_detection.data.formats.pets import PetsSource
 from object_detection.data.formats.source import Source
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
-from object_detection.dataset_tools.converters import beam_job, conversion, conversion_report
+from object_detection.dataset_tools.converters import conversion, conversion_report
 from object_detection.errors import UserError
 
 
@@ -215,7 +215,7 @@ _CASES = {
         },
         r'1 x unknown_image.*\n.*1 rows of .* are of 1 images that are not .*: gone',
         _EMPTY,
-        r'1 x bad_box.*\n  a.png, annotation line 3: XMin must be a number',
+        r'1 x bad_box.*\n  a.png, annotation line 3: XMin must be a finite number',
     ),
     'panoptic': _Case(
         lambda d: PanopticSource(d, f'{d}/x.json', f'{d}/m'),
@@ -272,9 +272,8 @@ def _summary(made: Source) -> str:
         job = conversion._job(made, strict=False)
     except UserError as error:
         return str(error)
-    shard = beam_job.WriteShard(job.reader, None)
     for entry in source.entries_of(made, LocalFiles(), job.reader):
-        shard._convert(entry, job.tally)
+        job.convert(entry, job.tally)
     report = {'num_shards': 1, **job.facts, **job.tally.report()}
     return conversion_report.summary(report)
 

@@ -5,7 +5,6 @@ from object_detection.data import label_map
 from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
-from object_detection.data.formats import coco
 from object_detection.dataset_tools.converters import conversion
 from object_detection.protos import string_int_label_map_pb2
 
@@ -54,7 +53,9 @@ def test_label_map_numbers_categories_by_name():
     proto = _label_map(
         'item { id: 3 name: "cat" } item { id: 1 name: "/m/dog" display_name: "dog" }'
     )
-    labels = coco.labels_of(_categories('dog', 'cow', 'cat'), label_map.classes(proto, 'map'))
+    labels = coco_categories.labels_of(
+        _categories('dog', 'cow', 'cat'), label_map.classes(proto, 'map')
+    )
     assert labels == {1: (1, '/m/dog'), 3: (3, 'cat')}
 
 
@@ -83,7 +84,7 @@ def test_a_label_map_means_here_what_it_means_in_training(tmp_path):
     path.write_bytes(proto.SerializeToString())
     read = conversion.read_label_map(str(path))
     classes = label_map.classes(read, 'map')
-    labels = coco.labels_of(_categories('cat', 'dog', 'background', ''), classes)
+    labels = coco_categories.labels_of(_categories('cat', 'dog', 'background', ''), classes)
     assert labels == {1: (2, 'cat'), 2: (5, 'dog')}
     known = label_map.load(path).text_to_id
     assert all(known[label.text] == label.label for label in labels.values())

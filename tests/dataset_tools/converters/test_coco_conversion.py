@@ -23,13 +23,13 @@ from object_detection.data.formats.mask_files import MaskFilesSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.dataset_tools import shapes
 from object_detection.dataset_tools.converters import (
-    beam_job,
     beam_runners,
     conversion_report,
+    shard_job,
     sharded_writer,
 )
-from object_detection.dataset_tools.converters.beam_job import ConversionError
 from object_detection.dataset_tools.converters.conversion import convert
+from object_detection.dataset_tools.converters.shard_job import ConversionError
 from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
 from object_detection.errors import UserError
 from object_detection.protos import string_int_label_map_pb2
@@ -510,7 +510,7 @@ def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
     source = _write(tmp_path, [{'id': 1, 'file_name': '1.jpg'}], [_annotation(1, 1)])
     Image.fromarray(noise).save(tmp_path / 'images' / '1.jpg')
     sizes = []
-    process = beam_job.WriteShard.process
+    process = shard_job.WriteShard.process
 
     def measure(self, element):
         shard, values = element[0], list(element[1])
@@ -519,7 +519,7 @@ def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
             sizes.append(len(pickle.dumps(result)))
             yield result
 
-    monkeypatch.setattr(beam_job.WriteShard, 'process', measure)
+    monkeypatch.setattr(shard_job.WriteShard, 'process', measure)
     convert(source, str(tmp_path / 'out'), 1)
     assert len(sizes) == 3
     assert max(sizes) < 1000 < (tmp_path / 'images' / '1.jpg').stat().st_size
@@ -536,7 +536,9 @@ def test_full_disk_is_reported_in_a_line(tmp_path, monkeypatch, capfd, owner, fu
     (tmp_path / 'out-00000-of-00001').write_text('earlier')
     source = _write(tmp_path, [_image(1)], [])
     monkeypatch.setattr(owner, function, _no_space)
-    with pytest.raises(ConversionError, match=r'cannot be written: No space left on device\.$'):
+    with pytest.raises(
+        ConversionError, match=r'cannot be written: a shard: No space left on device\.$'
+    ):
         convert(source, str(tmp_path / 'out'), 1)
     assert 'Traceback' not in capfd.readouterr().err
     assert (tmp_path / 'out-00000-of-00001').read_text() == 'earlier'

@@ -9,6 +9,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import dataset_builder, evaluator_builder
 from object_detection.data.coco import examples as coco_examples
+from object_detection.data.coco.annotations import NO_CLASSES
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats
 from object_detection.data.formats import records as coco_records
@@ -116,4 +117,4 @@ def test_lists_of_a_file_that_is_read_without_a_conversion(lvis):
 def test_a_list_that_is_none_is_a_problem_of_the_image(lvis):
     image = {'id': 1, 'file_name': 'a.png', 'neg_category_ids': 3}
     with pytest.raises(UnusableError, match='neg_category_ids must be a list of category ids'):
-        coco_examples.image_annotations(image, [], coco_examples.Contents({}))
+        coco_examples.image_annotations(image, [], coco_examples.Contents(NO_CLASSES))

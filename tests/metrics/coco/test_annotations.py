@@ -13,7 +13,6 @@ from pycocotools.cocoeval import COCOeval
 
 from object_detection.data import tf_examples
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import examples as coco_examples
 from object_detection.metrics.coco.annotations import CocoAnnotations, match_categories
 from object_detection.metrics.coco.evaluator import CocoEvaluator
@@ -319,8 +318,8 @@ def test_real_data_gives_the_numbers_of_its_records(shared):
     if not path.exists():
         pytest.skip(f'needs {path}')
     file = coco_annotations.parse(path.read_bytes(), str(path))
-    labels = coco_categories.from_categories(file.categories)
-    contents = coco_examples.Contents(labels, masks=True)
+    found_classes = coco_annotations.classes(file.categories, None)
+    contents = coco_examples.Contents(found_classes, masks=True)
     rng, images = np.random.default_rng(0), []
     # Those with crowds and some others.
     found = list(coco_annotations.group_by_image(file))
@@ -330,8 +329,9 @@ def test_real_data_gives_the_numbers_of_its_records(shared):
         image = coco_examples.read(coco_image, encoded, contents).image
         images.append(_row(records.parse(tf_examples.to_example(image)), rng))
     assert any(image['is_crowd'].any() for image in images)
-    categories = [{'id': label.label, 'name': label.text} for label in labels.values()]
-    classes = {label.label: [label.text] for label in labels.values()}
+    labels = found_classes.labels.values()
+    categories = [{'id': label.label, 'name': label.text} for label in labels]
+    classes = {label.label: [label.text] for label in labels}
     annotations = CocoAnnotations(
         json.loads(path.read_text()), str(path), classes, is_complete=False
     )
