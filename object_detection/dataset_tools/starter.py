@@ -11,17 +11,22 @@ import textwrap
 
 from google.protobuf import text_format
 
-from object_detection.dataset_tools import starter_single_shot, starter_two_stage
+from object_detection.dataset_tools import starter_parts
 from object_detection.dataset_tools.data_statistics import DataStatistics, find_pattern
-from object_detection.dataset_tools.starter_parts import DEVICES, MOBILE, Device, Starter
+from object_detection.dataset_tools.starter_parts import (
+    DEVICES,
+    MOBILE,
+    SINGLE_SHOT,
+    TWO_STAGE,
+    Device,
+    Starter,
+)
 from object_detection.dataset_tools.starter_weights import Weights
 from object_detection.errors import ConfigError, format_list
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 TASKS = ('boxes', 'masks')
-# Field of the message of a model -> the module that makes configs of it.
-_KINDS = {module.KIND: module for module in (starter_two_stage, starter_single_shot)}
 
 
 def make(
@@ -50,7 +55,7 @@ def make(
     """
     wants_masks = _wants_masks(train, validation, task)
     if weights and weights.pipeline:
-        wants_masks &= task == 'masks' or starter_two_stage.predicts_masks(weights.pipeline)
+        wants_masks &= task == 'masks' or starter_parts.predicts_masks(weights.pipeline)
         starter = Starter(_from_detector(weights, wants_masks))
         starter.explain('model', f'is the model of {weights.path}, with the classes of the data.')
     elif device == MOBILE:
@@ -60,11 +65,13 @@ def make(
                 'predicts boxes alone.'
             )
         wants_masks = False
-        starter = Starter(starter_single_shot.template())
-        starter_single_shot.fit(starter, train, weights)
+        starter = Starter(starter_parts.template(SINGLE_SHOT))
+        starter_parts.fit_single_shot(starter, train, weights)
     else:
-        starter = Starter(starter_two_stage.template())
-        starter_two_stage.fit(starter, train, device, wants_masks=wants_masks, weights=weights)
+        starter = Starter(starter_parts.template(TWO_STAGE))
+        starter_parts.fit_two_stage(
+            starter, train, device, wants_masks=wants_masks, weights=weights
+        )
     _fit_classes(starter, train)
     _fit_readers(starter, train, validation, wants_masks)
     _fit_training(starter, train, DEVICES[device], weights)
@@ -87,20 +94,20 @@ def _from_detector(weights: Weights, wants_masks: bool) -> TrainEvalPipelineConf
     pipeline = TrainEvalPipelineConfig()
     pipeline.model.CopyFrom(weights.pipeline.model)
     kind = pipeline.model.WhichOneof('model')
-    if kind not in _KINDS:
+    if kind not in (TWO_STAGE, SINGLE_SHOT):
         raise ConfigError(
             f'--weights {weights.path}: expected a detector of one of the kinds '
-            f'{", ".join(_KINDS)}. Received: {kind}, which is not available yet.'
+            f'{TWO_STAGE}, {SINGLE_SHOT}. Received: {kind}, which is not available yet.'
         )
-    if wants_masks and not starter_two_stage.predicts_masks(pipeline):
+    if wants_masks and not starter_parts.predicts_masks(pipeline):
         raise ConfigError(
             f'--weights {weights.path}: that detector predicts no masks; use --task boxes.'
         )
-    if starter_two_stage.predicts_masks(pipeline) and not wants_masks:
-        starter_two_stage.remove_masks(pipeline)
+    if starter_parts.predicts_masks(pipeline) and not wants_masks:
+        starter_parts.remove_masks(pipeline)
     for step in weights.pipeline.train_config.data_augmentation_options:
         pipeline.train_config.data_augmentation_options.add().CopyFrom(step)
-    pipeline.train_config.optimizer.CopyFrom(_KINDS[kind].template().train_config.optimizer)
+    pipeline.train_config.optimizer.CopyFrom(starter_parts.template(kind).train_config.optimizer)
     pipeline.train_config.gradient_clipping_by_norm = 10.0
     return pipeline
 

@@ -1,13 +1,70 @@
-"""What the configs for a data set have in common, whatever their model is."""
+"""Configs that fit a data set: samples, of which values and parts are replaced.
+
+Faster and Mask R-CNN have two stages; the single-shot detectors are for phones.
+"""
 
 import dataclasses
+import importlib.resources
 import math
 from typing import Any
 
 import numpy as np
+from google.protobuf import text_format
 
+from object_detection.config.reader import parse_pipeline
 from object_detection.dataset_tools.data_statistics import DataStatistics
+from object_detection.dataset_tools.starter_weights import Weights
+from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+SINGLE_SHOT, TWO_STAGE = 'ssd', 'faster_rcnn'
+# Field of the message of a model -> a sample of it, and the levels that its pyramid may have.
+_SAMPLES = {
+    SINGLE_SHOT: 'ssd_mobilenet_v2_fpnlite_shapes.config',
+    TWO_STAGE: 'mask_rcnn_resnet18_fpn_shapes.config',
+}
+_LEVELS = {SINGLE_SHOT: (3, 7), TWO_STAGE: (2, 6)}
+# As the model of the zoo, SSDLite with a feature pyramid on MobileNet v2. Batches are smaller than
+# there, so the statistics of the norms follow them faster.
+_SINGLE_SHOT_CHANGES = """
+model {
+  ssd {
+    image_resizer { keep_aspect_ratio_resizer {} }
+    feature_extractor {
+      fpn { additional_layer_depth: 128 }
+      conv_hyperparams { initializer { random_normal_initializer { stddev: 0.01 } } }
+    }
+    matcher { argmax_matcher { unmatched_threshold: 0.5 } }
+    box_predictor {
+      weight_shared_convolutional_box_predictor {
+        depth: 128
+        num_layers_before_predictor: 4
+        share_prediction_tower: true
+        conv_hyperparams { initializer { random_normal_initializer { stddev: 0.01 } } }
+      }
+    }
+    loss { localization_weight: 1 }
+    post_processing { batch_non_max_suppression { iou_threshold: 0.6 } }
+  }
+}
+train_config {
+  optimizer {
+    momentum_optimizer {
+      learning_rate { cosine_decay_learning_rate {} }
+      momentum_optimizer_value: 0.9
+    }
+  }
+  data_augmentation_options {
+    random_crop_image {
+      min_object_covered: 0
+      min_aspect_ratio: 0.75
+      max_aspect_ratio: 3
+      min_area: 0.75
+      overlap_thresh: 0
+    }
+  }
+}
+"""
 
 # The device whose detector has a single stage.
 MOBILE = 'mobile'
@@ -112,16 +169,15 @@ class Anchors:
     reason: str
 
 
-def fit_anchors(
-    train: DataStatistics, side: int, *, finest_level: int, coarsest_level: int
-) -> Anchors:
+def fit_anchors(train: DataStatistics, side: int, kind: str) -> Anchors:
     """Returns anchors for a data set.
 
     Args:
       train: the records.
       side: length of the longer side of images, in pixels.
-      finest_level, coarsest_level: limits of the levels.
+      kind: field of the message of the model.
     """
+    finest_level, coarsest_level = _LEVELS[kind]
     sizes = np.sqrt(train.box_sizes.prod(axis=1)) * side
     smallest, largest = np.quantile(sizes, [0.05, 0.95])
     candidates = [level for level in _FINEST_LEVELS if level >= finest_level]
@@ -171,6 +227,147 @@ def fit_detections(starter: Starter, train: DataStatistics, path: str) -> None:
     starter.explain_model(
         path, f'{detections} detections an image, as images have up to {most} objects.'
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sizes:
+    """Sizes of the model for a kind of machine.
+
+    Attributes:
+      depth: depth of the ResNet, unless pretrained weights determine it.
+      channels: channels of the pyramid and of the convolutions of the heads.
+      box_head_depth: width of the fully connected layers of the box head.
+      num_proposals: number of regions per image that the second stage classifies.
+      num_sampled: number of regions per image that train the second stage.
+    """
+
+    depth: int
+    channels: int
+    box_head_depth: int
+    num_proposals: int
+    num_sampled: int
+
+
+_SIZES = {
+    'cpu': _Sizes(18, 64, 256, 100, 32),
+    'gpu': _Sizes(50, 256, 1024, 300, 128),
+}
+
+
+def template(kind: str) -> TrainEvalPipelineConfig:
+    """Returns a config without the values that depend on the data.
+
+    Args:
+      kind: field of the message of its model; one with two stages predicts masks.
+    """
+    name = _SAMPLES[kind]
+    folder = importlib.resources.files('object_detection') / 'samples' / 'configs'
+    pipeline = parse_pipeline((folder / name).read_text(), name)
+    for section in ('train_input_reader', 'eval_input_reader', 'eval_config'):
+        pipeline.ClearField(section)
+    if kind == SINGLE_SHOT:
+        for field in ('depth_multiplier', 'min_depth'):
+            pipeline.model.ssd.feature_extractor.ClearField(field)
+        text_format.Merge(_SINGLE_SHOT_CHANGES, pipeline)
+    return pipeline
+
+
+def predicts_masks(pipeline: TrainEvalPipelineConfig) -> bool:
+    """Whether the detector of a config predicts masks."""
+    return _predictor(pipeline).predict_instance_masks
+
+
+def _predictor(pipeline: TrainEvalPipelineConfig) -> MaskRCNNBoxPredictor:
+    return pipeline.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor
+
+
+def remove_masks(pipeline: TrainEvalPipelineConfig) -> None:
+    """Removes all fields of masks from the model of a config."""
+    model = pipeline.model.faster_rcnn
+    model.number_of_stages = 2
+    predictor = model.second_stage_box_predictor.mask_rcnn_box_predictor
+    for field in predictor.DESCRIPTOR.fields:
+        if 'mask' in field.name:
+            predictor.ClearField(field.name)
+    predictor.ClearField('conv_hyperparams')
+    for field in model.DESCRIPTOR.fields:
+        if 'mask' in field.name:
+            model.ClearField(field.name)
+
+
+def fit_single_shot(starter: Starter, train: DataStatistics, weights: Weights | None) -> None:
+    """Fits the model of the template to a data set.
+
+    Args:
+      starter: the config, made from `template`.
+      train: the records.
+      weights: weights of a MobileNet v2, or None.
+    """
+    model = starter.pipeline.model.ssd
+    why = 'SSD on MobileNet v2 with a small feature pyramid (FPNLite), made for phones'
+    if weights:
+        why += f'; its backbone begins with the weights {weights.path}.'
+    else:
+        why += '; it trains from random weights.'
+    if train.mask_type:
+        why += ' It predicts boxes alone.'
+    starter.explain_model('feature_extractor', why)
+    longer = fit_image_size(starter, train, DEVICES[MOBILE])
+    anchors = fit_anchors(train, longer, SINGLE_SHOT)
+    generator = model.anchor_generator.multiscale_anchor_generator
+    write_anchors(anchors, generator, model.feature_extractor.fpn)
+    starter.explain_model('anchor_generator', anchors.reason)
+    fit_detections(starter, train, 'post_processing')
+
+
+def fit_two_stage(
+    starter: Starter,
+    train: DataStatistics,
+    device: str,
+    *,
+    wants_masks: bool,
+    weights: Weights | None,
+) -> None:
+    """Fits the model of the template to a data set and a device.
+
+    Args:
+      starter: the config, made from `template`.
+      train: the records.
+      device: 'cpu' or 'gpu'.
+      wants_masks: whether it predicts masks.
+      weights: weights of a backbone, or None.
+    """
+    model, sizes = starter.pipeline.model.faster_rcnn, _SIZES[device]
+    extractor = model.feature_extractor
+    depth = weights.depth if weights else sizes.depth
+    extractor.type = f'faster_rcnn_resnet{depth}_fpn_keras'
+    extractor.fpn.additional_layer_depth = sizes.channels
+    extractor.box_head_depth = sizes.box_head_depth
+    model.first_stage_box_predictor_depth = sizes.channels
+    predictor = model.second_stage_box_predictor.mask_rcnn_box_predictor
+    predictor.mask_prediction_conv_depth = sizes.channels
+    if weights:
+        # Few images give no better statistics than ImageNet, and the first layers are generic. The
+        # norms keep the epsilon of their training.
+        extractor.batch_norm_trainable = False
+        extractor.override_base_feature_extractor_hyperparams = False
+        extractor.frozen_stages = 2
+        why = f'the backbone of the weights {weights.path}; its first two stages stay frozen.'
+    else:
+        why = f'a ResNet that suits --for {device}; it trains from random weights.'
+    starter.explain_model('feature_extractor', why)
+    longer = fit_image_size(starter, train, DEVICES[device])
+    anchors = fit_anchors(train, longer, TWO_STAGE)
+    generator = model.first_stage_anchor_generator
+    write_anchors(anchors, generator.multiscale_anchor_generator, extractor.fpn)
+    starter.explain_model('first_stage_anchor_generator', anchors.reason)
+    most = int(train.objects_per_image.max())
+    model.first_stage_max_proposals = max(sizes.num_proposals, min(2 * most, 1000))
+    model.second_stage_batch_size = sizes.num_sampled
+    model.first_stage_minibatch_size = 4 * sizes.num_sampled
+    fit_detections(starter, train, 'second_stage_post_processing')
+    if not wants_masks:
+        remove_masks(starter.pipeline)
 
 
 def _round_up(value: float) -> int:
