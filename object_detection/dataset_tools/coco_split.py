@@ -7,6 +7,8 @@ import random
 from collections import Counter
 from typing import Any, NamedTuple
 
+from object_detection.data import file_access
+from object_detection.data.coco import annotations as coco_annotations
 from object_detection.errors import UserError
 from object_detection.system import files
 
@@ -81,23 +83,9 @@ def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, P
 
 
 def _read(path: str) -> dict[str, Any]:
-    try:
-        document = json.loads(files.read_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f'{path} is not a JSON file: {error}.') from error
-    if not isinstance(document, dict):
-        raise UserError(f'{path}: expected an object with lists of images and annotations.')
-    for name, keys in (('images', ('id',)), ('annotations', ('image_id',))):
-        rows = document.get(name)
-        if not isinstance(rows, list):
-            raise UserError(f'{path}: expected a list `{name}`. Received: {type(rows).__name__}.')
-        for place, row in enumerate(rows):
-            for key in keys:
-                if not isinstance(row, dict) or not isinstance(row.get(key), int | str):
-                    raise UserError(
-                        f'{path}: expected a number or a text as {name}[{place}].{key}. '
-                        f'Received: {str(row)[:100]}'
-                    )
+    document = file_access.parse_json(files.read_bytes(path), path)
+    required = {'images': ('id',), 'annotations': ('image_id',)}
+    coco_annotations.check_document(document, path, required)
     if len(document['images']) < 2:
         raise UserError(
             f'{path}: expected at least two images to split. Received: {len(document["images"])}.'
@@ -109,11 +97,11 @@ def _count(document: dict[str, Any]) -> Part:
     names = {
         category['id']: str(category.get('name'))
         for category in document.get('categories') or []
-        if isinstance(category, dict) and isinstance(category.get('id'), int | str)
+        if isinstance(category, dict) and coco_annotations.is_id(category.get('id'))
     }
     objects = Counter(
         names[row['category_id']]
         for row in document['annotations']
-        if isinstance(row.get('category_id'), int | str) and row['category_id'] in names
+        if coco_annotations.is_id(row.get('category_id')) and row['category_id'] in names
     )
     return Part(len(document['images']), len(document['annotations']), objects)

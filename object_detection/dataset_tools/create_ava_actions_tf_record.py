@@ -33,9 +33,7 @@ _QUALITY = 95
 FLAGS = flags.FLAGS
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+def main() -> None:
     if bool(FLAGS.video_path_format_string) == bool(FLAGS.frames_format_string):
         raise app.UsageError('Give --video_path_format_string or --frames_format_string.')
     splits = FLAGS.splits_to_process.split(',')

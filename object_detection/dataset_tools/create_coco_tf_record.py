@@ -25,16 +25,12 @@ _SPLITS = {
 }
 
 flags.DEFINE_bool('include_masks', False, 'Whether to write instance masks, as PNG.')
-flags.DEFINE_string('train_image_dir', '', 'Folder of the training images.')
-flags.DEFINE_string('val_image_dir', '', 'Folder of the validation images.')
-flags.DEFINE_string('test_image_dir', '', 'Folder of the test images.')
-flags.DEFINE_string('train_annotations_file', '', 'COCO JSON of the training images.')
-flags.DEFINE_string('val_annotations_file', '', 'COCO JSON of the validation images.')
-flags.DEFINE_string('testdev_annotations_file', '', 'COCO JSON of the test images.')
-flags.DEFINE_string('train_keypoint_annotations_file', '', 'COCO JSON with training keypoints.')
-flags.DEFINE_string('val_keypoint_annotations_file', '', 'COCO JSON with validation keypoints.')
-flags.DEFINE_string('train_densepose_annotations_file', '', 'COCO JSON with training DensePose.')
-flags.DEFINE_string('val_densepose_annotations_file', '', 'COCO JSON with validation DensePose.')
+for split, (images, annotations, _) in _SPLITS.items():
+    flags.DEFINE_string(images, '', f'Folder of the images of {split}.')
+    flags.DEFINE_string(annotations, '', f'COCO JSON of the images of {split}.')
+for split in ('train', 'val'):
+    flags.DEFINE_string(f'{split}_keypoint_annotations_file', '', f'Keypoints of {split}.')
+    flags.DEFINE_string(f'{split}_densepose_annotations_file', '', f'DensePose of {split}.')
 flags.DEFINE_string('output_dir', '/tmp/', 'Folder to write to.')
 flags.DEFINE_bool('remove_non_person_annotations', False, 'Leaves out all objects but persons.')
 flags.DEFINE_bool('remove_non_person_images', False, 'Leaves out images without a person.')
@@ -46,9 +42,7 @@ flags.DEFINE_integer('testdev_num_shards', 50, 'Number of test files.')
 FLAGS = flags.FLAGS
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+def main() -> None:
     splits = [split for split in _SPLITS if _is_given(split)]
     if not splits:
         raise app.UsageError('Give --train_image_dir and --train_annotations_file, or val or test.')

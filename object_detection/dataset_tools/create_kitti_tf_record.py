@@ -7,7 +7,7 @@ Writes OUTPUT_train.tfrecord and OUTPUT_val.tfrecord, which has the images whose
 --validation_set_size, with label maps and reports. `tfod convert kitti` runs the same job.
 """
 
-from absl import app, flags
+from absl import flags
 
 from object_detection.data.formats.kitti import KittiSource
 from object_detection.dataset_tools.converters import scripts
@@ -15,9 +15,7 @@ from object_detection.dataset_tools.converters import scripts
 FLAGS = flags.FLAGS
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+def main() -> None:
     splits = ('train', 'val') if FLAGS.validation_set_size > 0 else ('train',)
     for split in splits:
         source = KittiSource(

@@ -9,7 +9,7 @@ Writes DIR/train-?????-of-00100 with a label map and a report. `tfod convert ope
 same job.
 """
 
-from absl import app, flags
+from absl import flags
 
 from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.dataset_tools.converters import scripts
@@ -17,9 +17,7 @@ from object_detection.dataset_tools.converters import scripts
 FLAGS = flags.FLAGS
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+def main() -> None:
     source = OpenImagesSource(
         label_map_file=FLAGS.input_label_map,
         image_dir=FLAGS.input_images_directory,

@@ -7,7 +7,7 @@ The file has a label map and a report beside it. `tfod convert voc` runs the sam
 files, and for folders of other names.
 """
 
-from absl import app, flags
+from absl import flags
 
 from object_detection.data.formats.voc import VocSource
 from object_detection.dataset_tools.converters import scripts
@@ -15,9 +15,7 @@ from object_detection.dataset_tools.converters import scripts
 FLAGS = flags.FLAGS
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+def main() -> None:
     source = VocSource(
         FLAGS.data_dir,
         FLAGS.year,

@@ -18,9 +18,7 @@ from object_detection.dataset_tools.converters import scripts
 FLAGS = flags.FLAGS
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+def main() -> None:
     if FLAGS.mask_type != 'png':
         raise app.UsageError(
             '--mask_type: only png is written, for readers with mask_type: PNG_MASKS. '

@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import app, flags
 
+from object_detection.data import file_access
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import csv_files
 from object_detection.errors import UserError
@@ -38,10 +39,7 @@ def read_hierarchy(path: str) -> tuple[Related, Related]:
       OSError: if the file cannot be read, or is too long.
       UserError: if it is no hierarchy.
     """
-    try:
-        document = json.loads(LocalFiles().read(path, _MAX_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f'{path} is not a JSON file: {error}.') from error
+    document = file_access.parse_json(LocalFiles().read(path, _MAX_BYTES), path)
     above: dict[str, set[str]] = collections.defaultdict(set)
     below: dict[str, set[str]] = collections.defaultdict(set)
     nodes: list[tuple[Any, tuple[str, ...]]] = [(document, ())]
@@ -112,13 +110,8 @@ def run() -> None:
     flags.DEFINE_string('json_hierarchy_file', None, 'JSON file of the hierarchy.')
     flags.DEFINE_string('input_annotations', None, 'CSV file to expand.')
     flags.DEFINE_string('output_annotations', None, 'CSV file to write.')
-    flags.DEFINE_integer(
-        'annotation_type',
-        None,
-        '1 for boxes, 2 for image-level labels.',
-        lower_bound=1,
-        upper_bound=2,
-    )
+    kinds = '1 for boxes, 2 for image-level labels.'
+    flags.DEFINE_integer('annotation_type', None, kinds, lower_bound=1, upper_bound=2)
     flags.mark_flags_as_required(
         ('json_hierarchy_file', 'input_annotations', 'output_annotations', 'annotation_type')
     )

@@ -7,6 +7,7 @@ from absl import app, flags
 from absl.testing import flagsaver
 
 from object_detection.dataset_tools import create_coco_tf_record
+from object_detection.dataset_tools.converters import scripts
 from tests import goldens
 from tests.dataset_tools import records
 
@@ -34,7 +35,7 @@ def test_names_and_values_are_the_reference_s(tmp_path, capsys):
         output_dir=str(tmp_path),
         val_num_shards=2,
     ):
-        create_coco_tf_record.main(['program'])
+        create_coco_tf_record.main()
     assert 'val: 3 examples in 2 shards' in capsys.readouterr().out
     first, second = (records.read(tmp_path / f'coco_val.record-0000{i}-of-00002') for i in (0, 1))
     for index, features in enumerate([first[0], second[0], first[1]]):
@@ -59,12 +60,12 @@ def test_default_numbers_of_shards_are_the_reference_s():
 )
 def test_incomplete_arguments(given, match):
     with flagsaver.flagsaver(**given), pytest.raises(app.UsageError, match=match):
-        create_coco_tf_record.main(['program'])
+        create_coco_tf_record.main()
 
 
 def test_unexpected_argument():
     with pytest.raises(app.UsageError, match='stray'):
-        create_coco_tf_record.main(['program', 'stray'])
+        scripts.of_flags_alone(create_coco_tf_record.main)(['program', 'stray'])
 
 
 def test_errors_of_users_are_one_line(tmp_path):

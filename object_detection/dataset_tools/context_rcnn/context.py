@@ -13,7 +13,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from object_detection.data import tf_examples, tf_record_files
+from object_detection.data import file_access, tf_examples, tf_record_files
 from object_detection.dataset_tools.context_rcnn import (
     banks,
     context_records,
@@ -104,11 +104,11 @@ def read_image_ids(path: str) -> frozenset[str] | None:
     if path == ALL_IMAGES:
         return None
     try:
-        ids = json.loads(BeamFiles().read(path))
+        ids = file_access.parse_json(BeamFiles().read(path), path)
     except OSError as error:
         raise UserError(f'--image_ids_to_keep: {path} cannot be read: {error}.') from error
-    except ValueError as error:
-        raise UserError(f'--image_ids_to_keep: {path} is no JSON file: {error}.') from error
+    except UserError as error:
+        raise UserError(f'--image_ids_to_keep: {error}') from error
     if not isinstance(ids, list) or not all(type(each) in (str, int) for each in ids):
         raise UserError(f'--image_ids_to_keep: expected a list of source ids in {path}.')
     return frozenset(map(str, ids))

@@ -1,8 +1,8 @@
 """The report of a conversion: counts, and the first problems of each kind."""
 
-import collections
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +32,7 @@ _MANY = 0.05
 # The same for images without objects, which some formats do not distinguish from images that nobody
 # has annotated.
 _MANY_EMPTY = 1 / 3
+
 _OF_IMAGES = ('bad_image', 'bad_annotations', DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE)
 
 
@@ -53,23 +54,15 @@ class Tally:
       named_files: name of a count or note -> the first few images that it counts.
     """
 
-    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    changed_images: collections.Counter[str] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    left_out_objects: collections.Counter[str] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    unwanted_objects: collections.Counter[str] = dataclasses.field(
-        default_factory=collections.Counter
-    )
-    notes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    classes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    ignored: collections.Counter[tuple[str, str]] = dataclasses.field(
-        default_factory=collections.Counter
-    )
+    counts: Counter[str] = dataclasses.field(default_factory=Counter)
+    changed_images: Counter[str] = dataclasses.field(default_factory=Counter)
+    left_out_objects: Counter[str] = dataclasses.field(default_factory=Counter)
+    unwanted_objects: Counter[str] = dataclasses.field(default_factory=Counter)
+    notes: Counter[str] = dataclasses.field(default_factory=Counter)
+    classes: Counter[str] = dataclasses.field(default_factory=Counter)
+    ignored: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
     source_ids: list[str] = dataclasses.field(default_factory=list)
-    num_problems: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    num_problems: Counter[str] = dataclasses.field(default_factory=Counter)
     problems: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     named_files: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
@@ -131,7 +124,7 @@ class Tally:
 
     def add_duplicates(self) -> None:
         """Counts the images that were written although others have the same `source_ids`."""
-        for source_id, count in collections.Counter(self.source_ids).items():
+        for source_id, count in Counter(self.source_ids).items():
             for _ in range(count - 1):
                 error = UnusableError(DUPLICATE, 'it was written, and another image has its id')
                 self.add_problem(error, {'file_name': source_id, 'id': source_id})

@@ -58,10 +58,21 @@ def convert_to_file(source: Source, path: str, name: str = '') -> None:
     convert(source, path, 1, name, is_single_file=True)
 
 
-def run(main: Callable[[list[str]], None]) -> None:
+def of_flags_alone(main: Callable[[], None]) -> Callable[[list[str]], None]:
+    """Returns a main function of absl that raises a UsageError if there are arguments, too."""
+
+    def check_and_run(argv: list[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+        main()
+
+    return check_and_run
+
+
+def run(main: Callable[[], None]) -> None:
     """Parses the command line and runs; users' errors become one line."""
     try:
         with signals.unwinding():
-            app.run(main)
+            app.run(of_flags_alone(main))
     except (OSError, ValueError) as error:
         sys.exit(f'Error: {file_errors.describe(error, sys.argv[1:])}')
