@@ -58,10 +58,10 @@ def test_no_part_is_empty(tmp_path, share):
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        ({'images': None}, r'expected a list `images`'),
-        ({'annotations': {}}, r'expected a list `annotations`'),
-        ({'images': [{'file_name': 'a.jpg'}]}, r'images\[0\]\.id'),
-        ({'annotations': [3]}, r'annotations\[0\]\.image_id'),
+        ({'images': None}, r'`images` must be a list'),
+        ({'annotations': {}}, r'`annotations` must be a list'),
+        ({'images': [{'file_name': 'a.jpg'}]}, r'images\[0\] must have `id`'),
+        ({'annotations': [3]}, r'annotations\[0\] must have `image_id`'),
         ({'images': DOCUMENT['images'][:1]}, 'at least two images'),
     ],
 )
