@@ -102,9 +102,14 @@ def read_values(prefix: str, within: str) -> dict[str, np.ndarray]:
         }
 
 
-def read_step(prefix: str) -> int:
-    """Returns the step at which a checkpoint was saved; 0 if it does not store one."""
-    check_is_ours(prefix)
+def read_step(prefix: str, *, is_ours: bool = True) -> int:
+    """Returns the step at which a checkpoint was saved; 0 if it does not store one.
+
+    Raises:
+      CheckpointError: if it is damaged, or, with `is_ours`, if another program wrote it.
+    """
+    if is_ours:
+        check_is_ours(prefix)
     with reading(prefix):
         reader, key = open_reader(prefix), f'{_STEP}{VALUE_SUFFIX}'
         return int(reader.get_tensor(key)) if reader.has_tensor(key) else 0

@@ -12,14 +12,13 @@ from collections.abc import Collection, Iterable, Mapping
 from object_detection.core.detector import Detector
 from object_detection.core.variable_names import VariableNames
 from object_detection.errors import CheckpointError, format_list
-from object_detection.weights import backbones, checkpoint_files, networks
+from object_detection.weights import backbones, networks
 from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import check_backbones
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Entry, WeightSource
 
 _DETECTOR, _CLASSIFIER = 'model/', 'feature_extractor/'
-_STEP = f'step{VALUE_SUFFIX}'
 _SLOTS = '/.OPTIMIZER_SLOT/'
 _AVERAGE = f'{_SLOTS}optimizer/average{VALUE_SUFFIX}'
 
@@ -41,15 +40,6 @@ def is_reference(keys: Collection[str]) -> bool:
     """Whether a checkpoint with these keys is one of the TensorFlow Object Detection API."""
     beginnings = (f'{_DETECTOR}_', f'{_CLASSIFIER}layer')
     return any(k.startswith(beginnings) and k.endswith(VALUE_SUFFIX) for k in keys)
-
-
-def read_step(prefix: str) -> int:
-    """Returns the step of a checkpoint; 0 if it does not store one."""
-    reader = checkpoint_files.open_reader(prefix)
-    if _STEP not in reader.get_variable_to_shape_map():
-        return 0
-    with checkpoint_files.reading(prefix):
-        return int(reader.get_tensor(_STEP))
 
 
 class ReferenceCheckpoint(WeightSource):

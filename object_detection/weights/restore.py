@@ -203,7 +203,7 @@ def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
             names=detector.variable_names,
         )
     _restore_reference(detector, prefix, averages)
-    return reference.read_step(prefix)
+    return read_step(prefix)
 
 
 def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
@@ -236,9 +236,7 @@ def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
 
 def read_step(prefix: str) -> int:
     """Returns the step at which a checkpoint was saved; 0 if it does not store one."""
-    if _is_reference(prefix):
-        return reference.read_step(prefix)
-    return checkpoints.read_step(prefix)
+    return checkpoints.read_step(prefix, is_ours=not _is_reference(prefix))
 
 
 def _is_reference(prefix: str) -> bool:
