@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from object_detection.benchmarking import picture
-from object_detection.system import files, numbers
+from object_detection.system import files, numbers, texts
 from object_detection.visualization import report
 
 PAGE, PICTURE = 'benchmark.html', 'benchmark.png'
@@ -59,13 +59,8 @@ def lines(document: dict[str, Any]) -> list[str]:
     Args:
       document: as `write_json` writes it.
     """
-    cells = table(document['rows'])
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     result = [title(document), *(f'{name}: {value}' for name, value in _facts(document).items())]
-    result += [
-        '  '.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in cells
-    ]
+    result += texts.aligned(table(document['rows']))
     for row in document['rows']:
         parts = picture.shares(row)
         if parts:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from object_detection.cli.common import option_flags
-from object_detection.system import numbers
+from object_detection.system import numbers, texts
 from object_detection.training.monitoring import run_record
 
 
@@ -25,12 +25,7 @@ def command(model_dir: str) -> None:
     rows = [_row(run) for run in runs]
     if not rows:
         raise click.ClickException(f'{model_dir}: expected the runs of a training. Received: none.')
-    titles = list(rows[0])
-    widths = [max(len(title), *(len(row[title]) for row in rows)) for title in titles]
-    lines = []
-    for line in (dict(zip(titles, titles, strict=True)), *rows):
-        cells = zip(line.values(), widths, strict=True)
-        lines.append('  '.join(text.rjust(width) for text, width in cells))
+    lines = texts.aligned([list(rows[0]), *(list(row.values()) for row in rows)])
     option_flags.show_result(runs, lines)
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from object_detection.metrics.coco import keypoints, limits
+from object_detection.system import texts
 
 _UNDEFINED = '-'
 _SUMMARY = re.compile(
@@ -81,14 +82,11 @@ def _line(group: str, name: str) -> str:
 
 def _category_table(group: str, rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     names = list(dict.fromkeys(name for values in rows.values() for name in values))
-    heads = [_short(name) for name in names]
-    widths = [max(6, len(head)) for head in heads]
-    first = max([len(group), *map(len, rows)])
-    yield '  '.join([group.ljust(first), *(h.rjust(w) for h, w in zip(heads, widths, strict=True))])
-    for row, values in rows.items():
-        cells = [_shown(values.get(name, math.nan), 3) for name in names]
-        padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
-        yield '  '.join([row.ljust(first), *padded])
+    cells = [
+        [row, *(_shown(values.get(name, math.nan), 3) for name in names)]
+        for row, values in rows.items()
+    ]
+    yield from texts.aligned([[group, *map(_short, names)], *cells], left=1, least=6)
 
 
 def _short(name: str) -> str:

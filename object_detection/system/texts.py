@@ -1,7 +1,8 @@
-"""Text of files that users write, with any editor of any system."""
+"""Text of files that users write, with any editor of any system, and tables of text."""
 
 import codecs
 import unicodedata
+from collections.abc import Sequence
 
 from object_detection.errors import DataError
 
@@ -47,6 +48,23 @@ def first_invisible(text: str) -> str:
             if not letter.isprintable() and letter != '\t':
                 return f'line {number}, column {column} has the invisible character {_name(letter)}'
     return ''
+
+
+def aligned(rows: Sequence[Sequence[str]], *, left: int = 0, least: int = 0) -> list[str]:
+    """Returns the rows of a table as lines.
+
+    Args:
+      rows: as many cells each.
+      left: number of columns whose cells begin below each other; those of others end there.
+      least: width of a column at least.
+    """
+    widths = [max(least, *map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[:left] = [cell.ljust(width) for cell, width in zip(row[:left], widths, strict=False)]
+        lines.append('  '.join(cells).rstrip())
+    return lines
 
 
 def _name(letter: str) -> str:

@@ -24,3 +24,9 @@ def test_invisible_characters_are_named():
     found = texts.first_invisible('a: 1\n\tb:\u00a02')
     assert found == 'line 2, column 4 has the invisible character <U+00A0 NO-BREAK SPACE>'
     assert texts.first_invisible('# für ß 猫\n\ta') == ''
+
+
+def test_columns_of_a_table_are_aligned():
+    rows = [['', 'AP', 'AR10'], ['a cat', '0.5', '-']]
+    assert texts.aligned(rows, left=1) == ['        AP  AR10', 'a cat  0.5     -']
+    assert texts.aligned([['a', ''], ['b', 'cc']], least=3) == ['  a', '  b   cc']

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.system import private_names
+from object_detection.system import private_names, texts
 
 
 class UnknownShapeError(ValueError):
@@ -335,13 +335,9 @@ def table(summary: ModelSummary, name: str, *, every_layer: bool = False) -> lis
         cells.append(('(other)', '', '', '0', '0', _giga(summary.flops - layers_flops)))
     totals = [sum(getattr(row, key) for row in rows) for key in ('trained', 'frozen')]
     cells.append(('total', '', '', *(f'{total:,}' for total in totals), _giga(summary.flops)))
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADER))]
     height, width = summary.image_size
     result = [f'{name}: one image of {height} x {width}, multiply and add counted as 2']
-    for row in cells:
-        left = [cell.ljust(size) for cell, size in zip(row[:3], widths[:3], strict=True)]
-        right = [cell.rjust(size) for cell, size in zip(row[3:], widths[3:], strict=True)]
-        result.append('  '.join(left + right).rstrip())
+    result += texts.aligned(cells, left=3)
     if summary.unknown:
         result.append(f'not counted, sizes are not static: {", ".join(summary.unknown)}')
     return result
