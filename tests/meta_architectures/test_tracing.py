@@ -51,6 +51,17 @@ def test_errors_of_hyperparams_have_their_path():
             build(model)
 
 
+def test_errors_of_label_maps_have_their_path():
+    tasks = "keypoint_label_map_path: 'none' keypoint_estimation_task { task_name: 'a' }"
+    head = "mask_rcnn_box_predictor { keypoint_head { label_map_path: 'none' } }"
+    second_stage = f'model {{ faster_rcnn {{ second_stage_box_predictor {{ {head} }} }} }}'
+    with pytest.raises(UserError, match=r'^model\.center_net\.keypoint_label_map_path: .* none'):
+        tracing.check(parse(tasks), 3)
+    model = tiny_models.tiny_pipeline(test_keypoint_stage.HEAD, second_stage).model
+    with pytest.raises(UserError, match=r'predictor\.keypoint_head\.label_map_path: .* none'):
+        tracing.check(model, 3)
+
+
 def test_fields_that_nothing_reads():
     found = tracing.check(parse("keypoint_label_map_path: 'labels'"), 3)
     assert found == (('model.center_net.keypoint_label_map_path', None),)

@@ -112,7 +112,10 @@ def build_keypoints(config: center_net_pb2.CenterNet) -> list[Keypoints]:
 def build_layouts(config: center_net_pb2.CenterNet) -> list[Layout]:
     """Reads which keypoints each task has from `keypoint_label_map_path`."""
     path = config.keypoint_label_map_path
-    labels = label_map.load(path)
+    try:
+        labels = label_map.load(path)
+    except UserError as error:
+        raise UserError(f'{ROOT}.keypoint_label_map_path: {error}') from error
     by_id = {category['id']: category for category in labels.categories}
     layouts = []
     for index, task in enumerate(config.keypoint_estimation_task):

@@ -245,8 +245,11 @@ def keypoints_of_classes(config: FasterRcnn) -> list[list[int]] | None:
     path, field = head.label_map_path, f'{head.DESCRIPTOR.full_name}.num_keypoints'
     if not path:
         return None
-    labels = label_map.load(path)
-    positions = label_map.keypoint_ids(labels, path)
+    try:
+        labels = label_map.load(path)
+        positions = label_map.keypoint_ids(labels, path)
+    except UserError as error:
+        raise UserError(f'{head.DESCRIPTOR.full_name}.label_map_path: {error}') from error
     if max(positions.values()) >= head.num_keypoints:
         raise UserError(
             f'{field}: expected more than the last position of the keypoints of {path}, '
