@@ -488,6 +488,37 @@ def test_colors_without_effect_are_told():
     assert 'predict_full_resolution_masks' in reason
 
 
+@pytest.mark.parametrize(
+    ('fields', 'reason'),
+    [
+        ('num_init_channels: 8', 'embedding_projection'),
+        ('postprocess_crop_size: 8', 'predict_full_resolution_masks is false'),
+        ('predict_full_resolution_masks: true mask_size: 8', 'predict_full_resolution_masks is'),
+        ('jitter_mode: EXPAND', 'max_roi_jitter_ratio is 0'),
+        ('box_consistency_tightness: true', 'box_consistency_loss_weight is 0'),
+        ('color_consistency_dilation: 3', 'color_consistency_loss_weight is 0'),
+        ('augmented_self_supervision_scale_max: 2', 'supervision_loss_weight is 0'),
+        (
+            'augmented_self_supervision_loss_weight: 1 augmented_self_supervision_warmup_start: 9',
+            'augmented_self_supervision_warmup_steps is 0',
+        ),
+        (
+            'task_loss_weight: 0 box_consistency_loss_weight: 1 ignore_per_class_box_overlap: true',
+            'task_loss_weight is 0',
+        ),
+    ],
+)
+def test_options_of_what_is_off_have_no_effect(fields, reason):
+    network = "network_type: 'embedding_projection' dim: 4 pixel_embedding_dim: 4 use_xy: false"
+    text = (
+        f'{network} use_instance_embedding: false classification_loss {{ weighted_sigmoid {{}} }}'
+    )
+    model = parse(f'deepmac_mask_estimation {{ {text} {fields} }}')
+    ((path, found),) = unread(model)
+    assert path.endswith(fields.split()[-2].removesuffix(':'))
+    assert reason in found
+
+
 def test_masks_of_given_boxes_need_the_task():
     detector = model_builder.build(parse("feature_extractor { type: 'hourglass_10' }"))
     with pytest.raises(UserError, match='need deepmac_mask_estimation'):

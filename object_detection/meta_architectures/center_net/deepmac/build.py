@@ -17,7 +17,7 @@ from object_detection.meta_architectures.center_net.feature_extractor import (
     denormalization,
 )
 from object_detection.meta_architectures.center_net.tasks.task import Head
-from object_detection.models.backbones.mask_networks import MaskNetwork
+from object_detection.models.backbones import mask_networks
 from object_detection.protos import center_net_pb2, preprocessor_pb2
 
 NORMALIZERS = {
@@ -35,6 +35,30 @@ _NO_NEIGHBOURS = (
     'neighbours are compared in masks of whole images, with predict_full_resolution_masks; the '
     'loss is 0'
 )
+# Field -> those without an effect where it is 0 or false.
+_OPTIONS_OF = {
+    'augmented_self_supervision_loss_weight': tuple(
+        f'augmented_self_supervision_{name}'
+        for name in (
+            *('flip_probability', 'loss', 'max_translation', 'scale_max', 'scale_min'),
+            *('warmup_start', 'warmup_steps'),
+        )
+    ),
+    'augmented_self_supervision_warmup_steps': ('augmented_self_supervision_warmup_start',),
+    'box_consistency_loss_weight': (
+        'box_consistency_loss_normalize',
+        'box_consistency_tightness',
+    ),
+    'color_consistency_loss_weight': tuple(
+        f'color_consistency_{name}'
+        for name in ('dilation', 'threshold', 'warmup_start', 'warmup_steps')
+    ),
+    'color_consistency_warmup_steps': ('color_consistency_warmup_start',),
+    'max_roi_jitter_ratio': ('jitter_mode',),
+    'predict_full_resolution_masks': ('postprocess_crop_size',),
+    'task_loss_weight': ('allowed_masked_classes_ids', 'ignore_per_class_box_overlap'),
+}
+_WITHOUT_CHANNELS = (mask_networks.PROJECTION, mask_networks.FULLY_CONNECTED, 'cond_inst1')
 # Of the heads of both embeddings: one row, three columns, as in the reference, whose weights were
 # trained so.
 _KERNEL_SIZE = (1, 3)
@@ -50,10 +74,11 @@ def build_task(
       config: the message.
       options: of the feature extractor.
     """
+    _note_unused(config)
     return DeepMac(
         instance_head=Head(config.dim, kernel_sizes=(_KERNEL_SIZE,)),
         pixel_head=Head(config.pixel_embedding_dim, kernel_sizes=(_KERNEL_SIZE,)),
-        network=MaskNetwork(
+        network=mask_networks.MaskNetwork(
             config.network_type,
             num_inputs=config.pixel_embedding_dim + 2 * config.use_xy,
             num_channels=config.num_init_channels,
@@ -65,6 +90,21 @@ def build_task(
         regions=_regions(config),
         learning=_learning(config, options),
     )
+
+
+def _note_unused(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> None:
+    for switch, names in _OPTIONS_OF.items():
+        value = getattr(config, switch)
+        if not value:
+            reading.unused(config, names, f'{switch} is {"false" if value is False else 0}')
+    if config.predict_full_resolution_masks:
+        reading.unused(config, 'mask_size', 'predict_full_resolution_masks is true')
+    elif config.color_consistency_loss_weight:
+        names = ('color_consistency_loss_weight', *_OPTIONS_OF['color_consistency_loss_weight'])
+        reading.unused(config, names, _NO_NEIGHBOURS)
+    if config.network_type in _WITHOUT_CHANNELS:
+        reason = f'{config.network_type} has no channels between its first and last layer'
+        reading.unused(config, 'num_init_channels', reason)
 
 
 def _regions(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> Regions:
@@ -84,8 +124,6 @@ def _regions(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> Regions:
 def _learning(
     config: center_net_pb2.CenterNet.DeepMACMaskEstimation, options: CenterNetOptions
 ) -> Learning:
-    if not config.predict_full_resolution_masks:
-        reading.unused(config, 'color_consistency_loss_weight', _NO_NEIGHBOURS)
     to_rgb = denormalization(options)
     allowed = [class_id - 1 for class_id in config.allowed_masked_classes_ids]
     return Learning(
