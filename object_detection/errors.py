@@ -4,9 +4,10 @@ was received; the `tfod` command shows it without a traceback.
 All are `ValueError`s, so that callers who know no more can catch them as such.
 """
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class UserError(ValueError):
@@ -37,6 +38,53 @@ def raise_if_any(problems: Iterable[str]) -> None:
         error = ConfigError('\n'.join(problems))
         error.problems = problems
         raise error
+
+
+class Problems:
+    """Collects the errors of parts that do not need each other, so that all are reported at once.
+
+    A `with` block of it keeps the ValueError of a part, in place of raising it:
+
+        problems = Problems()
+        with problems:
+            resizer = build_resizer(config.resizer)
+        with problems:
+            losses = build_losses(config.losses)
+        problems.raise_if_any()
+    """
+
+    def __init__(self) -> None:
+        self._errors: list[ValueError] = []
+
+    def __enter__(self) -> None:
+        """Begins a part."""
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: object) -> bool:
+        """Keeps the error of a part if it is a ValueError."""
+        if not isinstance(error, ValueError):
+            return False
+        self._errors.append(error)
+        return True
+
+    def raise_if_any(self) -> None:
+        """Raises the only error, or one that lists the sentences of several."""
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        raise_if_any(dict.fromkeys(each for error in self._errors for each in sentences(error)))
+
+
+def sentences(error: ValueError) -> Sequence[str]:
+    """Returns the problems that an error lists, or its message."""
+    return getattr(error, 'problems', ()) or [str(error)]
+
+
+@contextlib.contextmanager
+def within(path: str) -> Iterator[None]:
+    """Puts a path before each sentence of a ValueError, which becomes a ConfigError."""
+    try:
+        yield
+    except ValueError as error:
+        raise_if_any(f'{path}: {each}' for each in sentences(error))
 
 
 class CheckpointError(UserError):

@@ -7,7 +7,7 @@ from typing import Any
 from object_detection.builders import hyperparams_builder
 from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import UserError
+from object_detection.errors import UserError, within
 from object_detection.models.heads.box_classifier import BoxClassifier
 from object_detection.models.heads.box_head import BoxHead
 from object_detection.models.heads.keypoint_head import KeypointHead
@@ -80,7 +80,7 @@ def build_keypoint_head(
             'Received: none.'
         )
     layers = config.keypoint_head
-    try:
+    with within(layers.DESCRIPTOR.full_name):
         return KeypointHead(
             layers.num_keypoints,
             hyperparams=hyperparams_builder.build(config.conv_hyperparams),
@@ -88,8 +88,6 @@ def build_keypoint_head(
             conv_depth=layers.conv_depth,
             batch_norm_trainable=is_training,
         )
-    except ValueError as error:
-        raise UserError(f'{layers.DESCRIPTOR.full_name}: {error}') from error
 
 
 def build_box_classifier(
@@ -105,7 +103,7 @@ def build_box_classifier(
       ValueError: for convolutions without `conv_hyperparams`, and for layers without a width.
     """
     layers, has_convs = config.box_head, config.HasField('conv_hyperparams')
-    try:
+    with within(layers.DESCRIPTOR.full_name):
         return BoxClassifier(
             conv_hyperparams=(
                 hyperparams_builder.build(config.conv_hyperparams) if has_convs else None
@@ -117,8 +115,6 @@ def build_box_classifier(
             fc_depth=layers.fc_depth,
             batch_norm_trainable=is_training,
         )
-    except ValueError as error:
-        raise UserError(f'{layers.DESCRIPTOR.full_name}: {error}') from error
 
 
 def build_box_head(
@@ -201,7 +197,7 @@ def _mask_head(
 def _rfcn(
     config: box_predictor_pb2.RfcnBoxPredictor, num_classes: int, is_training: bool
 ) -> RfcnHead:
-    try:
+    with within(config.DESCRIPTOR.full_name):
         return RfcnHead(
             num_classes,
             hyperparams=hyperparams_builder.build(config.conv_hyperparams),
@@ -211,5 +207,3 @@ def _rfcn(
             code_size=config.box_code_size,
             batch_norm_trainable=is_training,
         )
-    except ValueError as error:
-        raise UserError(f'{config.DESCRIPTOR.full_name}: {error}') from error

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from object_detection.config import plugins, reading
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import UserError, format_list
+from object_detection.errors import Problems, UserError, format_list, within
 from object_detection.losses.anchor_sampling import (
     Expectation,
     ExpectedLossWeights,
@@ -67,8 +67,8 @@ _LOSSES: dict[str, Callable[[Any], LossFunction]] = {
 LOSSES: Registry[Callable[..., LossFunction]] = Registry('loss', _LOSSES)
 CLASSES, CODES, BOXES = 'classes', 'codes', 'boxes'
 
-_NOT_OF_CODES = ('weighted_iou', 'weighted_giou')
-_NOT_OF_PROPOSALS = ('penalty_reduced_logistic_focal_loss', 'weighted_dice_classification_loss')
+_COMPARE_BOXES = ('weighted_iou', 'weighted_giou')
+_FOR_PIXELS = ('penalty_reduced_logistic_focal_loss', 'weighted_dice_classification_loss')
 
 # Whether the miner compares losses of classes, and losses of boxes.
 _COMPARED = {
@@ -81,7 +81,7 @@ _EXPECTATIONS = {
     losses_pb2.Loss.EXPECTED_SAMPLING: Expectation.SAMPLING,
     losses_pb2.Loss.REWEIGHTING_UNMATCHED_ANCHORS: Expectation.REWEIGHTING,
 }
-_OF_CLASSES = 'weighted_dice_classification_loss'
+_DICE = 'weighted_dice_classification_loss'
 _EXPECTED_FIELDS = ('min_num_negative_samples', 'desired_negative_sampling_ratio')
 _NO_EXPECTATION = 'without loss.expected_loss_weights it is not read'
 _NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
@@ -133,8 +133,8 @@ def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunc
       ValueError: if no loss is set, the loss compares boxes, or a number is out of range.
     """
     kind = config.WhichOneof('localization_loss')
-    if kind in _NOT_OF_CODES:
-        expected = _others(config, _NOT_OF_CODES)
+    if kind in _COMPARE_BOXES:
+        expected = _others(config, _COMPARE_BOXES)
         raise UserError(
             f'{config.DESCRIPTOR.full_name}.{kind} compares boxes, not their codes; expected one '
             f'of: {expected}. Received: {kind}.'
@@ -162,8 +162,8 @@ def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> 
     kind = config.WhichOneof('classification_loss')
     if kind is None:
         return SoftmaxLoss()
-    if kind in _NOT_OF_PROPOSALS:
-        expected = _others(config, _NOT_OF_PROPOSALS)
+    if kind in _FOR_PIXELS:
+        expected = _others(config, _FOR_PIXELS)
         raise UserError(
             f'{config.DESCRIPTOR.full_name}.{kind} is a loss of pixels, not of proposals; expected '
             f'one of: {expected}. Received: {kind}.'
@@ -199,7 +199,7 @@ def build_hard_example_miner(
     of_classes, of_boxes = _COMPARED[config.loss_type]
     if of_classes != of_boxes:
         classification_weight, localization_weight = float(of_classes), float(of_boxes)
-    try:
+    with within(name):
         return HardExampleMiner(
             num_hard_examples=_positive(config.num_hard_examples),
             iou_threshold=config.iou_threshold,
@@ -208,8 +208,6 @@ def build_hard_example_miner(
             max_negatives_per_positive=_positive(config.max_negatives_per_positive),
             min_negatives_per_image=max(0, config.min_negatives_per_image),
         )
-    except ValueError as error:
-        raise UserError(f'{name}: {error}') from error
 
 
 def _positive(limit: int) -> int | None:
@@ -223,25 +221,35 @@ def build(config: losses_pb2.Loss) -> Losses:
       ValueError: if a loss is not set, a number is out of range, an option is not supported, or
         two contradict each other.
     """
-    _check_options(config)
     weights = {
         'localization_weight': config.localization_weight,
         'classification_weight': config.classification_weight,
     }
-    miner = None
-    if config.HasField('hard_example_miner'):
-        miner = build_hard_example_miner(
-            config.hard_example_miner, config.classification_loss, **weights
-        )
-    localization = build_localization(config.localization_loss)
+    miner, problems = None, Problems()
+    with problems:
+        _check_options(config)
+    with problems:
+        if config.HasField('hard_example_miner'):
+            miner = build_hard_example_miner(
+                config.hard_example_miner, config.classification_loss, **weights
+            )
+    with problems:
+        localization = build_localization(config.localization_loss)
+    with problems:
+        classification = build_classification(config.classification_loss)
+    with problems:
+        sampler = _random_example_sampler(config)
+    with problems:
+        expected = _expected_loss_weights(config)
+    problems.raise_if_any()
     kind = config.localization_loss.WhichOneof('localization_loss')
     return Losses(
         localization=_of_anchors(localization),
-        compares_boxes=kind in _NOT_OF_CODES or getattr(localization, 'compares', None) == BOXES,
-        classification=build_classification(config.classification_loss),
+        compares_boxes=kind in _COMPARE_BOXES or getattr(localization, 'compares', None) == BOXES,
+        classification=classification,
         hard_example_miner=miner,
-        random_example_sampler=_random_example_sampler(config),
-        expected_loss_weights=_expected_loss_weights(config),
+        random_example_sampler=sampler,
+        expected_loss_weights=expected,
         **weights,
     )
 
@@ -253,13 +261,13 @@ def _check_options(config: losses_pb2.Loss) -> None:
             f'{name}.equalization_loss.weight: the loss is not defined, as the reference reads it '
             f'and never computes it; expected 0. Received: {config.equalization_loss.weight:g}.'
         )
-    if config.classification_loss.WhichOneof('classification_loss') != _OF_CLASSES:
+    if config.classification_loss.WhichOneof('classification_loss') != _DICE:
         return
     for field in _NEED_ANCHORS:
         if config.HasField(field) and getattr(config, field) != losses_pb2.Loss.NONE:
             raise UserError(
                 f'{name}.{field} needs a loss of each anchor; expected another classification loss '
-                f'than {_OF_CLASSES}, which compares all anchors of a class at once. '
+                f'than {_DICE}, which compares all anchors of a class at once. '
                 'Received: both.'
             )
 
@@ -267,10 +275,8 @@ def _check_options(config: losses_pb2.Loss) -> None:
 def _random_example_sampler(config: losses_pb2.Loss) -> RandomExampleSampler | None:
     if not config.HasField('random_example_sampler'):
         return None
-    try:
+    with within(f'{config.DESCRIPTOR.full_name}.random_example_sampler'):
         return RandomExampleSampler(config.random_example_sampler.positive_sample_fraction)
-    except ValueError as error:
-        raise UserError(f'{config.DESCRIPTOR.full_name}.random_example_sampler: {error}') from error
 
 
 def _expected_loss_weights(config: losses_pb2.Loss) -> ExpectedLossWeights | None:
@@ -282,14 +288,12 @@ def _expected_loss_weights(config: losses_pb2.Loss) -> ExpectedLossWeights | Non
             f'{config.DESCRIPTOR.full_name}: expected hard_example_miner or expected_loss_weights, '
             'which are two ways of choosing unmatched anchors. Received: both.'
         )
-    try:
+    with within(config.DESCRIPTOR.full_name):
         return ExpectedLossWeights(
             _EXPECTATIONS[config.expected_loss_weights],
             negatives_per_positive=config.desired_negative_sampling_ratio,
             min_negatives=config.min_num_negative_samples,
         )
-    except ValueError as error:
-        raise UserError(f'{config.DESCRIPTOR.full_name}: {error}') from error
 
 
 def _of_anchors(loss: LossFunction) -> LossFunction:

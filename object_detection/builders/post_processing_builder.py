@@ -21,7 +21,7 @@ from object_detection.core.score_conversion import (
     ScoreConverter,
     ScoreFunction,
 )
-from object_detection.errors import UserError
+from object_detection.errors import Problems, UserError, within
 from object_detection.protos import calibration_pb2, post_processing_pb2
 
 CONVERTERS: dict[int, ScoreFunction] = {
@@ -69,12 +69,14 @@ def build(
     nms_config = config.batch_non_max_suppression
     if static is None:
         static = nms_config.use_static_shapes
-    nms = functools.partial(
-        batch_multiclass_non_max_suppression,
-        params=build_nms_params(nms_config, **fixed),
-        static=static,
-    )
-    return nms, build_score_converter(config)
+    problems = Problems()
+    with problems:
+        params = build_nms_params(nms_config, **fixed)
+    with problems:
+        converter = build_score_converter(config)
+    problems.raise_if_any()
+    nms = functools.partial(batch_multiclass_non_max_suppression, params=params, static=static)
+    return nms, converter
 
 
 def build_nms_params(config: post_processing_pb2.BatchNonMaxSuppression, **fixed: Any) -> NmsParams:
@@ -86,10 +88,8 @@ def build_nms_params(config: post_processing_pb2.BatchNonMaxSuppression, **fixed
     name = config.DESCRIPTOR.full_name
     _note_unused(config)
     fields = {field.name for field in dataclasses.fields(NmsParams)} - fixed.keys()
-    try:
+    with within(name):
         return NmsParams(**{field: getattr(config, field) for field in fields}, **fixed)
-    except ValueError as error:
-        raise UserError(f'{name}: {error}') from error
 
 
 def _note_unused(config: post_processing_pb2.BatchNonMaxSuppression) -> None:
@@ -134,10 +134,8 @@ def _temperature(config: calibration_pb2.TemperatureScalingCalibration) -> float
 
 
 def _piecewise_linear(config: calibration_pb2.XYPairs) -> PiecewiseLinear:
-    try:
+    with within(config.DESCRIPTOR.full_name):
         return PiecewiseLinear([(pair.x, pair.y) for pair in config.x_y_pair])
-    except ValueError as error:
-        raise UserError(f'{config.DESCRIPTOR.full_name}: {error}') from error
 
 
 def _platt_scaling(config: calibration_pb2.SigmoidParameters) -> PlattScaling:

@@ -1,7 +1,4 @@
-"""The base class of detectors: preprocessing, named variables, regularisation.
-
-The objects of a detector that `tf.train.Checkpoint(model=detector)` saves and restores.
-"""
+"""The base class of detectors: preprocessing, named variables, regularisation, checkpoints."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from google.protobuf.message import Message
 
 from object_detection.config import families, reading
-from object_detection.errors import UserError
+from object_detection.errors import raise_if_any, sentences
 from object_detection.models import image_channels
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ def _check(model: Message, num_channels: int, stages: bool) -> Unread:
     except _TracedError:
         pass
     except ValueError as error:
-        if getattr(error, 'problems', ()):  # each begins with a path
-            raise
-        raise UserError(reading.located(options, str(error))) from error
+        raise_if_any(dict.fromkeys(reading.located(options, each) for each in sentences(error)))
     return tuple(reading.unread(view))
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, round_up
-from object_detection.errors import UserError, format_list
+from object_detection.errors import UserError, format_list, raise_if_any
 from object_detection.models.backbones.table import Backbone, BackboneOptions, find
 from object_detection.models.extractors import Extractor, part_problems
 from object_detection.models.hyperparams import LayerHyperparams
@@ -252,16 +252,15 @@ def check_used(
       defaults: values of fields that are not set, where they are not None.
 
     Raises:
-      UserError: for the first field that it does not read.
+      ConfigError: for the fields that it does not read.
     """
-    reads = format_list(sorted(uses)) or 'no such field'
-    for field, value in given.items():
-        if field not in uses:
-            usual = format_option((defaults or {}).get(field))
-            raise UserError(
-                f'{field}: expected {usual}, as {owner} does not read it; it reads {reads}. '
-                f'Received: {format_option(value)}.'
-            )
+    reads, usual = format_list(sorted(uses)) or 'no such field', defaults or {}
+    raise_if_any(
+        f'{field}: expected {format_option(usual.get(field))}, as {owner} does not read it; it '
+        f'reads {reads}. Received: {format_option(value)}.'
+        for field, value in given.items()
+        if field not in uses
+    )
 
 
 def check_levels(field: str, levels: Sequence[int], row: Backbone) -> None:

@@ -1,20 +1,19 @@
 """Finds problems of a config before anything slow starts.
 
 It has three stages, each of which runs only if the one before found no problem: the config and the
-names of files, which is fast; the builders, which load TensorFlow; the first records.
-
-Rules that call the builders and load TensorFlow, applied after the cheaper rules passed.
+names of files, which is fast; the builders, which load TensorFlow; the first records. Only
+`tfod config check` lists the problems of the first two together.
 """
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from object_detection.builders.input_readers import channels
-from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import families, ranges, report, synthetic_data, walk
 from object_detection.data import label_map, shard_names
-from object_detection.errors import ConfigError, UserError, backslash_hint
+from object_detection.errors import ConfigError, UserError, backslash_hint, sentences
 from object_detection.meta_architectures import tracing
 from object_detection.meta_architectures.tracing import problems as builder_problems
 from object_detection.protos.input_reader_pb2 import (
@@ -29,7 +28,6 @@ from object_detection.validation import (
     augmentation,
     label_map_rules,
     records,
-    train_config,
     warnings,
 )
 from object_detection.validation import eval_config as eval_config_rules
@@ -56,7 +54,7 @@ def _traced(pipeline: TrainEvalPipelineConfig, *, stages: bool = False) -> Itera
     try:
         tracing.check(pipeline.model, channels.of_detector(pipeline), stages=stages)
     except ValueError as error:
-        for sentence in getattr(error, 'problems', ()) or (str(error),):
+        for sentence in sentences(error):
             yield _with_norm(pipeline.model, sentence)
 
 
@@ -145,8 +143,9 @@ def validate(
       for_what: one or several of `PURPOSES`.
       prepare: called after the checks that need no TensorFlow.
       resumes: whether a training resumes from its own checkpoint, so that it reads no other one.
-      reads_all: whether all records are read, to find corrupt ones, and not only the first; and
-        the model is not only built, but its stages are traced with images of its size.
+      reads_all: whether all records are read, to find corrupt ones, and not only the first; the
+        model is not only built, but its stages are traced with images of its size; and the builders
+        run although the cheaper rules found problems, to list theirs too.
 
     Raises:
       ConfigError: listing every problem of a stage, each with the path of its field.
@@ -162,14 +161,18 @@ def validate(
         # The rules ask the family, which has to be known.
         _raise_if_any(list(families.named_problems(pipeline.model)))
     for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
+        known = list(problems)
         if rules is _BUILDER_RULES:
             prepare()
         due = dict.fromkeys(rule for purpose in purposes for rule in rules[purpose])
         with console.phase('checking the config'):
             for rule in due:
                 if not (resumes and rule is _fine_tuning):
-                    problems += rule(pipeline)
-        _raise_if_any(problems)
+                    problems += (
+                        rule(pipeline) if rules is _RULES else _others(rule, pipeline, known)
+                    )
+        if not (reads_all and rules is _RULES):
+            _raise_if_any(problems)
     if reads_all:
         with console.phase('tracing the model'):
             _raise_if_any(list(_traced(pipeline, stages=True)))
@@ -178,6 +181,30 @@ def validate(
     # Warnings about a config with errors are not shown.
     report.current().warn_unused(findings.warnings)
     warnings.warn(pipeline, parts, resumes=resumes)
+
+
+def _others(rule: Rule, pipeline: TrainEvalPipelineConfig, known: Collection[str]) -> Iterator[str]:
+    """Yields what a rule finds that neither follows from known problems nor repeats them."""
+    paths = [_path(problem) for problem in known]
+    try:
+        for problem in rule(pipeline):
+            if not any(_is_within(_path(problem), path) for path in paths):
+                yield problem
+    except Exception:
+        # A builder relies on the rules; of a config that breaks them it may raise anything.
+        if not known:
+            raise
+
+
+def _path(problem: str) -> list[str]:
+    """Returns the names and indices in the path that a sentence begins with."""
+    found = re.match(r'[\w.\[\]]*', problem)
+    return re.findall(r'\w+', found[0]) if found else []
+
+
+def _is_within(path: list[str], other: list[str]) -> bool:
+    """Returns whether one of two paths is that of a part of the other, or of the same."""
+    return all(a == b for a, b in zip(path, other, strict=False))
 
 
 def _raise_if_any(problems: list[str]) -> None:
@@ -228,7 +255,7 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 def _fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     if _can_be_path(pipeline.train_config.fine_tune_checkpoint):
-        yield from train_config.check_fine_tuning(pipeline)
+        yield from train_config_rules.check_fine_tuning(pipeline)
 
 
 def _optimizer(config) -> Iterator[str]:
@@ -311,8 +338,8 @@ def _mask_setting(pipeline: TrainEvalPipelineConfig, before: str) -> str:
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from reader_rules.check(reader, path)
     yield from channels.check(pipeline, reader, path)
-    yield from input_reader_rules.check_buckets(reader, path, pipeline.model)
-    yield from input_reader_rules.check_data_service(reader, path, pipeline.train_config)
+    yield from reader_rules.check_buckets(reader, path, pipeline.model)
+    yield from reader_rules.check_data_service(reader, path, pipeline.train_config)
     if reader.HasField('coco_input_reader'):
         yield from _coco_files(reader.coco_input_reader, f'{path}.coco_input_reader')
     # Opening the data sets of the other readers checks their paths.

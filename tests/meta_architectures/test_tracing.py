@@ -5,7 +5,7 @@ import random
 import pytest
 
 from object_detection.builders import model_builder
-from object_detection.errors import UserError
+from object_detection.errors import ConfigError, UserError
 from object_detection.meta_architectures import tracing
 from tests import tiny_models
 from tests.meta_architectures.center_net.test_center_net import parse
@@ -40,6 +40,60 @@ def test_errors_have_the_path_of_their_message():
     model = tiny('matcher { argmax_matcher { unmatched_threshold: 0.9 } }')
     with pytest.raises(UserError, match=r'^model\.ssd\.matcher: '):
         tracing.check(model, 3)
+
+
+@pytest.mark.parametrize(
+    ('model', 'places'),
+    [
+        (
+            tiny(
+                """
+                image_resizer { keep_aspect_ratio_resizer { min_dimension: 9 max_dimension: 5 } }
+                feature_extractor { fpn {} }
+                matcher { argmax_matcher { unmatched_threshold: 0.9 } }
+                loss { hard_example_miner {} }
+                post_processing { logit_scale: 0 }
+                """
+            ),
+            [
+                'image_resizer: ',
+                "feature_extractor 'ssd_mobilenet_v2_keras': fpn: ",
+                'loss.hard_example_miner: ',
+                'matcher: ',
+                'post_processing.logit_scale ',
+            ],
+        ),
+        (
+            parse(
+                """
+                image_resizer { keep_aspect_ratio_resizer { min_dimension: 9 max_dimension: 5 } }
+                feature_extractor { channel_means: [1, 2, 3, 4] }
+                object_detection_task { localization_loss { weighted_giou {} } }
+                temporal_offset_task { localization_loss { weighted_iou {} } }
+                """
+            ),
+            [
+                'feature_extractor.channel_means: ',
+                'object_detection_task.localization_loss.weighted_giou ',
+                'temporal_offset_task.localization_loss.weighted_iou ',
+                'image_resizer: ',
+            ],
+        ),
+    ],
+    ids=['ssd', 'center_net'],
+)
+def test_errors_of_parts_are_raised_together(model, places):
+    with pytest.raises(ConfigError) as raised:
+        tracing.check(model, 3)
+    family = model.WhichOneof('model')
+    found = raised.value.problems
+    assert len(found) == len(places)
+    for problem, place in zip(found, places, strict=True):
+        assert problem.startswith(f'model.{family}.{place}')
+    # Without a view, the sentences name the messages.
+    with pytest.raises(ConfigError) as raised:
+        model_builder.build(model)
+    assert len(raised.value.problems) == len(places)
 
 
 def test_errors_of_hyperparams_have_their_path():

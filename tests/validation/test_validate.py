@@ -48,6 +48,65 @@ def test_only_the_mistakes_of_a_config_are_reported(tmp_path, caplog):
     assert any('eval_config.max_evals' in message for message in caplog.messages)
 
 
+# Independent mistakes that the builders find: setting, and how its sentence begins.
+RESIZER = 'keep_aspect_ratio_resizer {min_dimension: 9 max_dimension: 5}'
+MISTAKES_OF_PARTS = {
+    f'{MODEL}.image_resizer={{{RESIZER}}}': f'{MODEL}.image_resizer: ',
+    f'{MODEL}.second_stage_post_processing.logit_scale=0': f'{MODEL}.second_stage_post_processing.',
+    f'{MODEL}.second_stage_localization_loss={{weighted_iou {{}}}}': (
+        f'{MODEL}.second_stage_localization_loss.'
+    ),
+    'train_config.optimizer.momentum_optimizer={learning_rate {cosine_decay_learning_rate '
+    '{total_steps: 1 warmup_steps: 2}}}': 'train_config.optimizer: cosine decay: ',
+}
+
+
+@pytest.mark.parametrize(
+    ('setting', 'begin'),
+    [
+        (
+            f'{MODEL}.feature_extractor.preprocess={{mean: [1, 2]}}',
+            f"{MODEL}.feature_extractor 'faster_rcnn_resnet18_fpn_keras': preprocess.mean: ",
+        ),
+        (f'{MODEL}.first_stage_matcher={{hungarian_matcher {{}}}}', f'{MODEL}.first_stage_matcher'),
+    ],
+)
+def test_mistakes_of_parts_are_reported_together(tmp_path, setting, begin):
+    pipeline = sound_pipeline(tmp_path)
+    mistakes = {setting: begin, **MISTAKES_OF_PARTS}
+    for each in mistakes:
+        apply_setting(pipeline, each)
+    found = problems(pipeline, 'train')
+    assert len(found) == len(mistakes) == 5
+    for start in mistakes.values():
+        assert sum(problem.startswith(start) for problem in found) == 1
+
+
+def test_a_check_lists_what_rules_and_builders_find(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    by_rules = {
+        f"{MODEL}.feature_extractor.type='resnet'": f'{MODEL}.feature_extractor.type: ',
+        'train_config.num_steps=0': 'train_config.num_steps: ',
+    }
+    mistakes = {**by_rules, **MISTAKES_OF_PARTS}
+    for each in mistakes:
+        apply_setting(pipeline, each)
+    # A job stops before it loads TensorFlow.
+    assert len(problems(pipeline)) == 2
+    with pytest.raises(ConfigError, match=r'^The config has 6 problems:') as raised:
+        validate(pipeline, for_what=PURPOSES, reads_all=True)
+    for start in mistakes.values():
+        assert str(raised.value).count(f'\n  {start}') == 1
+
+
+def test_a_check_lists_no_consequences(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{MODEL}.feature_extractor={{}}')
+    pipeline.train_config.optimizer.Clear()
+    with pytest.raises(ConfigError, match=r'^The config has 2 problems:'):
+        validate(pipeline, for_what='train', reads_all=True)
+
+
 def test_an_evaluation_by_swapped_ids_is_an_error(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     path = tmp_path / 'swapped.pbtxt'

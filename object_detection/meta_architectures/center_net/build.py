@@ -1,9 +1,4 @@
-"""Builds the CenterNet that its proto describes.
-
-Builds the description of a head of CenterNet.
-
-Builds the keypoint tasks of CenterNet.
-"""
+"""Builds the CenterNet that its proto describes, with its tasks and their heads."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +10,7 @@ from object_detection.builders import (
 )
 from object_detection.config import reading
 from object_detection.data import label_map
-from object_detection.errors import UserError, format_list, raise_if_any
+from object_detection.errors import Problems, UserError, format_list, raise_if_any, within
 from object_detection.meta_architectures.center_net import rules
 from object_detection.meta_architectures.center_net.center_net import CenterNet, PostProcessing
 from object_detection.meta_architectures.center_net.deepmac import build as deepmac_builder
@@ -242,24 +237,36 @@ def build_detector(config: center_net_pb2.CenterNet, is_training: bool) -> Cente
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    raise_if_any(rules.problems_of_parts(reading.plain(config)))
-    extractor = build_extractor(config.feature_extractor, is_training)
-    tasks = build_tasks(config)
+    problems = Problems()
+    with problems:
+        raise_if_any(rules.problems_of_parts(reading.plain(config)))
+    with problems:
+        extractor = build_extractor(config.feature_extractor, is_training)
+    with problems:
+        tasks = build_tasks(config)
+    with problems:
+        if config.HasField(FIELD):
+            deepmac = deepmac_builder.build_task(
+                config.deepmac_mask_estimation,
+                _extractor_options(config.feature_extractor, is_training),
+            )
+    with problems:
+        resizer = image_resizer_builder.build(config.image_resizer)
+    with problems:
+        post_processing = _post_processing(config)
+    problems.raise_if_any()
     if config.HasField(FIELD):
-        tasks[FIELD] = deepmac_builder.build_task(
-            config.deepmac_mask_estimation,
-            _extractor_options(config.feature_extractor, is_training),
-        )
+        tasks[FIELD] = deepmac
     heads = {name: head for task in tasks.values() for name, head in task.heads.items()}
     return CenterNet(
         num_classes=config.num_classes,
-        resizer=image_resizer_builder.build(config.image_resizer),
+        resizer=resizer,
         feature_extractor=extractor,
         heads=PredictionHeads(
             heads, num_stacks=extractor.num_stacks, use_depthwise=config.use_depthwise
         ),
         tasks=tasks,
-        post_processing=_post_processing(config),
+        post_processing=post_processing,
         exports_predictions=config.output_prediction_dict,
     )
 
@@ -282,10 +289,8 @@ def build_extractor(
                 f'{config.DESCRIPTOR.full_name}.{name}: expected one number, three, or one for '
                 f'each of the {channels} channels. Received: {len(getattr(config, name))}.'
             )
-    try:
+    with within(f'{config.DESCRIPTOR.full_name} {config.type!r}'):
         return build_center_net(config.type, _extractor_options(config, is_training))
-    except ValueError as error:
-        raise UserError(f'{config.DESCRIPTOR.full_name} {config.type!r}: {error}') from error
 
 
 def _extractor_options(
@@ -309,21 +314,25 @@ def _extractor_options(
 
 def build_tasks(config: center_net_pb2.CenterNet) -> dict[str, Task]:
     """Builds the tasks whose messages are set, by the names of their fields, the centres first."""
-    keypoints = build_keypoints(config) if config.keypoint_estimation_task else []
-    tasks: dict[str, Task] = {'object_center_params': _object_center(config, keypoints)}
-    if config.HasField('object_detection_task'):
-        tasks['object_detection_task'] = _box(config.object_detection_task)
-    if keypoints:
-        tasks['keypoint_estimation_task'] = KeypointTasks(keypoints)
-    if config.HasField('densepose_estimation_task'):
-        tasks['densepose_estimation_task'] = _densepose(config.densepose_estimation_task)
-    if config.HasField('mask_estimation_task'):
-        densepose = tasks.get('densepose_estimation_task')
-        tasks['mask_estimation_task'] = _masks(config, densepose)
-    if config.HasField('track_estimation_task'):
-        tasks['track_estimation_task'] = _track(config.track_estimation_task)
-    if config.HasField('temporal_offset_task'):
-        tasks['temporal_offset_task'] = _temporal_offset(config.temporal_offset_task)
+    tasks: dict[str, Task] = {}
+    keypoints: list[Keypoints] = []
+    builders = {
+        'object_detection_task': _box,
+        'keypoint_estimation_task': lambda _: KeypointTasks(keypoints),
+        'densepose_estimation_task': _densepose,
+        'mask_estimation_task': lambda _: _masks(config, tasks.get('densepose_estimation_task')),
+        'track_estimation_task': _track,
+        'temporal_offset_task': _temporal_offset,
+    }
+    problems = Problems()
+    with problems:
+        keypoints += build_keypoints(config) if config.keypoint_estimation_task else []
+        tasks['object_center_params'] = _object_center(config, keypoints)
+    for name, build in builders.items():
+        if keypoints if name == 'keypoint_estimation_task' else config.HasField(name):
+            with problems:
+                tasks[name] = build(getattr(config, name))
+    problems.raise_if_any()
     return tasks
 
 

@@ -1,13 +1,10 @@
 """Builds the Faster R-CNN, Mask R-CNN or R-FCN that a FasterRcnn proto describes.
 
-Builds the feature extractor that a FasterRcnnFeatureExtractor proto describes.
-
-Builds the first stage of a FasterRcnn proto: the region proposal network.
+The feature extractor and the first stage are built here, the later stages in `build_second_stage`.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from object_detection.builders import (
@@ -21,7 +18,7 @@ from object_detection.builders import (
 )
 from object_detection.config import reading
 from object_detection.core.post_processing import NmsParams
-from object_detection.errors import UserError, raise_if_any
+from object_detection.errors import Problems, UserError, raise_if_any, within
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.meta_architectures.faster_rcnn import build_second_stage, rules
 from object_detection.meta_architectures.faster_rcnn.croppers import Crops, RoiCropper
@@ -89,17 +86,8 @@ def build_extractor(
     Raises:
       ValueError: if the type is unknown or its options do not fit it.
     """
-    with _naming(config):
+    with within(f'{config.DESCRIPTOR.full_name} {config.type!r}'):
         return build_faster_rcnn(config.type, _options(config, is_training))
-
-
-@contextlib.contextmanager
-def _naming(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> Iterator[None]:
-    """Prefixes the messages of errors with the name of the message."""
-    try:
-        yield
-    except ValueError as error:
-        raise UserError(f'{config.DESCRIPTOR.full_name} {config.type!r}: {error}') from error
 
 
 def _options(
@@ -193,8 +181,20 @@ def build_rpn(
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    anchors = _anchors(config, num_levels)
-    matcher = _matcher(config)
+    problems = Problems()
+    with problems:
+        anchors = _anchors(config, num_levels)
+    with problems:
+        matcher = _matcher(config)
+    with problems:
+        box_coder = _box_coder(config)
+    with problems:
+        localization_loss = _localization_loss(config)
+    with problems:
+        outside_anchors = _outside_anchors(config)
+    with problems:
+        params = _proposal_params(config, static)
+    problems.raise_if_any()
     return RegionProposalNetwork(
         head=RpnHead(
             anchors.num_anchors_per_location(),
@@ -207,9 +207,9 @@ def build_rpn(
         ),
         anchor_generator=anchors,
         assigner=SimilarityAssigner(IouSimilarity(), matcher),
-        box_coder=_box_coder(config),
-        localization_loss=_localization_loss(config),
-        params=_proposal_params(config, static),
+        box_coder=box_coder,
+        localization_loss=localization_loss,
+        params=params,
         loss_params=RpnLossParams(
             minibatch_size=config.first_stage_minibatch_size,
             positive_fraction=config.first_stage_positive_balance_fraction,
@@ -220,7 +220,7 @@ def build_rpn(
             crowd_ioa_threshold=config.first_stage_crowd_ioa_threshold,
             use_matmul_gather=matcher.use_matmul_gather,
         ),
-        outside_anchors=_outside_anchors(config),
+        outside_anchors=outside_anchors,
     )
 
 
@@ -344,33 +344,46 @@ def build_detector(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Fas
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    raise_if_any(rules.stage_problems(reading.plain(config)))
+    problems = Problems()
+    with problems:
+        raise_if_any(rules.stage_problems(reading.plain(config)))
     static = _is_static(config, is_training)
-    extractor = build_extractor(config.feature_extractor, is_training)
-    is_rfcn, stages = rules.is_rfcn(config), Stages()
+    with problems:
+        resizer = image_resizer_builder.build(config.image_resizer)
+    extractor, is_rfcn, stages = None, rules.is_rfcn(config), Stages()
+    with problems:
+        extractor = build_extractor(config.feature_extractor, is_training)
     if config.number_of_stages == 1:
         reading.others_unused(config, _ONE_STAGE)
         reading.unused(config, 'groundtruth_mask_crop_size', _ONE_STAGE)
     else:
-        stages = _stages(config, extractor, is_training, static)
-        if not is_rfcn:
-            extractor = build_second_stage.with_box_head(config, extractor, is_training)
+        with problems:
+            stages = _stages(config, extractor, is_training, static)
+    if extractor is not None:  # The anchors have its levels.
+        with problems:
+            if stages.boxes and not is_rfcn:
+                extractor = build_second_stage.with_box_head(config, extractor, is_training)
+            rpn = build_rpn(config, extractor.num_levels, is_training, static)
+    problems.raise_if_any()
     return (Rfcn if is_rfcn else FasterRcnn)(
         num_classes=config.num_classes,
-        resizer=image_resizer_builder.build(config.image_resizer),
+        resizer=resizer,
         feature_extractor=extractor,
-        rpn=build_rpn(config, extractor.num_levels, is_training, static),
+        rpn=rpn,
         stages=stages,
     )
 
 
 def _stages(
     config: faster_rcnn_pb2.FasterRcnn,
-    extractor: TwoStageFeatureExtractor,
+    extractor: TwoStageFeatureExtractor | None,
     is_training: bool,
     static: bool,
 ) -> Stages:
-    """Builds what follows the proposals of a detector of two or three stages."""
+    """Builds what follows the proposals of a detector of two or three stages.
+
+    Without an extractor, whose error is known, only what needs none is built.
+    """
     box_head, mask_head = box_predictor_builder.build(
         config.second_stage_box_predictor,
         config.num_classes,
@@ -385,6 +398,7 @@ def _stages(
     )
     if rules.is_rfcn(config):
         reading.unused(config, _CROPS, _NO_CROPS)
+    if rules.is_rfcn(config) or extractor is None:
         return Stages(boxes, outputs=outputs)
     masks = keypoints = None
     if config.number_of_stages == 3:

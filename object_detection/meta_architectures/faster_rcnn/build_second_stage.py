@@ -17,7 +17,7 @@ from object_detection.core.post_processing import Detections
 from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
 from object_detection.data import label_map
-from object_detection.errors import UserError
+from object_detection.errors import Problems, UserError, within
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.meta_architectures.faster_rcnn import rules
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
@@ -77,7 +77,7 @@ def build_box_stages(
     if not rules.predicts_keypoints(config):
         reading.unused(config, _KEYPOINTS, box_predictor_builder.NO_KEYPOINTS)
     shared = functools.partial(_box_stage, config, static=static)
-    stages = [shared(head=head, matcher=_matcher(config), coder=_box_coder(config))]
+    stages = [shared(head=head)]
     predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
     for stage in config.cascade_stages:
         stages.append(
@@ -85,11 +85,7 @@ def build_box_stages(
                 head=box_predictor_builder.build_box_head(
                     predictor, config.num_classes, is_training
                 ),
-                matcher=ArgMaxMatcher(
-                    stage.iou_threshold, use_matmul_gather=config.use_matmul_gather_in_matcher
-                ),
-                coder=_box_coder(config, stage),
-                weight=stage.loss_weight,
+                stage=stage,
                 classifier=box_predictor_builder.build_box_classifier(predictor, is_training),
             )
         )
@@ -100,30 +96,44 @@ def _box_stage(
     config: FasterRcnn,
     *,
     head: Any,
-    matcher: ArgMaxMatcher,
-    coder: Any,
     static: bool,
-    weight: float = 1.0,
+    stage: CascadeStage | None = None,
     classifier: keras.layers.Layer | None = None,
 ) -> BoxStage:
-    nms, score_converter = _post_processing(config)
+    """Builds the second stage, or a stage of the cascade."""
+    weight = 1.0 if stage is None else stage.loss_weight
     classification = config.second_stage_classification_loss
     weights = {
         'localization_weight': weight * config.second_stage_localization_loss_weight,
         'classification_weight': weight * config.second_stage_classification_loss_weight,
     }
-    miner = None
-    if config.HasField('hard_example_miner'):
-        miner = losses_builder.build_hard_example_miner(
-            config.hard_example_miner, classification, **weights
-        )
-    batch_size, positive_fraction = _sample(config)
+    miner, problems = None, Problems()
+    with problems:
+        nms, score_converter = _post_processing(config)
+    with problems:
+        if config.HasField('hard_example_miner'):
+            miner = losses_builder.build_hard_example_miner(
+                config.hard_example_miner, classification, **weights
+            )
+    with problems:
+        batch_size, positive_fraction = _sample(config)
+    with problems:
+        matcher = _matcher(config, stage)
+    with problems:
+        coder = _box_coder(config, stage)
+    with problems:
+        localization_loss = _localization_loss(config)
+    with problems:
+        classification_loss = losses_builder.build_second_stage_classification(classification)
+    with problems:
+        adds_objects = _adds_objects(config)
+    problems.raise_if_any()
     return BoxStage(
         head=head,
         assigner=SimilarityAssigner(IouSimilarity(), matcher),
         box_coder=coder,
-        localization_loss=_localization_loss(config),
-        classification_loss=losses_builder.build_second_stage_classification(classification),
+        localization_loss=localization_loss,
+        classification_loss=classification_loss,
         nms=functools.partial(nms, static=static) if static else nms,
         score_converter=score_converter,
         params=BoxStageParams(
@@ -131,7 +141,7 @@ def _box_stage(
             positive_fraction=positive_fraction,
             use_matmul_gather=config.use_matmul_gather_in_matcher,
             fill_samples=static and config.use_static_balanced_label_sampler,
-            add_objects=_adds_objects(config),
+            add_objects=adds_objects,
             mean_over_coordinates=(
                 config.second_stage_localization_normalizer == FasterRcnn.NUM_FG_COORDS
             ),
@@ -285,7 +295,7 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
     }
     size = number('output_size', rules.OUTPUT_SIZES[field])
     levels = [stride.bit_length() - 1 for stride in strides]
-    try:
+    with within(f'{config.DESCRIPTOR.full_name}.{field}'):
         return RoiAlignCropper(
             grid=SampleGrid(
                 output_size=(size, size),
@@ -301,8 +311,6 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
             strides=strides,
             use_matmul=use_matmul[message.impl],
         )
-    except ValueError as error:
-        raise UserError(f'{config.DESCRIPTOR.full_name}.{field}: {error}') from error
 
 
 def with_box_head(
@@ -350,7 +358,11 @@ def _post_processing(config: FasterRcnn) -> tuple[Callable[..., Detections], Sco
     return post_processing_builder.build(options, use_combined_nms=False)
 
 
-def _matcher(config: FasterRcnn) -> ArgMaxMatcher:
+def _matcher(config: FasterRcnn, stage: CascadeStage | None) -> ArgMaxMatcher:
+    if stage is not None:
+        return ArgMaxMatcher(
+            stage.iou_threshold, use_matmul_gather=config.use_matmul_gather_in_matcher
+        )
     low, high, positive = (
         config.second_stage_bg_iou_threshold_lo,
         config.second_stage_bg_iou_threshold_hi,
@@ -375,7 +387,7 @@ def _matcher(config: FasterRcnn) -> ArgMaxMatcher:
     )
 
 
-def _box_coder(config: FasterRcnn, stage: CascadeStage | None = None) -> Any:
+def _box_coder(config: FasterRcnn, stage: CascadeStage | None) -> Any:
     if stage is not None and stage.HasField('box_coder'):
         return box_coder_builder.build_for_boxes(stage.box_coder)
     if not config.HasField('second_stage_box_coder'):

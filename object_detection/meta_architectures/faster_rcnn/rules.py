@@ -1,14 +1,7 @@
 """What has to hold within a FasterRcnn message, found without TensorFlow.
 
-`build.build_detector` raises what `stage_problems` yields; the validation lists all problems.
-
-Rules of the anchors of the first stage.
-
-What has to hold within a Context message of Faster R-CNN, found without TensorFlow.
-
-Rules of the crops that the second and third stages, and keypoints, are predicted from.
-
-The `type` names of Faster R-CNN's feature extractors, known without loading TensorFlow.
+`build.build_detector` raises what `stage_problems` yields; the validation lists all problems: those
+of the feature extractor, of the anchors, of the context and of the crops, too.
 """
 
 import math
@@ -61,7 +54,7 @@ def check_levels(generator: AnchorGenerator, root: str, levels: Levels) -> Itera
     """Yields one sentence per mismatch between anchors and feature maps.
 
     Args:
-      generator, root: see `check`.
+      generator, root: see `check_anchors`.
       levels: first and last level of the feature extractor; (4, 4) for one map of stride 16.
     """
     kind = generator.WhichOneof('anchor_generator_oneof')

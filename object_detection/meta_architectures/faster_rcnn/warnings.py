@@ -1,6 +1,6 @@
-"""Settings of a Faster R-CNN, Mask R-CNN or R-FCN that are rarely meant.
+"""Settings of a Faster R-CNN that are rarely meant, and what it needs on a TPU.
 
-What a Faster R-CNN, Mask R-CNN or R-FCN needs on a TPU beyond the rules for all families.
+Mask R-CNN and R-FCN are configured by the same message.
 """
 
 from collections.abc import Iterator

@@ -1,12 +1,6 @@
-"""Builds the single-shot detector that an Ssd proto describes.
+"""Builds the single-shot detector that an Ssd proto describes, with its extractor and heads."""
 
-Builds the feature extractor that an SsdFeatureExtractor proto describes.
-
-Builds the heads of a single-shot detector that a BoxPredictor proto describes.
-"""
-
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from object_detection.builders import (
@@ -21,7 +15,7 @@ from object_detection.builders import (
 )
 from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import UserError, raise_if_any
+from object_detection.errors import Problems, UserError, raise_if_any, within
 from object_detection.meta_architectures.ssd import rules
 from object_detection.meta_architectures.ssd.anchor_losses import (
     AnchorLosses,
@@ -68,17 +62,8 @@ def build_extractor(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> 
     Raises:
       ValueError: if the type is unknown or its options do not fit it.
     """
-    with _naming(config):
+    with within(f'{config.DESCRIPTOR.full_name} {config.type!r}'):
         return build_ssd(config.type, _options(config, batch_norm_trainable))
-
-
-@contextlib.contextmanager
-def _naming(config: SsdFeatureExtractor) -> Iterator[None]:
-    """Prefixes the messages of errors with the name of the message."""
-    try:
-        yield
-    except ValueError as error:
-        raise UserError(f'{config.DESCRIPTOR.full_name} {config.type!r}: {error}') from error
 
 
 def _options(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> SingleShotOptions:
@@ -162,7 +147,7 @@ def build_predictor(
     def with_arguments(build_one: Callable[..., BoxPredictor]) -> Callable[[Any], BoxPredictor]:
         def build_predictor(option: Any) -> BoxPredictor:
             hyperparams = hyperparams_builder.build(option.conv_hyperparams)
-            try:
+            with within(option.DESCRIPTOR.full_name):
                 return build_one(
                     option,
                     num_outputs=num_outputs,
@@ -170,8 +155,6 @@ def build_predictor(
                     hyperparams=hyperparams,
                     batch_norm_trainable=batch_norm_trainable,
                 )
-            except ValueError as error:
-                raise UserError(f'{option.DESCRIPTOR.full_name}: {error}') from error
 
         return build_predictor
 
@@ -244,26 +227,37 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    raise_if_any(rules.problems_of_parts(reading.plain(config)))
+    problems = Problems()
+    with problems:
+        raise_if_any(rules.problems_of_parts(reading.plain(config)))
     trains_norms = is_training and not config.freeze_batchnorm
-    resizer = image_resizer_builder.build(config.image_resizer)
-    image_size = resizer.static_shape and resizer.static_shape[:2]
-    anchor_generator = anchor_generator_builder.build(config.anchor_generator).for_images(
-        image_size
-    )
+    image_size = None
+    with problems:
+        resizer = image_resizer_builder.build(config.image_resizer)
+        image_size = resizer.static_shape and resizer.static_shape[:2]
+    with problems:
+        extractor = build_extractor(config.feature_extractor, trains_norms)
+    with problems:
+        anchors = anchor_generator_builder.build(config.anchor_generator).for_images(image_size)
+        box_predictor = build_predictor(
+            config.box_predictor,
+            num_outputs=config.num_classes + config.add_background_class,
+            num_anchors=anchors.num_anchors_per_location(),
+            batch_norm_trainable=trains_norms,
+        )
+    with problems:
+        anchor_losses = build_losses(config)
+    with problems:
+        post_processing = _post_processing(config)
+    problems.raise_if_any()
     return Ssd(
         num_classes=config.num_classes,
         resizer=resizer,
-        feature_extractor=build_extractor(config.feature_extractor, trains_norms),
-        anchor_generator=anchor_generator,
-        box_predictor=build_predictor(
-            config.box_predictor,
-            num_outputs=config.num_classes + config.add_background_class,
-            num_anchors=anchor_generator.num_anchors_per_location(),
-            batch_norm_trainable=trains_norms,
-        ),
-        anchor_losses=build_losses(config),
-        post_processing=_post_processing(config),
+        feature_extractor=extractor,
+        anchor_generator=anchors,
+        box_predictor=box_predictor,
+        anchor_losses=anchor_losses,
+        post_processing=post_processing,
     )
 
 
@@ -273,18 +267,26 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
     Raises:
       ValueError: if a component is not set, or an option is not supported.
     """
-    losses = losses_builder.build(config.loss)
+    problems = Problems()
+    with problems:
+        losses = losses_builder.build(config.loss)
     if not config.use_confidences_as_targets:
         reading.unused(config, 'implicit_example_weight', _NO_CONFIDENCES)
-    matcher = matcher_builder.build(config.matcher)
+    with problems:
+        matcher = matcher_builder.build(config.matcher)
+    with problems:
+        similarity = region_similarity_calculator_builder.build(config.similarity_calculator)
+    with problems:
+        box_coder = box_coder_builder.build(config.box_coder)
+    problems.raise_if_any()
     return AnchorLosses(
         SimilarityAssigner(
-            region_similarity_calculator_builder.build(config.similarity_calculator),
+            similarity,
             matcher,
             # Without a background column, the reference takes the first class for background.
             labels_background=not config.add_background_class,
         ),
-        box_coder_builder.build(config.box_coder),
+        box_coder,
         TargetOptions(
             num_columns=config.num_classes + config.add_background_class,
             adds_background=config.add_background_class,

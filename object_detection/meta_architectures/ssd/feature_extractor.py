@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from object_detection.errors import UserError
+from object_detection.errors import Problems, UserError
 from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.extractors import Extractor
@@ -107,8 +107,11 @@ def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Bac
         raise UserError(f'min_depth: expected at least 1. Received: {options.min_depth}.')
     owners = {f'the backbone {extractor.backbone}': (_OF_BACKBONE, row)}
     owners[f'the neck {extractor.neck}'] = (_OF_NECK, NECKS[extractor.neck])
+    problems = Problems()
     for owner, (fields, part) in owners.items():
-        check_used(options.given(*fields), part.uses, owner, DEFAULTS)
+        with problems:
+            check_used(options.given(*fields), part.uses, owner, DEFAULTS)
+    problems.raise_if_any()
     _check_maps(extractor, options, row)
     check_levels('backbone', _levels_of_backbone(extractor, options, row), row)
     return extractor, row

@@ -1,7 +1,4 @@
-"""Settings of a single-shot detector that are rarely meant.
-
-What a single-shot detector needs on a TPU beyond the rules for all families.
-"""
+"""Settings of a single-shot detector that are rarely meant, and what it needs on a TPU."""
 
 from collections.abc import Iterator
 
