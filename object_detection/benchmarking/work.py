@@ -1,7 +1,4 @@
-"""What the speed benchmarks run: weights, images, ground truth.
-
-The machine of a benchmark: what it is, and the devices that a measurement uses.
-"""
+"""What speed benchmarks run (weights, images, ground truth), and the machine that they run on."""
 
 import importlib.metadata
 import os

@@ -132,7 +132,7 @@ class MetricSet:
 
     Attributes:
       build: (eval_config, categories, annotations) -> the evaluator.
-      mean: name of its main metric, or a function from the config to it; the best checkpoint is
+      metric: name of its main metric, or a function from the config to it; the best checkpoint is
         chosen by it unless the config names another one.
       needs_masks: whether it compares masks.
       stores: whether its evaluator stores detections, which `export_path` writes.
@@ -142,7 +142,7 @@ class MetricSet:
     """
 
     build: Build
-    mean: str | Callable[[eval_pb2.EvalConfig], str]
+    metric: str | Callable[[eval_pb2.EvalConfig], str]
     needs_masks: bool = False
     stores: bool = False
     limit: int | None = None
@@ -151,10 +151,10 @@ class MetricSet:
 
     def main_metric(self, eval_config: eval_pb2.EvalConfig) -> str:
         """Returns the name of the main metric, with the limit where that is in its name."""
-        mean = self.mean if isinstance(self.mean, str) else self.mean(eval_config)
+        metric = self.metric if isinstance(self.metric, str) else self.metric(eval_config)
         if not (eval_config.max_detections and self.limit):
-            return mean
-        return limits.named(mean, eval_config.max_detections, self.limit)
+            return metric
+        return limits.named(metric, eval_config.max_detections, self.limit)
 
 
 def _pascal_set(options: pascal_options.PascalOptions) -> MetricSet:

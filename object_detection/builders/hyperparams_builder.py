@@ -1,7 +1,4 @@
-"""Builds the hyperparameters of layers that a Hyperparams proto describes.
-
-Reads the options of a FeaturePyramidNetworks proto, for all families of detectors.
-"""
+"""Builds the hyperparameters of layers, and the options of feature pyramids, from their protos."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

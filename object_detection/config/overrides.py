@@ -1,6 +1,6 @@
 """Sets single fields of a config by their dotted path: `train_config.batch_size=4`.
 
-The part of an error message that suggests what the user probably meant.
+Also the part of an error message that suggests what the user probably meant.
 """
 
 import csv

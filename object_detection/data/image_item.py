@@ -1,7 +1,4 @@
-"""The image of a tf.Example.
-
-The points of objects in tf.Examples: keypoints, and points on the surface of bodies.
-"""
+"""The image of a tf.Example, and the points of its objects: keypoints, and points on bodies."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,7 @@
 """The losses and gradients of one replica's batch: at once or in parts, interpreted or compiled.
 
-The reduction of gradients over replicas.
-
-Scaling of the loss for gradients in float16 (https://arxiv.org/abs/1710.03740, sec. 3.2).
+Also their reduction over replicas, and the scaling of the loss for gradients in float16
+(https://arxiv.org/abs/1710.03740, sec. 3.2).
 """
 
 import dataclasses

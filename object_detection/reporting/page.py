@@ -1,6 +1,6 @@
 """The report of a training: one HTML page, from the files of its model_dir.
 
-The parts of a report that come from the stored boxes of an evaluation.
+Some of its parts come from the stored boxes of an evaluation.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Computes the metrics of a file of detections against a file of ground truth, without a model.
 
-The tables of formats of ground truth and of detections, which their content tells apart.
+The tables `TRUTHS` and `DETECTIONS` list the formats, which their content tells apart.
 """
 
 import dataclasses

@@ -1,10 +1,7 @@
-"""The box coder of Faster R-CNN (https://arxiv.org/abs/1506.01497, eq. 2).
+"""Box coders: boxes relative to anchors, as numbers that a network learns.
 
-A box coder for square boxes, such as faces.
-
-A box coder that also encodes an object's keypoints.
-
-A box coder that encodes the differences of corners.
+That of Faster R-CNN (https://arxiv.org/abs/1506.01497, eq. 2), one for square boxes, such as faces,
+one that also encodes an object's keypoints, and one of the differences of corners.
 """
 
 import tensorflow as tf

@@ -1,6 +1,6 @@
-"""Rules and warnings of `train_config`: variables, classes, averages, schedule and length.
+"""Rules and warnings of `train_config`: variables, classes, averages, lengths, fine-tuning.
 
-Rules of the checkpoint that a training starts from; TensorFlow is not loaded.
+TensorFlow is not loaded.
 """
 
 import math

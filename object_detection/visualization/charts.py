@@ -1,9 +1,4 @@
-"""Bar charts, histograms and scatter plots as SVG text; see `line_chart` for curves.
-
-A line chart as SVG text, for pages that must work without a network.
-
-The style of charts on pages, and their SVG text.
-"""
+"""Charts as SVG text, for pages that work without a network: bars, histograms, points, lines."""
 
 import collections
 import contextlib

@@ -1,6 +1,6 @@
-"""Reads tables in CSV files of strangers: comma, semicolon or tab; bounded size, UTF-8.
+"""Reads CSV and XML files of strangers, of bounded size.
 
-Reads XML files of strangers: no entities, no document types, no network, of bounded size.
+CSV has commas, semicolons or tabs, in UTF-8; XML has no entities, document types or network.
 """
 
 import collections

@@ -1,8 +1,8 @@
-"""The maps of SSD (https://arxiv.org/abs/1512.02325): those of a backbone and ever coarser ones.
+"""Necks of other maps than a feature pyramid's.
 
-A pyramid that merges the maps of a backbone into a single one, the finest, as CenterNet has.
-
-The pyramid of pooled maps of PPN (https://arxiv.org/abs/1807.03284).
+The maps of SSD (https://arxiv.org/abs/1512.02325), which are those of a backbone and ever coarser
+ones; the pooled maps of PPN (https://arxiv.org/abs/1807.03284); the pyramid of CenterNet, which is
+merged into a single map, the finest.
 """
 
 import dataclasses
