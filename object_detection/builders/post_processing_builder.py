@@ -10,8 +10,8 @@ import tensorflow as tf
 from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
 from object_detection.core.post_processing import (
-    Detections,
     NmsParams,
+    Suppressed,
     batch_multiclass_non_max_suppression,
 )
 from object_detection.core.score_conversion import (
@@ -48,7 +48,7 @@ _DECAYS = 'soft_nms_sigma lets scores decay; no box is suppressed by its overlap
 
 def build(
     config: post_processing_pb2.PostProcessing, *, static: bool | None = None, **fixed: Any
-) -> tuple[Callable[..., Detections], ScoreConverter]:
+) -> tuple[Callable[..., Suppressed], ScoreConverter]:
     """Builds both steps from raw predictions to detections.
 
     `use_partitioned_nms` names an algorithm of the reference; here one exact algorithm supports
@@ -60,7 +60,7 @@ def build(
       fixed: fields of `NmsParams` that the message does not decide, and their values.
 
     Returns:
-      `nms(boxes, scores, ...) -> Detections`, which takes the arguments of
+      `nms(boxes, scores, ...) -> Suppressed`, which takes the arguments of
       `batch_multiclass_non_max_suppression` except `params` and `static`; and the score converter.
 
     Raises:

@@ -86,8 +86,8 @@ class NmsParams:
         return self.soft_nms_sigma > 0.0 and not self.use_hard_nms
 
 
-class Detections(NamedTuple):
-    """Detections of B images, best first; unused slots are zero.
+class Suppressed(NamedTuple):
+    """What is left of the boxes of B images, best first; unused slots are zero.
 
     Attributes:
       boxes: float32 [B, T, 4], in the frame of the inputs, or of the clip window.
@@ -117,7 +117,7 @@ def batch_multiclass_non_max_suppression(
     masks: tf.Tensor | None = None,
     additional_fields: Mapping[str, tf.Tensor] | None = None,
     static: bool = False,
-) -> Detections:
+) -> Suppressed:
     """Chooses the detections of each image.
 
     Boxes are clipped after the suppression, as the reference does: what a box suppresses does not
@@ -138,7 +138,7 @@ def batch_multiclass_non_max_suppression(
       static: run only what XLA compiles. The numbers are the same.
 
     Returns:
-      Detections.
+      The detections.
 
     Raises:
       ValueError: if shapes disagree, or the frame is to change and there is no clip window.
@@ -166,7 +166,7 @@ def batch_multiclass_non_max_suppression(
         chosen_boxes = box_ops.clip(chosen_boxes, window)
     if change_coordinate_frame:
         chosen_boxes = box_ops.change_frame(chosen_boxes, window)
-    return Detections(
+    return Suppressed(
         boxes=_zero_unused(chosen_boxes, selection),
         scores=selection.scores,
         classes=tf.cast(selection.classes, tf.float32),

@@ -15,14 +15,14 @@ from object_detection.errors import DataError
 from object_detection.metrics.coco.annotations import corners
 from object_detection.metrics.instances import Instances, mask_areas
 from object_detection.scoring import coco_files, tables
-from object_detection.scoring.tables import ABSENT, Detections, FieldError, GroundTruth, Parts
+from object_detection.scoring.tables import ABSENT, DetectionTable, FieldError, GroundTruth, Parts
 from object_detection.system import json_lists
 
 _BOXES, _MASKS, _KEYPOINTS = 'bbox', 'segmentation', 'keypoints'
 _ID, _FILE = 'image_id', 'file_name'
 
 
-def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
+def read_detections(path: str, files: Files, truth: GroundTruth) -> DetectionTable:
     """Reads a results file: a list of objects with `image_id`, `category_id`, `score` and more.
 
     As in pycocotools, the first entry says what the size of detections is: that of `bbox` if it has
@@ -74,7 +74,7 @@ class _Results:
             for row, entry in enumerate(self._entries):
                 self._add(row, entry, predicted)
 
-    def table(self) -> Detections:
+    def table(self) -> DetectionTable:
         entries = self._entries
         parts = Parts(
             any(entry.get(_MASKS) for entry in entries),
@@ -91,7 +91,9 @@ class _Results:
                 'and were found by the names of their files, or by the number that a text is.'
             )
         has_boxes = self._shape == _BOXES
-        return Detections(self._path, len(entries), self._objects, parts, has_boxes, tuple(notes))
+        return DetectionTable(
+            self._path, len(entries), self._objects, parts, has_boxes, tuple(notes)
+        )
 
     def _add(self, row: int, entry: Any, predicted: Mapping[Any, str | None]) -> None:
         if not isinstance(entry, dict):

@@ -12,7 +12,13 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files
 from object_detection.dataset_tools.oid_hierarchical_labels_expansion import read_hierarchy
 from object_detection.scoring import tables
-from object_detection.scoring.tables import Columns, Detections, FieldError, GroundTruth, TruthImage
+from object_detection.scoring.tables import (
+    Columns,
+    DetectionTable,
+    FieldError,
+    GroundTruth,
+    TruthImage,
+)
 
 _SIDES = ('YMin', 'XMin', 'YMax', 'XMax')
 _BOXES = ('ImageID', 'LabelName', *_SIDES)
@@ -152,7 +158,7 @@ def _read_names(path: str, files: Files) -> dict[str, str]:
     return names
 
 
-def read_open_images_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
+def read_open_images_detections(path: str, files: Files, truth: GroundTruth) -> DetectionTable:
     """Reads detections: ImageID, LabelName (MID or name), Conf, XMin, XMax, YMin, YMax from 0 to 1.
 
     Raises:
@@ -171,10 +177,10 @@ def read_open_images_detections(path: str, files: Files, truth: GroundTruth) -> 
             if not truth.are_normalized:
                 corners = _scaled(corners, truth.size_of(image))
             columns.add(image, label, corners, score)
-    return Detections(path, columns.count, columns.objects)
+    return DetectionTable(path, columns.count, columns.objects)
 
 
-def read_predicted(path: str, files: Files, truth: GroundTruth) -> Detections:
+def read_predicted(path: str, files: Files, truth: GroundTruth) -> DetectionTable:
     """Reads the table of `tfod predict`: images by the names of their files, classes by name.
 
     Raises:
@@ -197,7 +203,7 @@ def read_predicted(path: str, files: Files, truth: GroundTruth) -> Detections:
                 corners = _scaled(corners, [1 / size[0], 1 / size[1]])
             columns.add(image, label, corners, score)
     note = f'{path} has only detections above a score, rounded; detections.json has all.'
-    return Detections(path, columns.count, columns.objects, notes=(note,))
+    return DetectionTable(path, columns.count, columns.objects, notes=(note,))
 
 
 def _scaled(corners: tuple[float, ...], size: Sequence[float]) -> tuple[float, ...]:

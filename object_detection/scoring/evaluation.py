@@ -21,7 +21,7 @@ from object_detection.metrics.pascal.options import ALIASES
 from object_detection.protos import eval_pb2
 from object_detection.scoring import coco_files, coco_results, csv_tables, image_lists, voc_files
 from object_detection.scoring.csv_tables import OpenImagesOptions
-from object_detection.scoring.tables import Detections, GroundTruth, Parts, UnknownImageError
+from object_detection.scoring.tables import DetectionTable, GroundTruth, Parts, UnknownImageError
 from object_detection.system import json_lists
 
 AUTO = 'auto'
@@ -33,7 +33,7 @@ TRUTHS: dict[str, Callable[..., GroundTruth]] = {
     VOC: voc_files.read_truth,
     OPEN_IMAGES: csv_tables.read_truth,
 }
-DETECTIONS: dict[str, Callable[[str, Files, GroundTruth], Detections]] = {
+DETECTIONS: dict[str, Callable[[str, Files, GroundTruth], DetectionTable]] = {
     COCO: coco_results.read_detections,
     VOC: voc_files.read_detections,
     OPEN_IMAGES: csv_tables.read_open_images_detections,
@@ -103,7 +103,7 @@ def open_truth(options: FileOptions, files: Files) -> tuple[str, GroundTruth]:
 
 def open_detections(
     options: FileOptions, files: Files, truth: GroundTruth
-) -> tuple[str, Detections]:
+) -> tuple[str, DetectionTable]:
     """Reads detections. Returns and raises as `open_truth`."""
     path, form = options.detections, options.detections_format
     _check_exists(path, files)
@@ -270,7 +270,7 @@ def _add_image(
     evaluators: Sequence[tuple[str, Evaluator]],
     image: str,
     truth: GroundTruth,
-    detections: Detections,
+    detections: DetectionTable,
 ) -> tuple[int, int]:
     """Adds an image to all evaluators; returns the numbers of its objects and detections."""
     sides: dict[Parts, tuple[Any, Any]] = {}
@@ -333,7 +333,7 @@ def _keypoint_metrics(
             )
 
 
-def _default_sets(form: str, truth: GroundTruth, detections: Detections) -> list[str]:
+def _default_sets(form: str, truth: GroundTruth, detections: DetectionTable) -> list[str]:
     if form in _DEFAULTS:
         return [_DEFAULTS[form]]
     names = [BOXES] if detections.has_boxes else []
@@ -366,7 +366,7 @@ def _check_sigmas(sigmas: Mapping[str, float], truth: GroundTruth, names: Sequen
         )
 
 
-def _check_needs(name: str, truth: GroundTruth, detections: Detections) -> None:
+def _check_needs(name: str, truth: GroundTruth, detections: DetectionTable) -> None:
     """Checks that the files have what a set compares."""
     for part, is_needed in _parts(name)._asdict().items():
         for side in (truth, detections) if detections.count else (truth,):

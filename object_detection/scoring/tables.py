@@ -277,7 +277,7 @@ class GroundTruth:
 
 
 @dataclasses.dataclass(frozen=True)
-class Detections:
+class DetectionTable:
     """The detections of all images, sorted by image; within one, in the order of the file.
 
     Attributes:

@@ -10,7 +10,13 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, voc
 from object_detection.errors import DataError, UnusableError
 from object_detection.scoring import tables
-from object_detection.scoring.tables import Columns, Detections, FieldError, GroundTruth, TruthImage
+from object_detection.scoring.tables import (
+    Columns,
+    DetectionTable,
+    FieldError,
+    GroundTruth,
+    TruthImage,
+)
 from object_detection.system import texts
 
 _FOLDERS = ('', 'Annotations', 'annotations')
@@ -92,7 +98,7 @@ def is_results(folder: str, files: Files) -> bool:
     return any(_RESULTS.fullmatch(name) for name in files.list(folder))
 
 
-def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
+def read_detections(path: str, files: Files, truth: GroundTruth) -> DetectionTable:
     """Reads the result files of a folder, comp4_det_test_CLASS.txt; other files are left alone.
 
     Each line is an image, a score and a box in pixels: xmin ymin xmax ymax.
@@ -118,7 +124,7 @@ def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
                 image = truth.image_of(values['image'], 'image')
                 score = tables.text_number(values['score'], 'score')
                 columns.add(image, label, tables.corners(values, _SIDES), score)
-    return Detections(path, columns.count, columns.objects)
+    return DetectionTable(path, columns.count, columns.objects)
 
 
 def lines(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:

@@ -10,7 +10,7 @@ from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
-from object_detection.core.post_processing import Detections
+from object_detection.core.post_processing import Suppressed
 from object_detection.core.shapes import dimensions, is_same
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
@@ -44,14 +44,14 @@ class PostProcessing:
     Attributes:
       max_detections: detections an image.
       peak_window: side of the window that a peak must be the maximum of.
-      nms: non-maximum suppression, `(boxes [B, N, 1, 4], scores [B, N, K], ...) -> Detections`;
+      nms: non-maximum suppression, `(boxes [B, N, 1, 4], scores [B, N, K], ...) -> Suppressed`;
         None if detections are not suppressed.
       ignores_padding: whether cells beyond the true image hold no detections and no keypoints.
     """
 
     max_detections: int = 100
     peak_window: int = 3
-    nms: Callable[..., Detections] | None = None
+    nms: Callable[..., Suppressed] | None = None
     ignores_padding: bool = False
 
 

@@ -15,7 +15,7 @@ from object_detection.core import boxes as box_ops
 from object_detection.core import sampling, tracing
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
-from object_detection.core.post_processing import Detections
+from object_detection.core.post_processing import Suppressed
 from object_detection.core.shapes import dimensions
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.meta_architectures.faster_rcnn import loss_names
@@ -96,7 +96,7 @@ class BoxStage(keras.layers.Layer):
         box_coder: Any,
         localization_loss: Callable,
         classification_loss: Callable,
-        nms: Callable[..., Detections],
+        nms: Callable[..., Suppressed],
         score_converter: Callable[[tf.Tensor], tf.Tensor],
         params: BoxStageParams,
         num_classes: int,

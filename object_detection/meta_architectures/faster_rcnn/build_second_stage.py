@@ -13,7 +13,7 @@ from object_detection.builders import (
     post_processing_builder,
 )
 from object_detection.config import reading
-from object_detection.core.post_processing import Detections
+from object_detection.core.post_processing import Suppressed
 from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
 from object_detection.data import label_map
@@ -346,7 +346,7 @@ def _sample(config: FasterRcnn) -> tuple[int, float]:
     return size, fraction
 
 
-def _post_processing(config: FasterRcnn) -> tuple[Callable[..., Detections], ScoreConverter]:
+def _post_processing(config: FasterRcnn) -> tuple[Callable[..., Suppressed], ScoreConverter]:
     """Builds the post-processing without `use_combined_nms`, which the reference does not allow.
 
     With it, boxes would lie outside of the image, with their edges exchanged.

@@ -8,8 +8,8 @@ import tensorflow as tf
 from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import (
-    Detections,
     NmsParams,
+    Suppressed,
     batch_multiclass_non_max_suppression,
 )
 from object_detection.core.shapes import dimensions, smaller
@@ -211,7 +211,7 @@ def true_image_windows(true_shapes: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
 
 
-def _clip_with_empty(detections: Detections, windows: tf.Tensor) -> Proposals:
+def _clip_with_empty(detections: Suppressed, windows: tf.Tensor) -> Proposals:
     """Clips to the windows [B, 4]; what has no area there stays, behind the others, uncounted."""
     boxes = box_ops.clip(detections.boxes, windows)
     has_area, order = used_first(box_ops.area(boxes) > 0, boxes.shape[1])

@@ -11,7 +11,7 @@ from object_detection.core import sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
-from object_detection.core.post_processing import Detections
+from object_detection.core.post_processing import Suppressed
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import AnchorPredictions, DetectionModel
@@ -37,7 +37,7 @@ class PostProcessing:
 
     Attributes:
       nms: multi-class non-maximum suppression, `(boxes [B, N, 1, 4], scores [B, N, K], ...) ->
-        Detections`.
+        Suppressed`.
       score_converter: logits -> scores.
       drops_background: whether column 0 of the scores is background.
       changes_frame: whether `nms` returns boxes relative to the true images; otherwise they are
@@ -45,7 +45,7 @@ class PostProcessing:
       returns_raw_boxes: whether `predict` returns decoded boxes.
     """
 
-    nms: Callable[..., Detections]
+    nms: Callable[..., Suppressed]
     score_converter: Callable[[tf.Tensor], tf.Tensor]
     drops_background: bool = True
     changes_frame: bool = True
