@@ -206,7 +206,7 @@ class _Run:
         for named, prediction in zip(batch, found, strict=True):
             frame = named.frame
             prediction = of_path(prediction, frame.source)
-            sure = prediction.take(prediction.scores >= self._options.score_threshold)
+            sure = prediction.above(self._options.score_threshold)
             item = writers.Item(prediction, named.image_id, named.name, frame.clip, named.clip_name)
             own = {name: write(item, sure) for name, write in self._writers.items()}
             self.detections += len(prediction)

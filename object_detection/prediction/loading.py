@@ -13,14 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.config.reader import read_pipeline
-from object_detection.core.fields import DetectionFields
+from object_detection.core.detections import Detections
 from object_detection.data import label_map as label_maps
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.export import exporter, saved_model
 from object_detection.export.formats import formats
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.metrics.detections import ImageDetections, boxes_to_absolute, unbatch
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import ValueRange
 from object_detection.runtime import class_names, side_inputs
@@ -153,20 +152,6 @@ class Detector:
             outputs = self._detect.run_batch(images[tf.newaxis] if is_single else images, **values)
         return {key: value[0] for key, value in outputs.items()} if is_single else dict(outputs)
 
-    def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:
-        """Detects objects in one image; boxes are in pixels, padding is removed.
-
-        Args:
-          image: uint8 or float [H, W, 3], RGB, in `value_range`.
-          encoded: the bytes of the image file; None lets models that take files encode
-            `image`.
-        """
-        if not isinstance(self._detect, saved_model.InProcessDetector):
-            return self._detect.detect(image, encoded)
-        outputs = {key: value.numpy()[np.newaxis] for key, value in self(image).items()}
-        (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
-        return detections
-
     def draw(
         self,
         image: np.ndarray | tf.Tensor,
@@ -190,30 +175,11 @@ class Detector:
         found = self(image) if detections is None else detections
         if self.value_range is not None:
             image = self.value_range.picture(image)
-        count = int(found[DetectionFields.NUM_DETECTIONS])
-        rows = {
-            key: np.asarray(found[key])[:count]
-            for key in (
-                DetectionFields.BOXES,
-                DetectionFields.SCORES,
-                DetectionFields.CLASSES,
-                DetectionFields.MASKS,
-                DetectionFields.KEYPOINTS,
-                DetectionFields.KEYPOINT_SCORES,
-            )
-            if key in found
-        }
-        classes, points = rows.get(DetectionFields.CLASSES), rows.get(DetectionFields.KEYPOINTS)
-        if points is not None:
-            scores = rows.get(DetectionFields.KEYPOINT_SCORES)
-            points = drawing.visible_keypoints(points * np.array(image.shape[:2]), scores)
-        return drawing.draw_instances(
+        batch = {key: np.asarray(value)[np.newaxis] for key, value in found.items()}
+        (objects,) = Detections.from_batch(batch, [image.shape[:2]], label_id_offset=0)
+        return drawing.draw_detections(
             image,
-            boxes_to_absolute(rows[DetectionFields.BOXES], *image.shape[:2]),
-            None if classes is None else classes.astype(int),
-            scores=rows[DetectionFields.SCORES],
-            masks=rows.get(DetectionFields.MASKS),
-            keypoints=points,
+            objects,
             edges=self.keypoint_edges,
             names=self.class_names,
             min_score=min_score,

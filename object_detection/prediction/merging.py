@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from object_detection.prediction.prediction import Objects
+from object_detection.core.detections import Detections
 
 _SUPPRESSION_IOU = 0.5
 # The overlap from which boxes are fused, the value of the paper.
@@ -42,42 +42,49 @@ class _Link(NamedTuple):
     side: int
 
 
-def concatenate(parts: Sequence[Objects]) -> Objects:
+def concatenate(parts: Sequence[Detections]) -> Detections:
     """Returns the objects of at least one part, which have the same arrays."""
     rows = [part.arrays() for part in parts]
-    return Objects(**{key: np.concatenate([each[key] for each in rows]) for key in rows[0]})
+    joint = {key: np.concatenate([each[key] for each in rows]) for key in rows[0]}
+    return dataclasses.replace(parts[0], **joint)
 
 
-def moved(objects: Objects, offset: tuple[float, float], scale: tuple[float, float]) -> Objects:
+def moved(
+    objects: Detections,
+    offset: tuple[float, float],
+    scale: tuple[float, float],
+    size: tuple[int, int],
+) -> Detections:
     """Returns objects whose positions are scaled, then shifted.
 
     Args:
       objects: the objects.
       offset: (y, x) in pixels of the result.
       scale: (y, x), the factors.
+      size: (height, width) of the image that the result refers to.
     """
     offsets, scales = np.array(offset, np.float32), np.array(scale, np.float32)
     boxes = objects.boxes * np.tile(scales, 2) + np.tile(offsets, 2)
     points = None if objects.keypoints is None else objects.keypoints * scales + offsets
-    return dataclasses.replace(objects, boxes=boxes, keypoints=points)
+    return dataclasses.replace(objects, boxes=boxes, keypoints=points, size=size)
 
 
-def suppressed(objects: Objects, iou_threshold: float = _SUPPRESSION_IOU) -> Objects:
+def suppressed(objects: Detections, iou_threshold: float = _SUPPRESSION_IOU) -> Detections:
     """Returns the objects that no better one of their class overlaps, the best first."""
     kept = [
         rows[tf.image.non_max_suppression(boxes, scores, len(rows), iou_threshold).numpy()]
         for rows in _by_class(objects)
         for boxes, scores in [(objects.boxes[rows], objects.scores[rows])]
     ]
-    return _best_first(objects.take(np.concatenate(kept))) if kept else objects
+    return objects.take(np.concatenate(kept)).best() if kept else objects
 
 
-def suppressed_views(found: Sequence[Objects]) -> Objects:
+def suppressed_views(found: Sequence[Detections]) -> Detections:
     """Merges the objects of several views of an image, in its frame, by suppression."""
     return suppressed(concatenate(found))
 
 
-def fused(found: Sequence[Objects]) -> Objects:
+def fused(found: Sequence[Detections]) -> Detections:
     """Merges the objects of several views of an image by weighted boxes fusion.
 
     Boxes of one class that overlap are averaged with their scores as weights, and so are their
@@ -91,12 +98,11 @@ def fused(found: Sequence[Objects]) -> Objects:
     if not len(objects):
         return objects
     groups = [group for rows in _by_class(objects) for group in _clusters(objects, rows)]
-    return _best_first(
-        concatenate([_average(objects, np.array(group), len(found)) for group in groups])
-    )
+    averages = [_average(objects, np.array(group), len(found)) for group in groups]
+    return concatenate(averages).best()
 
 
-def _clusters(objects: Objects, rows: np.ndarray) -> list[list[int]]:
+def _clusters(objects: Detections, rows: np.ndarray) -> list[list[int]]:
     """Returns the rows of one class, the best first, as groups of rows that are one object."""
     rows = rows[np.argsort(-objects.scores[rows], kind='stable')]
     groups: list[list[int]] = []
@@ -117,7 +123,7 @@ def _clusters(objects: Objects, rows: np.ndarray) -> list[list[int]]:
     return groups
 
 
-def _average(objects: Objects, rows: np.ndarray, num_views: int) -> Objects:
+def _average(objects: Detections, rows: np.ndarray, num_views: int) -> Detections:
     """Returns the one object that some rows are."""
     weights = np.maximum(objects.scores[rows].astype(np.float64), 1e-6)
     weights /= weights.sum()
@@ -132,7 +138,7 @@ def _average(objects: Objects, rows: np.ndarray, num_views: int) -> Objects:
     return dataclasses.replace(first, scores=scores, **averages)
 
 
-def joined(found: Sequence[Objects], tiles: Sequence[Tile], size: tuple[int, int]) -> Objects:
+def joined(found: Sequence[Detections], tiles: Sequence[Tile], size: tuple[int, int]) -> Detections:
     """Merges the objects of the tiles of an image, so that none is cut at a seam.
 
     A box that ends at a border of its tile within the image is a part of an object, unless the
@@ -157,7 +163,7 @@ def joined(found: Sequence[Objects], tiles: Sequence[Tile], size: tuple[int, int
     return suppressed(objects.take(~_covered(objects, is_cut, np.ones(len(objects), bool))))
 
 
-def _cuts(objects: Objects, tile: Tile, size: tuple[int, int]) -> np.ndarray:
+def _cuts(objects: Detections, tile: Tile, size: tuple[int, int]) -> np.ndarray:
     """Returns bool [n, 4]: whether a box ends at each border of its tile within the image."""
     margins = np.array([tile.bottom - tile.top, tile.right - tile.left] * 2) * _BORDER
     inside = np.array(tile) != [0, 0, *size]
@@ -165,7 +171,7 @@ def _cuts(objects: Objects, tile: Tile, size: tuple[int, int]) -> np.ndarray:
     return near & inside
 
 
-def _covered(objects: Objects, is_cut: np.ndarray, may_cover: np.ndarray) -> np.ndarray:
+def _covered(objects: Detections, is_cut: np.ndarray, may_cover: np.ndarray) -> np.ndarray:
     """Returns bool [n]: whether a row is a part of an object that another row shows.
 
     Args:
@@ -185,7 +191,7 @@ def _covered(objects: Objects, is_cut: np.ndarray, may_cover: np.ndarray) -> np.
     return covered
 
 
-def _links(objects: Objects, owners: np.ndarray, cuts: np.ndarray) -> list[_Link]:
+def _links(objects: Detections, owners: np.ndarray, cuts: np.ndarray) -> list[_Link]:
     """Returns the pairs of rows that continue each other across a seam, the best first."""
     links = []
     for rows in _by_class(objects):
@@ -197,7 +203,7 @@ def _links(objects: Objects, owners: np.ndarray, cuts: np.ndarray) -> list[_Link
 
 
 def _continuations(
-    objects: Objects, owners: np.ndarray, row: int, others: np.ndarray, side: int
+    objects: Detections, owners: np.ndarray, row: int, others: np.ndarray, side: int
 ) -> Iterator[_Link]:
     """Yields the links of a row, cut at its lower or right side, to rows that are cut opposite."""
     low, across = side - 2, 1 - (side - 2)
@@ -240,8 +246,8 @@ def _linked(count: int, links: Sequence[_Link]) -> list[list[int]]:
 
 
 def _unions(
-    objects: Objects, cuts: np.ndarray, groups: Sequence[Sequence[int]]
-) -> tuple[Objects, np.ndarray]:
+    objects: Detections, cuts: np.ndarray, groups: Sequence[Sequence[int]]
+) -> tuple[Detections, np.ndarray]:
     """Returns an object for each group of rows, and bool [groups]: whether it is cut still."""
     single = np.array([rows[0] for rows in groups if len(rows) == 1], int)
     several = [np.array(rows) for rows in groups if len(rows) > 1]
@@ -254,7 +260,7 @@ def _unions(
     return found, np.concatenate([cuts[single].any(1), np.array(still, bool)])
 
 
-def _union(objects: Objects, rows: np.ndarray) -> Objects:
+def _union(objects: Detections, rows: np.ndarray) -> Detections:
     """Returns the one object of which some rows are parts."""
     best = rows[np.argmax(objects.scores[rows])]
     boxes = objects.boxes[rows]
@@ -287,13 +293,9 @@ def _resampled(mask: np.ndarray, box: np.ndarray, target: np.ndarray) -> np.ndar
     return (weights(0) @ mask @ weights(1).T).astype(np.float32)
 
 
-def _by_class(objects: Objects) -> Iterable[np.ndarray]:
+def _by_class(objects: Detections) -> Iterable[np.ndarray]:
     """Returns the rows of each class that is there."""
     return [np.flatnonzero(objects.classes == each) for each in np.unique(objects.classes)]
-
-
-def _best_first(objects: Objects) -> Objects:
-    return objects.take(np.argsort(-objects.scores, kind='stable'))
 
 
 def _sides(boxes: np.ndarray, axis: int) -> np.ndarray:

@@ -11,11 +11,12 @@ import numpy as np
 from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
+from object_detection.core.detections import Detections
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import bad_records
 from object_detection.export import exporter
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.metrics.detections import coco_image_id, coco_results, unbatch
+from object_detection.metrics.detections import coco_image_id, coco_results
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -133,7 +134,7 @@ def _entries(
     """Yields for each image its entry of `images.json` and its entries of the results file."""
     shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
     ids = [coco_image_id(source_id) for source_id in batch[InputFields.SOURCE_ID].numpy()]
-    found = unbatch({key: value.numpy() for key, value in detections.items()}, shapes)
+    found = Detections.from_batch(detections, shapes)
     return [
         (
             {'id': image_id, 'height': int(height), 'width': int(width)},

@@ -1,5 +1,6 @@
 """A detector as a function of images: `Predictor('exported')('photo.jpg')`."""
 
+import dataclasses
 import itertools
 import os
 import threading
@@ -8,11 +9,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from object_detection.core.fields import DetectionFields
+from object_detection.core.detections import Detections
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.prediction import loading, merging, views
-from object_detection.prediction.prediction import Objects, Prediction, of_path
+from object_detection.prediction.prediction import Prediction, of_path
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.runtime import images as image_inputs
 from object_detection.runtime.images import ImageLike
@@ -177,6 +178,7 @@ class Predictor:
         return [
             Prediction(
                 **each.arrays(),
+                size=each.size,
                 image=self._picture(image),
                 names=self.class_names,
                 keypoint_edges=self.keypoint_edges,
@@ -210,7 +212,7 @@ class Predictor:
         images: Sequence[np.ndarray],
         threshold: float,
         contexts: Sequence[Mapping[str, np.ndarray]] | None,
-    ) -> list[Objects]:
+    ) -> list[Detections]:
         if contexts is not None:
             if self.tiling or self.augmentation:
                 raise UserError('Predictor: tiles, flips and scales have no context of their own.')
@@ -219,14 +221,14 @@ class Predictor:
             return self._augmented(images, threshold)
         return [self._tiled(image, self.tiling, threshold) for image in images]
 
-    def _tiled(self, image: np.ndarray, tiling: Tiling, threshold: float) -> Objects:
+    def _tiled(self, image: np.ndarray, tiling: Tiling, threshold: float) -> Detections:
         size = image.shape[:2]
         tiles = tiling.tiles(*size)
         if len(tiles) == 1:
             return self._augmented([image], threshold)[0]
         found = self._augmented([views.crop(image, tile) for tile in tiles], threshold)
         found = [
-            merging.moved(each, (tile.top, tile.left), (1, 1))
+            merging.moved(each, (tile.top, tile.left), (1, 1), size)
             for each, tile in zip(found, tiles, strict=True)
         ]
         if tiling.whole_image:
@@ -234,44 +236,46 @@ class Predictor:
             found += self._augmented([image], threshold)
         return merging.joined(found, tiles, size)
 
-    def _augmented(self, images: Sequence[np.ndarray], threshold: float) -> list[Objects]:
+    def _augmented(self, images: Sequence[np.ndarray], threshold: float) -> list[Detections]:
         if self.augmentation is None:
             return self._run(images, threshold)
         return [self._merged(image, self.augmentation, threshold) for image in images]
 
-    def _merged(self, image: np.ndarray, augmentation: Augmentation, threshold: float) -> Objects:
+    def _merged(
+        self, image: np.ndarray, augmentation: Augmentation, threshold: float
+    ) -> Detections:
         variants = augmentation.variants(image, self.max_pixels, self.labels)
         arrays = [array for variant in variants for array in variant.images]
         # Faint objects of one view have a part in the score of all.
         found = iter(self._run(arrays, min(threshold, _FAINT)))
         whole = [each.merge(list(itertools.islice(found, len(each.images)))) for each in variants]
         merged = views.MERGES[augmentation.merge](whole)
-        return merged.take(merged.scores >= threshold)
+        return merged.above(threshold)
 
     def _run(
         self,
         images: Sequence[np.ndarray],
         threshold: float,
         contexts: Sequence[Mapping[str, np.ndarray]] | None = None,
-    ) -> list[Objects]:
+    ) -> list[Detections]:
         """Runs the model on images, those of one size together."""
-        found: list[Objects | None] = [None] * len(images)
+        found: list[Detections | None] = [None] * len(images)
         for rows in _batches([image.shape for image in images], self.batch_size):
             given = {} if contexts is None else _stacked([contexts[row] for row in rows])
             # A detector sets the precision of the whole process while it runs.
             with self._lock:
                 outputs = self.detector(np.stack([images[row] for row in rows]), **given)
-            outputs = {key: np.asarray(value) for key, value in outputs.items()}
-            for place, row in enumerate(rows):
-                of_image = {key: value[place] for key, value in outputs.items() if value.ndim}
-                found[row] = self._chosen(_objects(of_image, images[row].shape[:2]), threshold)
+            sizes = [images[row].shape[:2] for row in rows]
+            batch = Detections.from_batch(outputs, sizes, label_id_offset=0)
+            for row, each in zip(rows, batch, strict=True):
+                found[row] = self._chosen(_in_float32(each), threshold)
         return found
 
-    def _chosen(self, objects: Objects, threshold: float) -> Objects:
-        keep = objects.scores >= threshold
+    def _chosen(self, found: Detections, threshold: float) -> Detections:
+        keep = found.scores >= threshold
         if self._classes is not None:
-            keep &= np.isin(objects.classes, self._classes)
-        return objects.take(keep)
+            keep &= np.isin(found.classes, self._classes)
+        return found.take(keep)
 
 
 def class_ids(classes: Collection[int | str], labels: LabelMap) -> list[int]:
@@ -318,17 +322,8 @@ def _stacked(contexts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarr
     return {name: np.stack([each[name] for each in contexts]) for name in contexts[0]}
 
 
-def _objects(outputs: Mapping[str, np.ndarray], size: tuple[int, int]) -> Objects:
-    """Returns the outputs for one image, without padding; boxes and keypoints in pixels."""
-    count = int(outputs[DetectionFields.NUM_DETECTIONS])
-    rows = {key: value[:count] for key, value in outputs.items() if value.ndim}
-    scale = np.array(size, np.float32)
-    classes, points = rows.get(DetectionFields.CLASSES), rows.get(DetectionFields.KEYPOINTS)
-    return Objects(
-        boxes=rows[DetectionFields.BOXES].reshape(count, 4) * np.tile(scale, 2),
-        classes=np.ones(count, int) if classes is None else np.rint(classes).astype(np.int64),
-        scores=rows[DetectionFields.SCORES],
-        masks=rows.get(DetectionFields.MASKS),
-        keypoints=None if points is None else points * scale,
-        keypoint_scores=rows.get(DetectionFields.KEYPOINT_SCORES),
-    )
+def _in_float32(found: Detections) -> Detections:
+    """Returns the objects as predictions have them; of class 1 if the model does not classify."""
+    points = None if found.keypoints is None else found.keypoints.astype(np.float32)
+    boxes = found.boxes.astype(np.float32)
+    return dataclasses.replace(found, boxes=boxes, classes=found.ids(), keypoints=points)

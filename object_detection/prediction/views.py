@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from object_detection.core.detections import Detections
 from object_detection.data import label_map
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.prediction import merging
 from object_detection.prediction.merging import Tile
-from object_detection.prediction.prediction import Objects
 
 FLIP = 'flip'
-MERGES: dict[str, Callable[[Sequence[Objects]], Objects]] = {
+MERGES: dict[str, Callable[[Sequence[Detections]], Detections]] = {
     'wbf': merging.fused,
     'nms': merging.suppressed_views,
 }
@@ -30,7 +30,7 @@ class Tiling:
 
     Attributes:
       size: height and width of a tile in pixels; a smaller image is one tile.
-      overlap: the least share of a tile that its neighbour shows too, 0 to 0.75. Objects up to
+      overlap: the least share of a tile that its neighbour shows too, 0 to 0.75. Detections up to
         this size are complete in one tile at least.
       whole_image: whether the image as a whole is looked at too, for objects that are larger than
         tiles.
@@ -63,7 +63,7 @@ class Variant(NamedTuple):
     """Images of one size, and how the objects of all of them become those of the image."""
 
     images: list[np.ndarray]
-    merge: Callable[[Sequence[Objects]], Objects]
+    merge: Callable[[Sequence[Detections]], Detections]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,13 +137,13 @@ class Augmentation:
 def _mirrored(variant: Variant, labels: LabelMap) -> Variant:
     width = variant.images[0].shape[1]
 
-    def merge(found: Sequence[Objects]) -> Objects:
+    def merge(found: Sequence[Detections]) -> Detections:
         return variant.merge([_unmirrored(each, width, labels) for each in found])
 
     return Variant([image[:, ::-1] for image in variant.images], merge)
 
 
-def _unmirrored(objects: Objects, width: int, labels: LabelMap) -> Objects:
+def _unmirrored(objects: Detections, width: int, labels: LabelMap) -> Detections:
     boxes = objects.boxes.copy()
     boxes[:, [1, 3]] = width - objects.boxes[:, [3, 1]]
     masks = None if objects.masks is None else objects.masks[..., ::-1]
@@ -184,13 +184,13 @@ def _scaled(image: np.ndarray, scale: float, max_pixels: int) -> Variant:
     back = (size[0] / height, size[1] / width)
     tiles = _grid((height, width), size, Tiling.overlap)
 
-    def merge(found: Sequence[Objects]) -> Objects:
+    def merge(found: Sequence[Detections]) -> Detections:
         shifted = [
-            merging.moved(each, (tile.top, tile.left), (1, 1))
+            merging.moved(each, (tile.top, tile.left), (1, 1), (height, width))
             for each, tile in zip(found, tiles, strict=True)
         ]
         whole = merging.joined(shifted, tiles, (height, width)) if len(tiles) > 1 else shifted[0]
-        return merging.moved(whole, (0, 0), back)
+        return merging.moved(whole, (0, 0), back, size)
 
     return Variant([_padded(crop(resized, tile), size) for tile in tiles], merge)
 

@@ -11,7 +11,6 @@ from object_detection.builders import image_resizer_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
-from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
 from object_detection.resizers.value_range import DEFAULT_RANGE
@@ -98,12 +97,6 @@ class FileDetector:
         del encoded
         outputs = self.run_batch(tf.constant(image[np.newaxis]))
         return {key: value.numpy()[0] for key, value in outputs.items()}
-
-    def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:
-        """Detects objects in one image, uint8 [H, W, 3]; boxes are in pixels."""
-        outputs = {key: value[np.newaxis] for key, value in self.run(image, encoded).items()}
-        (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
-        return detections
 
     def _inputs(self, images: tf.Tensor) -> Arrays:
         spec, *others = self.description.inputs

@@ -16,7 +16,6 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
-from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.runtime import class_names, side_inputs
@@ -166,12 +165,6 @@ class SavedDetector:
         else:
             inputs = tf.cast(image[np.newaxis], self._spec.dtype)
         return {key: value.numpy()[0] for key, value in self._run(inputs).items()}
-
-    def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:
-        """Detects objects in one image; arguments as for `run`."""
-        outputs = {key: value[np.newaxis] for key, value in self.run(image, encoded).items()}
-        (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
-        return detections
 
     def _run_rows(
         self, inputs: tf.Tensor, given: Mapping[str, tf.Tensor] | None = None

@@ -10,10 +10,11 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from object_detection.core.detections import Detections
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
-from object_detection.metrics.detections import coco_results, unbatch
+from object_detection.metrics.detections import coco_results
 from object_detection.prediction import loading
 from object_detection.serving.limits import RequestError
 
@@ -243,18 +244,8 @@ def describe_detections(
       each, where the model predicts them.
     """
     batch = {name: np.asarray(value)[np.newaxis] for name, value in outputs.items()}
-    (found,) = unbatch(batch, np.array([size]), label_id_offset=0)
-    rows = np.flatnonzero(found.scores >= min_score)
-    rows = rows[np.argsort(-found.scores[rows], kind='stable')][:max_detections]
-    found = found._replace(
-        boxes=found.boxes[rows],
-        scores=found.scores[rows],
-        classes=None if found.classes is None else found.classes[rows],
-        masks=None if found.masks is None else found.masks[rows],
-        keypoints=None if found.keypoints is None else found.keypoints[rows],
-        keypoint_scores=None if found.keypoint_scores is None else found.keypoint_scores[rows],
-    )
-    entries = coco_results(found, 0, masks=masks)
+    (found,) = Detections.from_batch(batch, [size], label_id_offset=0)
+    entries = coco_results(found.above(min_score).best(max_detections), 0, masks=masks)
     for entry in entries:
         del entry['image_id']
         entry['category_name'] = names.get(entry['category_id'], str(entry['category_id']))

@@ -6,11 +6,12 @@ Draws examples as augmentation steps take and return them.
 import colorsys
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
+from object_detection.core.detections import Detections
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import UserError
 from object_detection.metrics.mask_pasting import MASK_THRESHOLD, mask_window
@@ -157,12 +158,25 @@ def paint(
     return np.asarray(picture).copy()
 
 
-def visible_keypoints(keypoints: np.ndarray, scores: np.ndarray | None) -> np.ndarray:
+def draw_detections(image: np.ndarray, found: Detections, **options: Any) -> np.ndarray:
+    """Draws what was found in an image, without doubtful keypoints; options as `draw_instances`."""
+    return draw_instances(
+        image,
+        found.boxes,
+        found.classes,
+        scores=found.scores,
+        masks=found.masks,
+        keypoints=visible_keypoints(found.keypoints, found.keypoint_scores),
+        **options,
+    )
+
+
+def visible_keypoints(keypoints: np.ndarray | None, scores: np.ndarray | None) -> np.ndarray | None:
     """Returns keypoints, float [n, P, 2], with NaN for those with too low scores [n, P] to draw.
 
     These are not above 0.05, as in detectron2: a score is the share of one cell of a heat map.
     """
-    if scores is None:
+    if keypoints is None or scores is None:
         return keypoints
     return np.where((np.asarray(scores) > _MIN_KEYPOINT_SCORE)[..., np.newaxis], keypoints, np.nan)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.core.detections import Detections
+from object_detection.core.fields import InputFields
 from object_detection.visualization import drawing
 
 # Smaller pictures are enlarged so that labels are readable.
@@ -149,19 +150,13 @@ def detection_pictures(
     pictures = []
     for index in range(min(limit, len(batch[InputFields.IMAGE]))):
         image = true_image(batch, index)
-        count = int(detections[DetectionFields.NUM_DETECTIONS][index])
-        masks = detections.get(DetectionFields.MASKS)
-        classes = detections.get(DetectionFields.CLASSES)
-        ids = np.ones(count, int) if classes is None else classes[index, :count].astype(int) + 1
-        found = drawing.draw_instances(
+        own = {name: value[index : index + 1] for name, value in detections.items()}
+        (objects,) = Detections.from_batch(own, [image.shape[:2]])
+        found = drawing.draw_detections(
             image,
-            detections[DetectionFields.BOXES][index, :count] * _box_scale(image.shape),
-            ids,
-            scores=detections[DetectionFields.SCORES][index, :count],
-            masks=None if masks is None else masks[index, :count],
-            keypoints=_found_keypoints(detections, index, count, image.shape),
+            objects,
             edges=style.keypoint_edges,
-            names=names if style.shows_labels else dict.fromkeys(ids.tolist(), ''),
+            names=names if style.shows_labels else dict.fromkeys(objects.ids().tolist(), ''),
             min_score=style.min_score,
             max_boxes=style.max_boxes,
             scale=_enlargement(image.shape),
@@ -237,20 +232,6 @@ def _visible_keypoints(
     is_visible = batch[InputFields.GROUNDTRUTH_KEYPOINT_VISIBILITIES][index, :count]
     absolute = keypoints[index, :count] * np.array(shape[:2], np.float32)
     return np.where(is_visible[..., np.newaxis], absolute, np.nan)
-
-
-def _found_keypoints(
-    detections: Mapping[str, np.ndarray], index: int, count: int, shape: tuple[int, ...]
-) -> np.ndarray | None:
-    """Detected keypoints of one image, float [count, P, 2] in pixels; NaN for doubtful ones."""
-    keypoints = detections.get(DetectionFields.KEYPOINTS)
-    if keypoints is None:
-        return None
-    scores = detections.get(DetectionFields.KEYPOINT_SCORES)
-    return drawing.visible_keypoints(
-        keypoints[index, :count] * np.array(shape[:2], np.float32),
-        None if scores is None else scores[index, :count],
-    )
 
 
 def _box_scale(shape: tuple[int, ...]) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from object_detection.metrics.detections import ImageDetections
+from object_detection.core.detections import Detections
 
 CATEGORIES = [{'id': 1, 'name': 'dog'}, {'id': 2, 'name': 'cat'}, {'id': 5, 'name': 'bird'}]
 
@@ -97,16 +97,15 @@ def batches(images: list[dict[str, Any]], batch_size: int):
         yield groundtruth, found
 
 
-def image_detections(image: dict[str, Any]) -> ImageDetections:
+def image_detections(image: dict[str, Any]) -> Detections:
     height, width = (int(size) for size in image['shape'])
     size = np.array([height, width, height, width], np.float64)
-    return ImageDetections(
+    return Detections(
         boxes=image['detection_boxes'].astype(np.float64) * size,
         scores=image['detection_scores'],
         classes=image['detection_classes'].astype(np.int64) + 1,
         masks=image['detection_masks'],
-        height=height,
-        width=width,
+        size=(height, width),
     )
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import pytest
 from faster_coco_eval.core.mask import decode
 from pycocotools import mask as mask_api
 
+from object_detection.core.detections import Detections
 from object_detection.metrics import detections as tools
 from object_detection.metrics.mask_pasting import paste_mask
 from tests import goldens
@@ -38,13 +40,13 @@ def test_unbatch_drops_padding_and_shifts_classes():
         'num_detections': np.array([1.0, 0.0], np.float32),
     }
     shapes = np.array([[100, 200], [50, 60]])
-    first, second = tools.unbatch(detections, shapes)
+    first, second = Detections.from_batch(detections, shapes)
     np.testing.assert_allclose(first.boxes, [[10, 40, 30, 80]], rtol=1e-6)
     assert first.classes.tolist() == [3]
     assert first.masks is None
-    assert (first.height, first.width) == (100, 200)
+    assert first.size == (100, 200)
     assert [len(second.boxes), len(second.scores), len(second.classes)] == [0, 0, 0]
-    exported, _ = tools.unbatch(detections, shapes, label_id_offset=0)
+    exported, _ = Detections.from_batch(detections, shapes, label_id_offset=0)
     assert exported.classes.tolist() == [2]
 
 
@@ -59,7 +61,7 @@ def test_coco_results_decode_to_the_pasted_masks(rng):
         assert result['bbox'] == pytest.approx([xmin, ymin, xmax - xmin, ymax - ymin])
         np.testing.assert_array_equal(
             decode(result['segmentation']),
-            paste_mask(image.masks[i], image.boxes[i], image.height, image.width),
+            paste_mask(image.masks[i], image.boxes[i], *image.size),
         )
     assert 'bbox' not in tools.coco_results(image, 7, boxes=False)[0]
     assert 'segmentation' not in tools.coco_results(image, 7, masks=False)[0]
@@ -68,13 +70,12 @@ def test_coco_results_decode_to_the_pasted_masks(rng):
 @goldens.parametrize('crop_ops', names=('reframe_empty',))
 def test_no_detections(case_name):
     count, height, width = goldens.load('crop_ops', case_name).outputs['shape']
-    image = tools.ImageDetections(
+    image = Detections(
         np.zeros((count, 4)),
         np.zeros(count),
         np.zeros(count, int),
+        (height, width),
         np.zeros((count, 28, 28)),
-        height,
-        width,
     )
     assert tools.encode_masks(image) == []
     assert tools.coco_results(image, 1) == []
@@ -107,16 +108,9 @@ def test_keypoints_of_coco_results():
         'detection_keypoint_scores': np.array([[[0.5, 0.0]] * 2], np.float32),
         'num_detections': np.array([1.0], np.float32),
     }
-    (found,) = tools.unbatch(batch, np.array([[40, 80]]))
+    (found,) = Detections.from_batch(batch, np.array([[40, 80]]))
     (result,) = tools.coco_results(found, 7)
     assert result['keypoints'] == [20.0, 20.0, 0.5, 80.0, 30.0, 0.0]
-    (result,) = tools.coco_results(found._replace(keypoint_scores=None), 7)
+    (result,) = tools.coco_results(dataclasses.replace(found, keypoint_scores=None), 7)
     assert result['keypoints'] == [20.0, 20.0, 1.0, 80.0, 30.0, 1.0]
-    none = found._replace(
-        boxes=found.boxes[:0],
-        scores=found.scores[:0],
-        classes=None,
-        keypoints=found.keypoints[:0],
-        keypoint_scores=found.keypoint_scores[:0],
-    )
-    assert tools.coco_results(none, 7) == []
+    assert tools.coco_results(found[:0], 7) == []

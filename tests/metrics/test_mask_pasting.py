@@ -3,10 +3,9 @@ import pytest
 import tensorflow as tf
 from pycocotools import mask as mask_api
 
+from object_detection.core.detections import Detections, boxes_to_absolute
 from object_detection.core.masks import mask_targets_from_images
 from object_detection.metrics.detections import (
-    ImageDetections,
-    boxes_to_absolute,
     encode_masks,
 )
 from object_detection.metrics.mask_pasting import PasteMethod, mask_window, paste_mask
@@ -189,7 +188,7 @@ def test_the_default_restores_what_mask_targets_are_cropped_of():
 def test_encoded_masks_are_those_of_the_method(rng):
     masks = rng.random((3, 6, 6)).astype(np.float32)
     boxes = np.array([[3.3, 4, 25, 11], [-5, -3.3, 30, 9.1], [2.2, 3.3, 12.9, 30]])
-    image = ImageDetections(boxes, np.ones(3), None, masks, 28, 32)
+    image = Detections(boxes, np.ones(3), None, (28, 32), masks)
     encoded = {method: encode_masks(image, method) for method in PasteMethod}
     assert encode_masks(image) == encoded[PasteMethod.UNCROP]
     for method, counts in encoded.items():

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from object_detection.core.detections import Detections
 from object_detection.prediction import merging
 from object_detection.prediction.merging import Tile
-from object_detection.prediction.prediction import Objects
 
 LEFT, RIGHT = Tile(0, 0, 100, 100), Tile(0, 80, 100, 180)
 SIZE = (100, 180)
@@ -12,7 +12,7 @@ SIZE = (100, 180)
 def objects(*rows, **others):
     """Rows of (ymin, xmin, ymax, xmax, class, score)."""
     table = np.array(rows, np.float32).reshape(-1, 6)
-    return Objects(table[:, :4], table[:, 4].astype(np.int64), table[:, 5], **others)
+    return Detections(table[:, :4], table[:, 5], table[:, 4].astype(np.int64), SIZE, **others)
 
 
 def join(left, right):

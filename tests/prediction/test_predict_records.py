@@ -10,11 +10,12 @@ import tensorflow as tf
 from google.protobuf import text_format
 from PIL import Image
 
+from object_detection.core.detections import Detections
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
 from object_detection.errors import UserError
 from object_detection.export import exporter
-from object_detection.metrics.detections import encode_masks, unbatch
+from object_detection.metrics.detections import encode_masks
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.prediction import predict_records
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -104,7 +105,9 @@ def test_records_give_coco_results_with_source_ids(pipeline, tmp_path):
         'detection_masks': MASKS[np.newaxis, np.newaxis],
         'num_detections': np.ones([1]),
     }
-    (expected,) = encode_masks(unbatch(detections, np.array([[20, 30]]))[0], PasteMethod.ACCURATE)
+    (expected,) = encode_masks(
+        Detections.from_batch(detections, np.array([[20, 30]]))[0], PasteMethod.ACCURATE
+    )
     assert results[0]['segmentation'] == {'size': [20, 30], 'counts': expected.decode()}
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from object_detection.core.detections import Detections
 from object_detection.errors import UserError
-from object_detection.prediction.prediction import Objects
 from object_detection.prediction.predictor import Predictor
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.runtime import class_names
@@ -159,12 +159,13 @@ def unmirrored(points, scores):
     )
     labels = class_names.parse(f"item {{ id: 1 name: 'a' {names} }}")
     _, mirrored = Augmentation(flip=True).variants(np.zeros((10, 40, 3), np.uint8), 10_000, labels)
-    found = Objects(
+    found = Detections(
         boxes=np.array([[1, 2, 3, 10]], np.float32),
         classes=np.ones(1, int),
         scores=np.ones(1, np.float32),
         keypoints=points,
         keypoint_scores=scores,
+        size=(10, 40),
     )
     return mirrored.merge([found])
 

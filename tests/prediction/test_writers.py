@@ -123,8 +123,9 @@ def test_an_object_of_several_parts_is_one_object_again(tmp_path):
     boxes = np.array([[2, 4, 12, 24], [22, 24, 32, 44]], np.float32)
     prediction = Prediction(
         boxes,
-        np.array([1, 1]),
         np.array([0.9, 0.8]),
+        np.array([1, 1]),
+        TWO.shape[:2],
         masks,
         image=TWO,
         path=str(tmp_path / 'a.png'),

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from object_detection.core.detections import Detections, boxes_to_absolute
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
 from object_detection.metrics.coco import metrics
 from object_detection.metrics.coco.annotations import CocoAnnotations
-from object_detection.metrics.detections import ImageDetections
 from object_detection.metrics.instances import Instances, box_areas, encode_png, mask_areas
 from object_detection.metrics.mask_pasting import PasteMethod
 
@@ -157,7 +157,7 @@ class CollectingEvaluator(abc.ABC):
         """
         self._check_entries(batch, detections)
         shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
-        found = image_detections.unbatch(detections, shapes)
+        found = Detections.from_batch(detections, shapes)
         for row, source_id in enumerate(batch[InputFields.SOURCE_ID]):
             image_id = source_id = image_detections.source_text(source_id)
             size = int(shapes[row][0]), int(shapes[row][1])
@@ -255,14 +255,13 @@ class CollectingEvaluator(abc.ABC):
         with_masks = self._compared == MASKS
         return self._known_objects(self._annotations.instances(image_id, with_masks=with_masks))
 
-    def _detected(self, found: ImageDetections) -> Instances:
+    def _detected(self, found: Detections) -> Instances:
         """Returns the detections of an image."""
-        classes = np.ones(len(found.scores), np.int64) if found.classes is None else found.classes
         masks, areas = None, box_areas(found.boxes)
         if self._compared == MASKS:
             masks = image_detections.encode_masks(found, self._paste_method)
-            areas = mask_areas(masks, found.height, found.width)
-        return Instances(found.boxes, classes, areas, masks, scores=found.scores)
+            areas = mask_areas(masks, *found.size)
+        return Instances(found.boxes, found.ids(), areas, masks, scores=found.scores)
 
     def _known_objects(self, instances: Instances) -> Instances:
         """Returns those of the annotated objects of an image that are compared."""
@@ -462,7 +461,7 @@ def batch_instances(
     """
     shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
     boxes = batch_rows(batch, InputFields.EVALUATION_BOXES, row)
-    boxes = image_detections.boxes_to_absolute(boxes, *shape)
+    boxes = boxes_to_absolute(boxes, *shape)
     masks, own_areas = None, box_areas(boxes)
     if with_masks:
         encoded = batch_rows(batch, InputFields.EVALUATION_MASKS, row)

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from object_detection.core.detections import Detections, points_to_absolute
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
-from object_detection.metrics import detections as image_detections
 from object_detection.metrics.coco import collecting, limits, metrics
 from object_detection.metrics.coco.collecting import Image, StoringEvaluator
 from object_detection.metrics.coco.metrics import Summary, mean
@@ -128,7 +128,7 @@ class KeypointEvaluator(StoringEvaluator):
     def _of_batch(self, batch: Mapping[str, Any], row: int, source_id: str) -> Instances:
         shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
         points = collecting.batch_rows(batch, InputFields.EVALUATION_KEYPOINTS, row)
-        points = image_detections.points_to_absolute(points, *shape)
+        points = points_to_absolute(points, *shape)
         seen = collecting.batch_rows(batch, InputFields.EVALUATION_KEYPOINT_VISIBILITIES, row)
         keypoints = np.concatenate([points, seen[..., np.newaxis]], axis=-1)
         return super()._of_batch(batch, row, source_id)._replace(keypoints=keypoints)
@@ -156,7 +156,7 @@ class KeypointEvaluator(StoringEvaluator):
         )
         return instances.where(instances.classes == self._label)
 
-    def _detected(self, found: image_detections.ImageDetections) -> Instances:
+    def _detected(self, found: Detections) -> Instances:
         scores = found.keypoint_scores
         # The score of a keypoint takes the place of its visibility, as in results of COCO.
         scores = np.ones(found.keypoints.shape[:2]) if scores is None else scores

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from object_detection.core.detections import Detections
 from object_detection.core.fields import InputFields
 from object_detection.errors import UserError
 from object_detection.metrics.coco import limits
@@ -17,7 +18,6 @@ from object_detection.metrics.coco.collecting import (
     labels,
 )
 from object_detection.metrics.coco.metrics import Summary, mean
-from object_detection.metrics.detections import ImageDetections
 from object_detection.metrics.instances import Instances
 
 _PREFIX = 'DetectionMasks'
@@ -102,16 +102,9 @@ class LvisEvaluator(StoringEvaluator):
         instances = super()._known_objects(instances._replace(is_crowd=None))
         return instances.where(instances.areas > 0)
 
-    def _detected(self, found: ImageDetections) -> Instances:
+    def _detected(self, found: Detections) -> Instances:
         # Only the masks of these are pasted.
-        best = self._best(found.scores)
-        found = found._replace(
-            boxes=found.boxes[best],
-            scores=found.scores[best],
-            classes=found.classes[best],
-            masks=found.masks[best],
-        )
-        return super()._detected(found)
+        return super()._detected(found.take(self._best(found.scores)))
 
     def _known_detections(self, instances: Instances) -> Instances:
         return super()._known_detections(instances.where(self._best(instances.scores)))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from object_detection.core.detections import Detections, boxes_to_absolute
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.metrics import detections as image_detections
 from object_detection.metrics.analysis import images as stored
@@ -81,7 +82,7 @@ class ImageCollector:
             return
         shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
         self._has_classes = detections.get(DetectionFields.CLASSES) is not None
-        for i, found in enumerate(image_detections.unbatch(detections, shapes)):
+        for i, found in enumerate(Detections.from_batch(detections, shapes)):
             self._num_images += 1
             image = self._image(batch, i, found)
             if len(self._images) < _MAX_IMAGES:
@@ -128,16 +129,14 @@ class ImageCollector:
         found = thresholds.by_score(self._images, self._names if self._has_classes else [1])
         return None if found is None else found.advice()
 
-    def _image(self, batch: Batch, row: int, found: image_detections.ImageDetections) -> ImageBoxes:
+    def _image(self, batch: Batch, row: int, found: Detections) -> ImageBoxes:
         name = image_detections.source_text(batch[InputFields.SOURCE_ID][row])
-        boxes, classes, is_crowd = self._annotated(batch, row, name, found.height, found.width)
-        found_classes = found.classes
-        if found_classes is None:
-            classes, found_classes = np.ones_like(classes), np.ones(len(found.scores), np.int64)
-        best = np.argsort(-found.scores, kind='stable')[: self._max_detections]
-        scores = found.scores[best]
-        detected = found.boxes[best], found_classes[best], scores
-        return ImageBoxes(name, found.height, found.width, boxes, classes, is_crowd, *detected)
+        boxes, classes, is_crowd = self._annotated(batch, row, name, *found.size)
+        if found.classes is None:
+            classes = np.ones_like(classes)
+        best = found.best(self._max_detections)
+        detected = best.boxes, best.ids(), best.scores
+        return ImageBoxes(name, *found.size, boxes, classes, is_crowd, *detected)
 
     def _annotated(
         self, batch: Batch, row: int, name: str, height: int, width: int
@@ -149,7 +148,7 @@ class ImageCollector:
         count = int(batch[InputFields.NUM_EVALUATION_BOXES][row])
         boxes = batch[InputFields.EVALUATION_BOXES][row][:count]
         return (
-            image_detections.boxes_to_absolute(boxes, height, width),
+            boxes_to_absolute(boxes, height, width),
             np.asarray(batch[InputFields.EVALUATION_CLASSES][row][:count], np.int64),
             np.asarray(batch[InputFields.EVALUATION_IS_CROWD][row][:count], bool),
         )
