@@ -26,7 +26,7 @@ from object_detection.data.coco import masks as coco_masks
 from object_detection.dataset_tools import shapes
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.saved_detector import SavedModelRuntime
 
 _SAMPLE = 'centernet_resnet18_v1_fpn_shapes'
 _MASK_AP = 'DetectionMasks_Precision/mAP{} BySuperCategory/{}'
@@ -96,11 +96,11 @@ def overlaps_in_boxes(folder: pathlib.Path) -> dict[str, list[tuple[float, float
 
 def draw(folder: pathlib.Path, unseen: list[int], count: int) -> pathlib.Path:
     """Draws the masks of unseen classes in red on validation images, side by side with these."""
-    detector = SavedDetector(folder / 'exported')
+    detector = SavedModelRuntime(folder / 'exported')
     pairs = []
     for path in sorted((folder / 'shapes' / 'val').glob('*.jpg'))[:count]:
         image = np.array(Image.open(path).convert('RGB'))
-        found = detector.run(image)
+        found = {key: value.numpy() for key, value in detector(image).items()}
         is_shown = (found['detection_scores'] > _LEAST_SCORE) & np.isin(
             found['detection_classes'].astype(int), unseen
         )

@@ -231,12 +231,12 @@ def _time(pipeline: Any, job: Job) -> dict[str, Any]:
     import tensorflow as tf
 
     from object_detection.builders import model_builder
-    from object_detection.runtime.saved_detector import SavedDetector
+    from object_detection.runtime.saved_detector import SavedModelRuntime
     from object_detection.training.monitoring import model_summary
 
     side = model_summary.resized_image_size(model_builder.build(pipeline.model, is_training=False))
     image = tf.constant(work.images(1, side).astype(np.uint8))
-    detectors = {'saved_model': SavedDetector(job.output)}
+    detectors = {'saved_model': SavedModelRuntime(job.output)}
     if job.name != 'saved_model':
         row = formats.EXPORT_FORMATS[job.name.partition(':')[0]]
         detectors[job.name] = formats.load(job.folder / row.file_name)

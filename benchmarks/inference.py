@@ -217,7 +217,8 @@ def _export(
     """
     from object_detection.export import saved_model
     from object_detection.runtime import input_types
-    from object_detection.runtime.saved_detector import SavedDetector
+    from object_detection.runtime.in_process import ProcessRuntime
+    from object_detection.runtime.saved_detector import SavedModelRuntime
 
     folder = tempfile.TemporaryDirectory()
     saved_model.export(
@@ -237,11 +238,11 @@ def _export(
 
     def run_export() -> dict:
         if not loaded:
-            loaded.append(SavedDetector(folder.name))
+            loaded.append(SavedModelRuntime(folder.name))
             folder.cleanup()
         return arrays(loaded[0].run_batch(images))
 
-    in_process = saved_model.InProcessDetector(detector)
+    in_process = ProcessRuntime(detector)
     return run_export, lambda: arrays(in_process.run_batch(images))
 
 

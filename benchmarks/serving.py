@@ -144,10 +144,10 @@ def serve(point: Point) -> dict:
     tensorflow_setup.keep_freed_memory()
     tensorflow_setup.assume_constant_weights()
     tensorflow_setup.import_tensorflow()
-    from object_detection.runtime.saved_detector import SavedDetector
+    from object_detection.runtime.saved_detector import SavedModelRuntime
 
     photos = read_photos(point.images)
-    detector = SavedDetector(point.model)
+    detector = SavedModelRuntime(point.model)
 
     def send(index: int) -> None:
         first = index * point.batch_size

@@ -32,7 +32,7 @@ from object_detection.export import exporter, saved_model, verification
 from object_detection.export.formats import formats, tflite
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
-from object_detection.runtime.saved_detector import SavedDetector, read_image
+from object_detection.runtime.saved_detector import SavedModelRuntime, read_image
 
 
 @click.command(help=__doc__)
@@ -95,20 +95,20 @@ def _source(pipeline: Any, checkpoint_dir: str, precision: str) -> ExportSource:
     return ExportSource(detector, pipeline, precision)
 
 
-def _saved(source: ExportSource, folder: str) -> SavedDetector:
+def _saved(source: ExportSource, folder: str) -> SavedModelRuntime:
     with precisions.scope(source.precision):
         served = saved_model.ServedDetector(source.detector, 'image_tensor', source.precision)
         tf.saved_model.save(served, f'{folder}/saved_model', {'serving_default': served.serve})
-    return SavedDetector(folder)
+    return SavedModelRuntime(folder)
 
 
 _HIDDEN = ('run', 'detector')
 
 
-def _saved_model_run(exported: SavedDetector, source: ExportSource) -> Callable[[], object]:
+def _saved_model_run(exported: SavedModelRuntime, source: ExportSource) -> Callable[[], object]:
     image = np.uint8(work.images(1, source.static_shape('tflite')[:2])[0])
-    exported.run(image)
-    return lambda: exported.run(image)
+    exported.run([image])
+    return lambda: exported.run([image])
 
 
 def _write(source: ExportSource, path: pathlib.Path, kind: str, samples: tuple) -> dict:
@@ -127,18 +127,18 @@ def _write(source: ExportSource, path: pathlib.Path, kind: str, samples: tuple) 
     }
 
 
-def _expected(exported: SavedDetector, paths: list[pathlib.Path]) -> list:
+def _expected(exported: SavedModelRuntime, paths: list[pathlib.Path]) -> list:
     pairs = []
     for path in paths[:20]:
         image = read_image(path)[0]
-        found = {key: tf.constant(value[np.newaxis]) for key, value in exported.run(image).items()}
+        found = exported(image[np.newaxis])
         found['detection_classes'] -= 1.0
         pairs.append((image, found))
     return pairs
 
 
 def _compare(
-    detector: tflite.FileDetector, expected: list
+    detector: tflite.FileRuntime, expected: list
 ) -> verification.Comparison | verification.Resemblance:
     if detector.description.details['quantization'] == formats.FLOAT32:
         return verification.compare_with(detector, expected)

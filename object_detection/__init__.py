@@ -22,8 +22,8 @@ from object_detection import absent_modules
 if TYPE_CHECKING:
     import numpy as np
 
-    from object_detection.prediction.loading import Detector
     from object_detection.prediction.predictor import Predictor
+    from object_detection.runtime.runtime import Runtime
 
 __all__ = ['Predictor', 'load', 'paste_masks', 'read_image']
 
@@ -62,7 +62,7 @@ def load(
     config: str | os.PathLike | None = None,
     label_map: str | os.PathLike | None = None,
     precision: str | None = None,
-) -> Detector:
+) -> Runtime:
     """Loads a detector with its weights: `object_detection.prediction.loading.load` says all.
 
     Args:

@@ -10,7 +10,8 @@ from object_detection.core.loss_sum import over_images
 from object_detection.export import saved_model
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
 from object_detection.runtime import input_types
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.in_process import ProcessRuntime
+from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training import setup
 from object_detection.training.evaluation import inference
 from tests import slow_cases, toy_family
@@ -73,12 +74,12 @@ def test_preprocess(detector):
 def test_export(detector, input_type, tmp_path):
     served = saved_model.ServedDetector(detector, input_type, 'float32')
     tf.saved_model.save(served, str(tmp_path), signatures={'serving_default': served.serve})
-    found = corner_of({k: v[np.newaxis] for k, v in SavedDetector(tmp_path).run(IMAGE[0]).items()})
+    found = corner_of(SavedModelRuntime(tmp_path)(IMAGE))
     np.testing.assert_allclose(found, padding_of(detector), rtol=1e-6)
 
 
 def test_inference_in_process(detector):
-    outputs = saved_model.InProcessDetector(detector).run_batch(tf.constant(IMAGE))
+    outputs = ProcessRuntime(detector)(IMAGE)
     np.testing.assert_allclose(corner_of(outputs), padding_of(detector), rtol=1e-6)
 
 

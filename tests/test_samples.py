@@ -18,7 +18,7 @@ from object_detection.dataset_tools.converters import conversion
 from object_detection.dataset_tools.shapes import CATEGORIES, KEYPOINTS, MAX_OBJECTS
 from object_detection.export import saved_model
 from object_detection.meta_architectures import side_inputs
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training.step import TrainStep
 from object_detection.weights import checkpoints
 
@@ -203,7 +203,7 @@ def test_builds_trains_a_step_and_exports(name, tmp_path):
         )
         detections = {name: value[0] for name, value in outputs.items()}
     else:
-        detections = SavedDetector(tmp_path).run(image)
+        detections = SavedModelRuntime(tmp_path)(image)
     assert detections['detection_boxes'].shape == (4, 4)
     assert ('detection_masks' in detections) == name.startswith('mask')
     assert ('detection_keypoints' in detections) == ('keypoint' in name)

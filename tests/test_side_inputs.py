@@ -10,7 +10,8 @@ from object_detection.errors import UserError
 from object_detection.export import saved_model, verification
 from object_detection.resizers.fixed_sizes import IdentityResizer
 from object_detection.runtime import input_types, side_inputs
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.in_process import ProcessRuntime
+from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.training import setup
 from object_detection.training.evaluation import inference
@@ -116,12 +117,12 @@ def test_export(detector, input_type, tmp_path):
     np.testing.assert_allclose(boxes_of(outputs), EXPECTED, rtol=1e-6)
     none = serve(input_tensor=inputs[:0], **{name: value[:0] for name, value in CONTEXT.items()})
     assert boxes_of(none).shape == (0, 4)
-    detector = SavedDetector(tmp_path)
+    detector = SavedModelRuntime(tmp_path)
     assert sorted(detector.side_inputs) == sorted(CONTEXT)
-    outputs = detector.run_batch(tf.constant(IMAGES), **CONTEXT)
+    outputs = detector(IMAGES, **CONTEXT)
     np.testing.assert_allclose(boxes_of(outputs), EXPECTED, rtol=1e-6)
     with pytest.raises(UserError, match=f'some of the side inputs .*{SIZE}.* Received: other'):
-        detector.run_batch(tf.constant(IMAGES), other=0)
+        detector(IMAGES, other=0)
 
 
 def test_shapes_of_an_export_can_be_given(detector, tmp_path):
@@ -188,16 +189,16 @@ def test_an_export_with_other_side_inputs_is_an_error(detector, given, message):
 
 
 def test_inference_in_process(detector):
-    in_process = saved_model.InProcessDetector(detector)
-    outputs = in_process.run_batch(tf.constant(IMAGES), **CONTEXT)
+    in_process = ProcessRuntime(detector)
+    outputs = in_process(IMAGES, **CONTEXT)
     np.testing.assert_allclose(boxes_of(outputs), EXPECTED, rtol=1e-6)
     empty = {name: tf.zeros_like(value) for name, value in CONTEXT.items()}
-    expected = in_process.run_batch(tf.constant(IMAGES), **empty)
+    expected = in_process(IMAGES, **empty)
     # Of the widths of the context, which is not specified, one is as good as another.
-    outputs = in_process.run_batch(tf.constant(IMAGES))
+    outputs = in_process(IMAGES)
     np.testing.assert_array_equal(boxes_of(outputs), boxes_of(expected))
     with pytest.raises(UserError, match=f'expected {FEATURES} with {SIZE}'):
-        in_process.run_batch(tf.constant(IMAGES), **{SIZE: empty[SIZE]})
+        in_process(IMAGES, **{SIZE: empty[SIZE]})
     outputs = verification.in_process(detector)(tf.constant(IMAGES[:1]))
     np.testing.assert_allclose(boxes_of(outputs), boxes_of(expected)[:1], rtol=1e-6)
 
@@ -209,7 +210,7 @@ def test_a_detector_without_any_takes_none(plain):
     with pytest.raises(UserError, match=message):
         saved_model.ServedDetector(plain, input_types.IMAGE_TENSOR, 'float32', None, given)
     with pytest.raises(UserError, match=unknown):
-        saved_model.InProcessDetector(plain).run_batch(tf.constant(IMAGES), context_features=0)
+        ProcessRuntime(plain)(IMAGES, context_features=0)
 
 
 def test_a_summary_needs_none(detector):

@@ -13,12 +13,12 @@ from object_detection.builders import dataset_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import UserError
 from object_detection.export import saved_model, verification
-from object_detection.prediction.loading import Detector
 from object_detection.resizers.fixed_sizes import IdentityResizer
 from object_detection.resizers.value_range import ValueRange
-from object_detection.runtime import class_names, description, input_types
-from object_detection.runtime.file_detector import FileDetector
-from object_detection.runtime.saved_detector import SavedDetector, read_image
+from object_detection.runtime import description, input_types
+from object_detection.runtime.file_detector import FileRuntime
+from object_detection.runtime.in_process import ProcessRuntime
+from object_detection.runtime.saved_detector import SavedModelRuntime, read_image
 from object_detection.serving.model import LoadedModel, read_picture
 from tests import toy_family
 from tests.builders.test_dataset_builder import config
@@ -82,15 +82,14 @@ def test_training_and_evaluation_read_records_in_the_range(tmp_path):
 def test_exports_take_values_of_the_range(exports, detector, expected, tmp_path):
     path = tmp_path / 'a.png'
     path.write_bytes(png(VALUES))
-    pixels, encoded = read_image(path, value_range=RANGE)
+    pixels, _ = read_image(path, value_range=RANGE)
     in_process = verification.in_process(detector)(tf.constant(pixels[np.newaxis]))
     assert_same({name: in_process[name][0] for name in DETECTIONS}, expected)
     for folder in exports.values():
-        saved = SavedDetector(folder)
+        saved = SavedModelRuntime(folder)
         assert saved.value_range == RANGE
-        assert_same(saved.run(pixels, encoded), expected)
-        assert_same(saved.run(pixels), expected)
-        batch = saved.run_batch(tf.constant(pixels[np.newaxis]))
+        assert_same(saved(pixels), expected)
+        batch = saved(pixels[np.newaxis])
         assert_same({name: batch[name][0] for name in DETECTIONS}, expected)
 
 
@@ -119,10 +118,10 @@ def test_an_input_of_bytes_is_refused_where_it_cannot_hold_the_values(detector, 
 
 
 def test_a_file_of_values_is_not_made_of_an_array_that_no_file_can_hold(exports):
-    saved = SavedDetector(exports['encoded_image_string_tensor'])
+    saved = SavedModelRuntime(exports['encoded_image_string_tensor'])
     saved.value_range = ValueRange(-1, 1)
     with pytest.raises(UserError, match='hold no values of -1 to 1; export the model with --input'):
-        saved.run(np.zeros((4, 4, 3), np.float32))
+        saved(np.zeros((4, 4, 3), np.float32))
 
 
 @pytest.mark.parametrize('resizes_inside', [True, False])
@@ -145,7 +144,7 @@ def test_model_files_map_the_values_once(resizes_inside, tmp_path):
         zeros = np.zeros((1, 1), np.float32)
         return {'detection_boxes': zeros, 'detection_scores': zeros, 'num_detections': zeros}
 
-    detector = FileDetector(tmp_path / 'model.onnx', described, run)
+    detector = FileRuntime(tmp_path / 'model.onnx', described, run)
     assert detector.value_range == RANGE
     detector.run_batch(tf.fill([1, 8, 8, 3], 3000.0))
     np.testing.assert_allclose(seen[0], 3000 if resizes_inside else 127.5)
@@ -165,8 +164,7 @@ def test_a_description_with_another_range_is_refused(value):
 
 
 def test_a_loaded_detector_takes_files_and_16_bits_but_no_bytes(detector, expected, tmp_path):
-    made = saved_model.InProcessDetector(detector)
-    loaded = Detector(made, source='', labels=class_names.parse(None), precision=None)
+    loaded = ProcessRuntime(detector)
     path = tmp_path / 'image.png'
     path.write_bytes(png(VALUES))
     pixels = object_detection.read_image(path, loaded)

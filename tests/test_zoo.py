@@ -20,7 +20,7 @@ from object_detection.config.reader import read_pipeline
 from object_detection.errors import ConfigError
 from object_detection.export import exporter
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training import jobs
 from object_detection.validation.validate import validate
 from tests import forks
@@ -237,7 +237,7 @@ def run(config: str, settings: tuple[str, ...], folder: pathlib.Path) -> dict[st
     has_context = pipeline.model.faster_rcnn.HasField('context_config')
     input_type = 'tf_example' if has_context else 'image_tensor'
     exporter.export(pipeline, model_dir, folder / 'exported', input_type=input_type)
-    detections = SavedDetector(folder / 'exported').run(examples.noise(50, 70))
+    detections = SavedModelRuntime(folder / 'exported')(examples.noise(50, 70))
     lines = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
     return {
         'losses': json.loads(lines[-1])['losses'],

@@ -25,6 +25,7 @@ from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.models import precision as precisions
 from object_detection.prediction import loading
 from object_detection.runtime import side_inputs
+from object_detection.runtime.runtime import Runtime
 from object_detection.runtime.saved_detector import read_image
 from object_detection.training.distribution import strategies
 from object_detection.training.evaluation.inference import ReplicatedPredict
@@ -110,7 +111,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
     return rows.with_rates(result)
 
 
-def _arguments(function: Any, detector: loading.Detector, batch: np.ndarray) -> list[tf.Tensor]:
+def _arguments(function: Any, detector: Runtime, batch: np.ndarray) -> list[tf.Tensor]:
     """Returns the arguments of a traced function: a batch, and no context."""
     positional, named = function.structured_input_signature
     spec = positional[0] if positional else named.get('input_tensor', next(iter(named.values())))
@@ -156,7 +157,7 @@ def _analysis(
     }
 
 
-def _image_size(job: BenchmarkJob, detector: loading.Detector) -> tuple[int, int]:
+def _image_size(job: BenchmarkJob, detector: Runtime) -> tuple[int, int]:
     """Returns (height, width) of random images: that for which the model was made, if known."""
     if job.image_size:
         return job.image_size

@@ -23,7 +23,7 @@ from object_detection.models import precision as precisions
 from object_detection.protos import pipeline_pb2
 from object_detection.resizers.value_range import ValueRange
 from object_detection.runtime import class_names, description, input_types
-from object_detection.runtime.saved_detector import SavedDetector, read_image
+from object_detection.runtime.saved_detector import SavedModelRuntime, read_image
 from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.system import publishing
 from object_detection.training.evaluation import best_checkpoint
@@ -135,7 +135,7 @@ def export(
     def verify(folder: pathlib.Path) -> None:
         nonlocal comparison
         with precisions.scope(chosen):
-            exported, detect = SavedDetector(folder), verification.in_process(detector)
+            exported, detect = SavedModelRuntime(folder), verification.in_process(detector)
             pixels = _read(images, detector.resizer.value_range, progress)
             comparison = verification.compare(exported, detect, pixels)
         comparison.raise_unless_it_agrees(f'--format {formats.SAVED_MODEL}')

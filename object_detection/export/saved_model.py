@@ -17,6 +17,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.runtime import input_types, side_inputs
 from object_detection.runtime.class_names import LABEL_MAP
+from object_detection.runtime.in_process import at_least_one, detect_function, read_images
 from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.system import private_names, publishing
 
@@ -103,52 +104,6 @@ def _with_constants(
     return tf.function(serve, input_signature=specs, autograph=False)
 
 
-class InProcessDetector:
-    """A detector in this process, with the inputs and outputs of its export.
-
-    Args:
-      detector: built and restored detector. It is not changed; later changes of its variables have
-        an effect.
-
-    Attributes:
-      side_inputs: name -> spec of what it takes with the images; zero where they are not given.
-      value_range: the range of the values of images; None is 0..255.
-    """
-
-    def __init__(self, detector: DetectionModel):
-        self.value_range = detector.resizer.value_range
-        spec, read = _READERS[input_types.FLOAT_IMAGE_TENSOR]
-        specs = side_inputs.resolve(detector, None)
-        names = [each.name for each in specs]
-        self._names = names
-        self.side_inputs = dict(zip(names, specs, strict=True))
-        # No detector needs AutoGraph.
-        self._run = tf.function(
-            _detect_function(detector, read, names),
-            input_signature=[spec, *specs],
-            autograph=False,
-        )
-
-    @property
-    def traced_function(self) -> Any:
-        """The concrete function from float32 images to detections."""
-        return self._run.get_concrete_function()
-
-    def run_batch(self, images: tf.Tensor, **given: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in `value_range`.
-
-        Args:
-          images: the images.
-          given: values [B, ...] of `side_inputs`.
-
-        Raises:
-          UserError: for other side inputs.
-        """
-        side_inputs.check_names(given, self.side_inputs, type(self).__name__)
-        values = side_inputs.or_zeros(given, self.side_inputs, len(images))
-        return self._run(tf.cast(images, tf.float32), *(values[name] for name in self._names))
-
-
 def _serving(
     detector: DetectionModel,
     input_type: str,
@@ -162,59 +117,22 @@ def _serving(
         def serve_boxes(
             input_tensor: tf.Tensor, boxes: tf.Tensor, *values: tf.Tensor
         ) -> dict[str, tf.Tensor]:
-            given = dict(zip(names, map(_at_least_one, values), strict=True))
+            given = dict(zip(names, map(at_least_one, values), strict=True))
             with tracing.portable(), folded:
                 return _detect_in_boxes(detector, input_tensor, boxes, given)
 
         return [*_IMAGES_AND_BOXES, *side_specs], serve_boxes
     spec, read = _READERS[input_type]
 
-    detect = _detect_function(detector, read, [each.name for each in side_specs])
+    detect = detect_function(detector, read, [each.name for each in side_specs])
     if not side_specs and detector.side_inputs():
-        detect = _detect_function(detector, read, sorted(_CONTEXT), _context_of_examples)
+        detect = detect_function(detector, read, sorted(_CONTEXT), _context_of_examples)
 
     def serve(input_tensor: tf.Tensor, *side_inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         with tracing.portable(), folded:
             return detect(input_tensor, *side_inputs)
 
     return [spec, *side_specs], serve
-
-
-def _detect_function(
-    detector: DetectionModel,
-    read: Callable,
-    names: Sequence[str],
-    read_side_inputs: Callable | None = None,
-) -> Callable[..., dict[str, tf.Tensor]]:
-    """Returns the function from what a reader of `_READERS` takes, and side inputs, to outputs.
-
-    With `read_side_inputs`, a function of the detector and the input, it takes none.
-    """
-
-    def detect(input_tensor: tf.Tensor, *values: tf.Tensor) -> dict[str, tf.Tensor]:
-        if read_side_inputs is not None:
-            values = read_side_inputs(detector, input_tensor)
-        # The readers replace an empty batch by one image, since not all layers accept empty
-        # batches.
-        count = tf.shape(input_tensor)[0]
-        images, true_shapes = read(detector, input_tensor)
-        given = dict(zip(names, map(_at_least_one, values), strict=True))
-        predictions = detector.predict(images, true_shapes, training=False, **given)
-        detections = detector.postprocess(predictions, true_shapes)
-        detections |= detector.exported_predictions(predictions)
-        outputs = {key: tf.cast(value[:count], tf.float32) for key, value in detections.items()}
-        if DetectionFields.CLASSES in outputs:
-            outputs[DetectionFields.CLASSES] += 1.0  # the wire has 1-based classes
-        return outputs
-
-    return detect
-
-
-def _at_least_one(values: tf.Tensor) -> tf.Tensor:
-    """Adds a row of zeros to values [B, ...] of no images."""
-    missing = tf.maximum(1 - tf.shape(values)[:1], 0)
-    row = tf.zeros(tf.concat([missing, tf.shape(values)[1:]], axis=0), values.dtype)
-    return tf.concat([values, row], axis=0)
 
 
 def _detect_in_boxes(
@@ -224,7 +142,7 @@ def _detect_in_boxes(
     given: Mapping[str, tf.Tensor],
 ) -> dict[str, tf.Tensor]:
     """Classifies given boxes, float32 [B, N, 4], normalized, and predicts their masks."""
-    images, true_shapes = _from_images(detector, input_tensor)
+    images, true_shapes = read_images(detector, input_tensor)
     predictions = detector.predict(images, true_shapes, training=False, **given)
     batch, count = tf.unstack(tf.shape(boxes)[:2])
     # An empty set of boxes is replaced by one box, like an empty batch of images.
@@ -318,15 +236,6 @@ def _names_by_id(label_map_path: str | os.PathLike) -> list[str]:
     return [names.get(class_id, '') for class_id in range(max(names, default=0) + 1)]
 
 
-def _from_images(detector: DetectionModel, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Reads images [B, H, W, 3]; an empty batch is replaced by a black image."""
-    missing = tf.maximum([1, 1, 1] - tf.shape(images)[:3], 0)
-    paddings = tf.concat([missing, [0]], axis=0)
-    padded = tf.pad(images, tf.stack([tf.zeros_like(paddings), paddings], 1))
-    # Normalizing needs to know the number of channels.
-    return detector.preprocess(tf.ensure_shape(padded, [None, None, None, images.shape[-1]]))
-
-
 @tracing.named('preprocess')
 def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes and resizes each image separately; pads to the largest if sizes differ.
@@ -392,11 +301,11 @@ _IMAGES_AND_BOXES = [
 _READERS: dict[str, tuple[tf.TensorSpec, Callable]] = {
     input_types.IMAGE_TENSOR: (
         tf.TensorSpec([None, None, None, 3], tf.uint8, 'input_tensor'),
-        _from_images,
+        read_images,
     ),
     input_types.FLOAT_IMAGE_TENSOR: (
         tf.TensorSpec([None, None, None, 3], tf.float32, 'input_tensor'),
-        _from_images,
+        read_images,
     ),
     input_types.ENCODED_IMAGE_STRING_TENSOR: (
         tf.TensorSpec([None], tf.string, 'input_tensor'),

@@ -1,18 +1,17 @@
 """Checks that an exported model gives the same detections as the model in process."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core.fields import DetectionFields
+from object_detection.core.detections import Detections
 from object_detection.errors import UserError
 from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.runtime.file_detector import FileDetector
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.runtime import Runtime
 
 # Folded batch norms round differently; boxes are normalized, scores and masks lie in [0, 1].
 _TOLERANCE = 1e-3
@@ -118,7 +117,7 @@ def in_process(
 
 
 def compare(
-    exported: SavedDetector,
+    exported: Runtime,
     detect: Callable[[tf.Tensor], dict[str, tf.Tensor]],
     images: Iterable[np.ndarray],
 ) -> Comparison:
@@ -129,15 +128,15 @@ def compare(
 
 
 def compare_with(
-    exported: SavedDetector | FileDetector,
+    exported: Runtime,
     expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]],
 ) -> Comparison:
     """Compares an export with images, uint8 [H, W, 3], and what `in_process` returns for each."""
     total = Comparison(0, 0, 0.0)
     for image, outputs in expected:
-        ours = _rows({key: value.numpy()[0] for key, value in outputs.items()}, id_offset=1)
-        theirs = _rows(exported.run(image), id_offset=0)
-        one = _compare_rows(ours, theirs)
+        (ours,) = Detections.from_batch(outputs, [image.shape[:2]])
+        (theirs,) = exported.run([image])
+        one = _compare_rows(_rows(ours), _rows(theirs))
         total = Comparison(
             total.detections + one.detections,
             total.unmatched + one.unmatched,
@@ -147,22 +146,21 @@ def compare_with(
 
 
 def resemble(
-    exported: FileDetector, expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]]
+    exported: Runtime, expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]]
 ) -> Resemblance:
     """Compares a quantized model; see `compare_with`."""
     overlaps, differences, count = [], [], 0
     for image, outputs in expected:
-        found = exported.run(image)
-        for box, score, label in _clear({key: v.numpy()[0] for key, v in outputs.items()}):
+        (ours,) = Detections.from_batch(outputs, [image.shape[:2]])
+        (theirs,) = exported.run([image])
+        clear = ours.best(_MOST_CLEAR)
+        for each in clear.above(0.5 * clear.scores.max(initial=0.0)):
             count += 1
-            rows = np.flatnonzero(
-                (found[DetectionFields.CLASSES] == label + 1) & (found[DetectionFields.SCORES] > 0)
-            )
-            boxes = found[DetectionFields.BOXES][rows]
-            iou = box_ops.iou(box[np.newaxis], boxes).numpy()[0] if len(rows) else np.zeros(1)
-            if iou.max() >= _LEAST_IOU:
-                overlaps.append(iou.max())
-                differences.append(abs(found[DetectionFields.SCORES][rows[iou.argmax()]] - score))
+            found = theirs.take((theirs.ids() == each.ids()) & (theirs.scores > 0))
+            ious = box_ops.iou(each.boxes, found.boxes).numpy()[0] if len(found) else np.zeros(1)
+            if ious.max() >= _LEAST_IOU:
+                overlaps.append(ious.max())
+                differences.append(abs(found.scores[ious.argmax()] - each.scores[0]))
     none = float('nan')
     return Resemblance(
         count,
@@ -172,28 +170,12 @@ def resemble(
     )
 
 
-def _clear(found: dict[str, np.ndarray]) -> Iterator[tuple[np.ndarray, float, int]]:
-    """Yields box, score and class of the clear detections of an image, the best first."""
-    scores = found[DetectionFields.SCORES][: int(found[DetectionFields.NUM_DETECTIONS])]
-    classes = found.get(DetectionFields.CLASSES, np.zeros(len(scores)))
-    for row in np.argsort(-scores)[:_MOST_CLEAR]:
-        if scores[row] >= 0.5 * scores.max():
-            yield found[DetectionFields.BOXES][row], scores[row], int(classes[row])
-
-
-def _rows(detections: dict[str, np.ndarray], id_offset: int) -> tuple[np.ndarray, np.ndarray]:
-    """Classes int [n], and the values that must agree, float32 [n, ...], flattened by row."""
-    count = int(detections[DetectionFields.NUM_DETECTIONS])
-    keys = (DetectionFields.BOXES, DetectionFields.SCORES, DetectionFields.MASKS)
-    values = [
-        detections[key][:count].reshape(count, int(np.prod(detections[key].shape[1:])))
-        for key in keys
-        if key in detections
-    ]
-    classes = np.zeros(count, int)
-    if DetectionFields.CLASSES in detections:
-        classes = detections[DetectionFields.CLASSES][:count].astype(int) + id_offset
-    return classes, np.concatenate(values, axis=1)
+def _rows(found: Detections) -> tuple[np.ndarray, np.ndarray]:
+    """Classes int [n], and the values that must agree, float [n, ...], flattened by row."""
+    values = [found.shares(), found.scores[:, np.newaxis]]
+    if found.masks is not None:
+        values.append(found.masks.reshape(len(found), int(np.prod(found.masks.shape[1:]))))
+    return found.ids(), np.concatenate(values, axis=1)
 
 
 def _compare_rows(

@@ -24,7 +24,7 @@ from object_detection.data import (
 from object_detection.data.tf_record_files import CorruptFileError
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.errors import DataError, UserError
-from object_detection.prediction.loading import Detector
+from object_detection.runtime.runtime import Runtime
 
 _logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Memory:
     def __init__(
         self,
         path: str | os.PathLike,
-        embedder: Detector,
+        embedder: Runtime,
         *,
         length: int,
         max_features: int,
@@ -248,7 +248,7 @@ def _time_of(seen: _Seen) -> int:
     return seen.seconds
 
 
-def limits(detector: Detector) -> tuple[int, int]:
+def limits(detector: Runtime) -> tuple[int, int]:
     """Returns N and L of the context features that a model takes.
 
     Raises:

@@ -264,9 +264,7 @@ class Predictor:
             given = {} if contexts is None else _stacked([contexts[row] for row in rows])
             # A detector sets the precision of the whole process while it runs.
             with self._lock:
-                outputs = self.detector(np.stack([images[row] for row in rows]), **given)
-            sizes = [images[row].shape[:2] for row in rows]
-            batch = Detections.from_batch(outputs, sizes, label_id_offset=0)
+                batch = self.detector.run([images[row] for row in rows], **given)
             for row, each in zip(rows, batch, strict=True):
                 found[row] = self._chosen(_in_float32(each), threshold)
         return found

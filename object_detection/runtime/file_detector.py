@@ -1,5 +1,6 @@
 """A detector that a model file and its description make, whatever runs the file."""
 
+import hashlib
 import pathlib
 from collections.abc import Callable, Mapping
 
@@ -15,12 +16,13 @@ from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
 from object_detection.resizers.value_range import DEFAULT_RANGE
 from object_detection.runtime.description import ModelDescription, path_beside
+from object_detection.runtime.runtime import Runtime
 
 Arrays = dict[str, np.ndarray]
 
 
-class FileDetector:
-    """Resizes images as the description says, runs the file, and names the outputs.
+class FileRuntime(Runtime):
+    """Resizes images as the description says, runs the file, and names the outputs; see `Runtime`.
 
     Args:
       path: the model file, for messages.
@@ -29,10 +31,6 @@ class FileDetector:
         dtypes and shapes -> arrays by the names of `description.outputs`, with the axis B.
 
     Attributes:
-      directory: the model file.
-      precision: the precision in which it computes.
-      value_range: the range of the values of images; None is 0..255.
-      labels: its classes, without keypoints, which files do not store; none if unknown.
       description: its description.
       sees_padding: whether the file does not know which part of its input is padding, so that
         detections there take places of others.
@@ -46,11 +44,12 @@ class FileDetector:
     def __init__(
         self, path: pathlib.Path, description: ModelDescription, run: Callable[[Arrays], Arrays]
     ):
-        self.directory = str(path)
+        self.source = str(path)
         self.description = description
         self.precision = description.precision
         names = description.class_names
         ids = {name: number for number, name in names.items()}
+        # Without keypoints, which files do not store.
         self.labels = LabelMap([{'id': i, 'name': name} for i, name in names.items()], ids, ids)
         self._run = run
         self._resizer = _build_resizer(path, description) if description.resizer else None
@@ -59,21 +58,18 @@ class FileDetector:
 
     @property
     def input_size(self) -> tuple[int, int] | None:
-        """The (height, width) that images are resized to; None if the file takes any size."""
         height, width = self.description.inputs[0].shape[1:3]
         return None if height is None or width is None else (height, width)
 
     @property
     def quantization(self) -> str | None:
-        """One of `formats.QUANTIZATIONS`; None for formats without."""
         return self.description.details.get('quantization')
 
-    def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in `value_range`.
+    def fingerprint(self) -> str:
+        return hashlib.sha256(pathlib.Path(self.source).read_bytes()).hexdigest()
 
-        They are those of a SavedModel: float32, with classes from 1. A file of a fixed batch size
-        is run as often as necessary.
-        """
+    def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs as `Runtime.run_batch`; a file of a fixed batch size is run often."""
         inputs = self._inputs(images)
         size = self.description.inputs[0].shape[0]
         if size is None:
@@ -91,12 +87,6 @@ class FileDetector:
         """Returns outputs of the frame of the file in that of images of (height, width) `size`."""
         del size
         return dict(outputs)
-
-    def run(self, image: np.ndarray, encoded: bytes | None = None) -> Arrays:
-        """Returns the outputs for one image [H, W, 3], without the batch dimension."""
-        del encoded
-        outputs = self.run_batch(tf.constant(image[np.newaxis]))
-        return {key: value.numpy()[0] for key, value in outputs.items()}
 
     def _inputs(self, images: tf.Tensor) -> Arrays:
         spec, *others = self.description.inputs

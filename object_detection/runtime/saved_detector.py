@@ -19,10 +19,8 @@ from object_detection.errors import UnusableError, UserError
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.runtime import class_names, side_inputs
-from object_detection.runtime.input_types import (
-    FLOAT_IMAGE_TENSOR,
-    TF_EXAMPLE,
-)
+from object_detection.runtime.input_types import FLOAT_IMAGE_TENSOR, TF_EXAMPLE
+from object_detection.runtime.runtime import Runtime
 
 _FILE, _FOLDER = 'saved_model.pb', 'saved_model'
 # Has the checksums of all weights.
@@ -39,19 +37,11 @@ def find_saved_model(directory: str | os.PathLike) -> pathlib.Path | None:
     return next((p for p in (path / _FOLDER, path) if (p / _FILE).is_file()), None)
 
 
-class SavedDetector:
-    """An exported detector.
+class SavedModelRuntime(Runtime):
+    """An exported detector; see `Runtime`.
 
     Args:
       directory: output of an exporter, or its `saved_model` folder.
-
-    Attributes:
-      directory: folder of the SavedModel.
-      precision: the precision in which it computes; None if the model does not store it.
-      value_range: the range of the values of images; None is 0..255.
-      labels: its classes; none if the model does not store them.
-      side_inputs: name -> spec of what the model takes with the images, such as `context_features`.
-        They are zero where they are not given.
 
     Raises:
       ValueError: if there is no SavedModel with the signature `serving_default`, or if that
@@ -65,8 +55,8 @@ class SavedDetector:
                 f'{directory}: holds no SavedModel (no {_FILE} here or in {_FOLDER}/); '
                 'give the output directory of `tfod export`.'
             )
-        self.directory = str(path)
-        self._model = tf.saved_model.load(self.directory)
+        self.source = str(path)
+        self._model = tf.saved_model.load(self.source)
         if 'serving_default' not in self._model.signatures:
             raise UserError(f'{path}: the SavedModel has no signature `serving_default`.')
         self._serve = self._model.signatures['serving_default']
@@ -92,20 +82,17 @@ class SavedDetector:
 
     @property
     def traced_function(self) -> Any:
-        """The concrete function of `serving_default`."""
         return self._serve
 
     @property
     def input_spec(self) -> tf.TensorSpec:
-        """The input: images uint8 or float [B, H, W, 3], or strings [B]; its name and shape."""
         return tf.TensorSpec(self._spec.shape, self._spec.dtype, self._input_name)
 
-    def checkpoint_hash(self) -> str:
-        """Returns a number that depends on the weights."""
-        path = pathlib.Path(self.directory, _WEIGHTS_INDEX)
+    def fingerprint(self) -> str:
+        path = pathlib.Path(self.source, _WEIGHTS_INDEX)
         # Weights may be constants of the graph.
-        content = path if path.is_file() else pathlib.Path(self.directory, _FILE)
-        return hashlib.sha256(content.read_bytes()).hexdigest()
+        content = path if path.is_file() else pathlib.Path(self.source, _FILE)
+        return f'SavedModel {hashlib.sha256(content.read_bytes()).hexdigest()}'
 
     def as_input(self, encoded: bytes) -> bytes:
         """Returns an image file as an element of a string input."""
@@ -130,18 +117,13 @@ class SavedDetector:
         return b''.join(features[keys.ENCODED].bytes_list.value[:1])
 
     def run_batch(self, images: tf.Tensor, **given: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in `value_range`.
+        """Returns the outputs as `Runtime.run_batch`.
 
         Models that take one image at a time, as the reference exports them, are run B times.
 
-        Args:
-          images: the images.
-          given: values [B, ...] of `side_inputs`.
-
         Raises:
-          UserError: for other side inputs, or values that no image file of the model can hold.
+          UserError: for values that no image file of the model can hold.
         """
-        side_inputs.check_names(given, self.side_inputs, self.directory)
         if self._spec.dtype == tf.string:
             inputs = tf.stack([self._encode(image) for image in images])
         else:
@@ -151,20 +133,6 @@ class SavedDetector:
     def run_serialized(self, rows: Sequence[bytes]) -> dict[str, tf.Tensor]:
         """Returns the outputs for B elements of a string input, such as serialized tf.Examples."""
         return self._run_rows(tf.constant(list(rows)))
-
-    def run(self, image: np.ndarray, encoded: bytes | None = None) -> dict[str, np.ndarray]:
-        """Returns the raw outputs for one image, without the batch dimension.
-
-        Args:
-          image: uint8 or float [H, W, 3], RGB, as for `run_batch`.
-          encoded: the image file's bytes, used by models that take encoded images; if None, `image`
-            is encoded as PNG.
-        """
-        if self._spec.dtype == tf.string:
-            inputs = tf.stack([self._encode(image, encoded)])
-        else:
-            inputs = tf.cast(image[np.newaxis], self._spec.dtype)
-        return {key: value.numpy()[0] for key, value in self._run(inputs).items()}
 
     def _run_rows(
         self, inputs: tf.Tensor, given: Mapping[str, tf.Tensor] | None = None
@@ -205,17 +173,14 @@ class SavedDetector:
         describe = getattr(self._model, what, None)
         return None if describe is None else describe().numpy().decode()
 
-    def _encode(self, image: np.ndarray | tf.Tensor, encoded: bytes | None = None) -> bytes:
+    def _encode(self, image: tf.Tensor) -> bytes:
         """Encodes one image as an element of a string input."""
-        if encoded is not None:
-            return self.as_input(encoded)
-        image = tf.convert_to_tensor(image)
         if image.dtype != tf.uint8:
             # A file of 16 bits holds the values of a range, but no negative or other ones.
             known = self.value_range or DEFAULT_RANGE
             if not 0 <= known.min < known.max <= np.iinfo(np.uint16).max:
                 raise UserError(
-                    f'{self.directory}: takes image files, which hold no values of '
+                    f'{self.source}: takes image files, which hold no values of '
                     f'{known.min:g} to {known.max:g}; export the model with --input_type '
                     f'{FLOAT_IMAGE_TENSOR} for such arrays.'
                 )

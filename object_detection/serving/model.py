@@ -82,20 +82,21 @@ class LoadedModel:
     """
 
     def __init__(self, path: str | os.PathLike, **options: Any):
-        self._detector = loading.load(path, **options)
-        self._saved = self._detector.saved
+        self._runtime = loading.load(path, **options)
         self.source = os.fspath(path)
-        self.precision = self._detector.precision
-        self.class_names = self._detector.class_names
-        self.input = self._input_info()
-        height, width = self._detector.input_size or _WARM_UP_SIZE
+        self.precision = self._runtime.precision
+        self.class_names = self._runtime.class_names
+        spec = self._runtime.input_spec
+        shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
+        self.input = TensorInfo(spec.name, spec.dtype.name, shape)
+        height, width = self._runtime.input_size or _WARM_UP_SIZE
         (outputs,) = self.run([self.as_row(Picture.of(np.zeros((height, width, 3), np.uint8)))])
         self.outputs = self._output_infos(outputs)
 
     def as_row(self, picture: 'Picture') -> Row:
         if self.input.dtype == STRING:
-            return self._saved.as_input(picture.encoded)
-        if self._detector.value_range is None:
+            return self._runtime.as_input(picture.encoded)
+        if self._runtime.value_range is None:
             return picture.image
         return picture.values.astype(np.float32)
 
@@ -103,12 +104,12 @@ class LoadedModel:
         if self.input.dtype != STRING:
             return row
         try:
-            encoded = self._saved.image_of(row)
+            encoded = self._runtime.image_of(row)
             read_size(encoded, max_pixels)
             _check_scans(encoded)
             # TensorFlow may not survive an animation in a model that does not look for it.
             first = image_files.first_picture(encoded, max_pixels)
-            return row if first is encoded else self._saved.as_input(first)
+            return row if first is encoded else self._runtime.as_input(first)
         except RequestError as error:
             status = 400 if error.status == 422 else error.status
             raise RequestError(status, f'{self.input.name}: {error}') from error
@@ -119,27 +120,19 @@ class LoadedModel:
         if self.input.dtype == STRING:
             outputs = self._run_strings(rows)
         else:
-            outputs = self._detector(np.stack(rows))
+            outputs = self._runtime(np.stack(rows))
         arrays = {name: value.numpy() for name, value in outputs.items()}
         return [{name: value[i] for name, value in arrays.items()} for i in range(len(rows))]
 
     def _run_strings(self, rows: Sequence[Row]) -> Mapping[str, tf.Tensor]:
         try:
-            return self._saved.run_serialized(rows)
+            return self._runtime.run_serialized(rows)
         except tf.errors.InvalidArgumentError as error:
             raise RequestError(400, f'{self.input.name}: {_DAMAGED}') from error
 
-    def _input_info(self) -> TensorInfo:
-        if self._saved is None:
-            dtype = UINT8 if self._detector.value_range is None else FLOAT
-            return TensorInfo('input_tensor', dtype, (None, None, None, 3))
-        spec = self._saved.input_spec
-        shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
-        return TensorInfo(spec.name, spec.dtype.name, shape)
-
     def _output_infos(self, outputs: Outputs) -> tuple[TensorInfo, ...]:
         """Returns the outputs by name, as the signature has them or as a run gave them."""
-        function = self._detector.traced_function
+        function = self._runtime.traced_function
         known = {} if function is None else function.structured_outputs
         infos = []
         for name, value in sorted(outputs.items()):

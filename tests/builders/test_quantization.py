@@ -12,6 +12,7 @@ from object_detection.errors import CheckpointError, ConfigError
 from object_detection.export import saved_model
 from object_detection.meta_architectures import detector as detector_builder
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.runtime.in_process import ProcessRuntime
 from object_detection.validation import train_config, validate
 from object_detection.weights import checkpoints, restore
 from tests import slow_cases, tiny_models
@@ -49,7 +50,7 @@ def quantized():
 
 
 def detections(detector) -> dict[str, np.ndarray]:
-    outputs = saved_model.InProcessDetector(detector).run_batch(IMAGES)
+    outputs = ProcessRuntime(detector).run_batch(IMAGES)
     return {name: value.numpy() for name, value in outputs.items()}
 
 

@@ -12,14 +12,15 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from object_detection.core.detections import Detections
 from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
 from object_detection.export import exporter, saved_model, verification
-from object_detection.runtime import class_names, input_types
+from object_detection.runtime import class_names, in_process, input_types
 from object_detection.runtime.input_types import INPUT_TYPES
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training.checkpoints import manager
 from object_detection.weights import checkpoints
 from tests import slow_cases, tolerances
@@ -85,9 +86,9 @@ def exports(trained, tmp_path_factory) -> Callable[[str], pathlib.Path]:
 
 
 @pytest.fixture(scope='module')
-def loaded(exports) -> Callable[[str], SavedDetector]:
+def loaded(exports) -> Callable[[str], SavedModelRuntime]:
     """Loads what `exports` gives, once."""
-    return functools.cache(lambda input_type: SavedDetector(exports(input_type)))
+    return functools.cache(lambda input_type: SavedModelRuntime(exports(input_type)))
 
 
 @pytest.fixture(scope='module')
@@ -109,8 +110,8 @@ def allowed(detector, detect, images) -> float:
     def rows() -> dict[str, np.ndarray]:
         found = {}
         for index, image in enumerate(images):
-            outputs = {key: value.numpy()[0] for key, value in detect(image[np.newaxis]).items()}
-            found[f'{index} classes'], found[f'{index}'] = verification._rows(outputs, 0)
+            (own,) = Detections.from_batch(detect(image[np.newaxis]), [image.shape[:2]])
+            found[f'{index} classes'], found[f'{index}'] = verification._rows(own)
         return found
 
     expected = rows()
@@ -160,9 +161,9 @@ def test_image_tensor_takes_any_batch_and_classes_start_at_1(loaded, images, all
             assert value.dtype == tf.float32
             assert value.shape[1:] == both[key].shape[1:]
         # Convolutions of another batch size round otherwise.
-        alone = verification._rows({key: value[0].numpy() for key, value in one.items()}, 0)
-        among = verification._rows({key: value[i].numpy() for key, value in both.items()}, 0)
-        comparison = verification._compare_rows(alone, among)
+        (alone,) = Detections.from_batch(one, [image.shape[:2]])
+        among = Detections.from_batch(both, [image.shape[:2]] * len(images))[i]
+        comparison = verification._compare_rows(*map(verification._rows, (alone, among)))
         assert comparison.detections > 0
         assert comparison.unmatched == 0
         assert comparison.largest_difference <= allowed
@@ -304,7 +305,7 @@ def test_constant_weights_leave_no_variables_and_the_same_detections(
     ]
     batch = tf.constant(np.stack(images))
     found, expected = (
-        SavedDetector(tmp_path).run_batch(batch),
+        SavedModelRuntime(tmp_path).run_batch(batch),
         loaded('image_tensor').run_batch(batch),
     )
     assert found.keys() == expected.keys()
@@ -573,7 +574,7 @@ def test_an_export_keeps_its_precision_and_says_so(
     done = exporter.export(pipeline, str(trained), tmp_path, precision=name, images=paths)
     assert done.comparison.detections > 0
     assert done.comparison.unmatched == 0
-    exported = SavedDetector(tmp_path)
+    exported = SavedModelRuntime(tmp_path)
     assert exported.precision == name
     assert f'precision: {name.upper()}' in (tmp_path / 'pipeline.config').read_text()
     serve = exported._model.signatures['serving_default']
@@ -593,7 +594,7 @@ def test_unknown_input_type_and_missing_checkpoint_are_reported(trained, tmp_pat
     with pytest.raises(ValueError, match='no checkpoint found'):
         exporter.export(tiny.tiny_pipeline(), str(tmp_path), tmp_path / 'out')
     with pytest.raises(ValueError, match='holds no SavedModel'):
-        SavedDetector(tmp_path)
+        SavedModelRuntime(tmp_path)
 
 
 def test_an_export_into_the_training_directory_is_refused(trained):
@@ -610,7 +611,7 @@ def test_images_of_a_batch_that_may_be_empty_have_a_known_number_of_channels():
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.float32)])
     def read(images):
-        read_images, _ = saved_model._from_images(Detector(), images)
+        read_images, _ = in_process.read_images(Detector(), images)
         assert read_images.shape[-1] == 3
         return read_images
 

@@ -13,6 +13,7 @@ from object_detection.export import exporter
 from object_detection.prediction import files, prediction, predictor, sources
 from object_detection.prediction.files import OutputOptions
 from object_detection.runtime import class_names
+from object_detection.runtime.runtime import Runtime
 from object_detection.runtime.saved_detector import read_image
 from object_detection.scoring import evaluation
 from object_detection.weights import checkpoints
@@ -21,20 +22,22 @@ from tests import tiny_models as tiny
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
 
 
-class OneObject:
+class OneObject(Runtime):
     """In place of a detector: finds an object of class 7 in every image."""
 
     precision = 'mixed_bfloat16'
-    quantization = value_range = None
+    value_range = None
     source = 'model'
 
     def __init__(self, directory, *, checkpoint, config, label_map, precision):
         self.labels = class_names.parse("item { id: 7 name: 'cat' }")
         if label_map is not None:
             self.labels = class_names.parse(class_names.read_file(str(label_map)))
-        self.class_names, self.keypoint_edges = self.labels.names, ()
 
-    def __call__(self, images):
+    def fingerprint(self):
+        return self.source
+
+    def run_batch(self, images):
         count, height, width = images.shape[:3]
         box = np.array([1, 2, 9, 12], np.float32) / [height, width, height, width]
         return {
@@ -255,14 +258,14 @@ def test_what_cannot_be_opened_is_left_out_and_named_without_internals(one_objec
 
 def test_an_error_leaves_what_was_found_before_it(one_object, tmp_path, monkeypatch):
     paths = [write_image(tmp_path / 'in' / f'{i}.png') for i in range(3)]
-    detect = OneObject.__call__
+    detect = OneObject.run_batch
 
     def fail_at_the_last(self, images):
         if list((tmp_path / 'out').glob('1.png')):
             raise RuntimeError('no memory')
         return detect(self, images)
 
-    monkeypatch.setattr(OneObject, '__call__', fail_at_the_last)
+    monkeypatch.setattr(OneObject, 'run_batch', fail_at_the_last)
     with pytest.raises(RuntimeError, match='no memory'):
         predict_files('model', paths, tmp_path / 'out')
     assert not (tmp_path / 'out' / 'detections.json').exists()

@@ -20,7 +20,7 @@ from object_detection.errors import CheckpointError
 from object_detection.export import exporter
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.mask_pasting import paste_mask
-from object_detection.prediction import loading
+from object_detection.runtime.runtime import Runtime
 from object_detection.utils import label_map_util
 from object_detection.utils import ops as utils_ops
 from object_detection.utils import visualization_utils as vis_util
@@ -63,7 +63,7 @@ def exported(model_dir, tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope='module')
-def last(model_dir) -> loading.Detector:
+def last(model_dir) -> Runtime:
     """The last checkpoint in this process; it stays as it is."""
     return object_detection.load(model_dir)
 

@@ -84,7 +84,8 @@ def test_every_view_is_mapped_back(colour_finder, text, merge, monkeypatch):
     # Bilinear scaling blurs edges; half of the maximum is where the edge was.
     image = picture(60, 80, red=(10, 8, 40, 24, 254), blue=(20, 50, 50, 74, 254))
     augmented = Predictor(colour_finder, augmentation=Augmentation.parse(text, merge))
-    monkeypatch.setattr(augmented, 'detector', without_keypoints(augmented.detector))
+    run_batch = without_keypoints(augmented.detector.run_batch)
+    monkeypatch.setattr(augmented.detector, 'run_batch', run_batch)
     found = augmented(image)
     assert sorted(found.class_names) == ['blue', 'red']
     order = np.argsort(found.classes)
@@ -94,9 +95,9 @@ def test_every_view_is_mapped_back(colour_finder, text, merge, monkeypatch):
         np.testing.assert_allclose(found.boxes[order], expected, atol=1e-3)
 
 
-def without_keypoints(detector):
+def without_keypoints(run_batch):
     def detect(images):
-        found = detector(images)
+        found = run_batch(images)
         return {key: value for key, value in found.items() if 'keypoints' not in key}
 
     return detect
@@ -104,17 +105,17 @@ def without_keypoints(detector):
 
 def test_flipped_views_have_flipped_masks(colour_finder, monkeypatch):
     flips = Predictor(colour_finder, augmentation=Augmentation(flip=True))
-    detector = flips.detector
+    run_batch = flips.detector.run_batch
     ramp = np.linspace(0, 1, 4, dtype=np.float32)
 
     def detect(images):
-        found = without_keypoints(detector)(images)
+        found = without_keypoints(run_batch)(images)
         # The second image is the mirrored one: its mask is mirrored, too.
         masks = np.ones((2, 3, 4, 4), np.float32) * ramp
         masks[1] = masks[1, ..., ::-1]
         return found | {'detection_masks': masks}
 
-    monkeypatch.setattr(flips, 'detector', detect)
+    monkeypatch.setattr(flips.detector, 'run_batch', detect)
     found = flips(picture(red=(4, 6, 14, 26, 255)))
     np.testing.assert_allclose(found.masks, [[ramp] * 4], rtol=1e-6)
     np.testing.assert_allclose(found.scores, [1.0])

@@ -102,13 +102,13 @@ def test_files_of_labelme_are_read_again(written):
 
 def test_rectangles_of_labelme_are_read_again(written, colour_finder, tmp_path, monkeypatch):
     boxes_only = Predictor(colour_finder)
-    detector = boxes_only.detector
+    run_batch = boxes_only.detector.run_batch
 
     def detect(images):
-        found = detector(images)
+        found = run_batch(images)
         return {key: value for key, value in found.items() if 'masks' not in key}
 
-    monkeypatch.setattr(boxes_only, 'detector', detect)
+    monkeypatch.setattr(boxes_only.detector, 'run_batch', detect)
     paths = sorted((written / 'in').iterdir())
     options = OutputOptions(formats=('labelme',), score_threshold=0.6)
     predict_files(boxes_only, paths, tmp_path, options)

@@ -16,7 +16,7 @@ from object_detection.dataset_tools.context_rcnn.records import Example
 from object_detection.errors import UnusableError, UserError
 from object_detection.runtime import saved_detector
 from object_detection.runtime.input_types import TF_EXAMPLE
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.saved_detector import SavedModelRuntime
 
 Outputs = dict[str, np.ndarray]
 
@@ -103,7 +103,7 @@ class Model:
     def _run_batch(self, examples: Sequence[Example]) -> list[Outputs | None]:
         detector = self._shared.acquire(self._load)
         outputs = detector.run_serialized([example.with_features({}) for example in examples])
-        self._check_outputs(outputs, detector.directory)
+        self._check_outputs(outputs, detector.source)
         wanted = {key: outputs[key] for key in _BOXES}
         if self._features:
             # Only the mean leaves the device: the features of an image take a hundred megabytes.
@@ -112,11 +112,11 @@ class Model:
         counts = arrays.pop(DetectionFields.NUM_DETECTIONS).astype(int)
         return [_used(arrays, index, count) for index, count in enumerate(counts)]
 
-    def _load(self) -> SavedDetector:
-        detector = SavedDetector(self._directory)
+    def _load(self) -> SavedModelRuntime:
+        detector = SavedModelRuntime(self._directory)
         if detector.input_spec.dtype != tf.string:
             raise UserError(
-                f'{detector.directory}: expected a SavedModel that was exported with --input_type '
+                f'{detector.source}: expected a SavedModel that was exported with --input_type '
                 f'{TF_EXAMPLE}. Received one that takes pixels.'
             )
         return detector

@@ -16,7 +16,7 @@ from object_detection.system import extras
 
 if TYPE_CHECKING:
     from object_detection.export.formats.source import ExportSource, FormatOptions
-    from object_detection.runtime.file_detector import FileDetector
+    from object_detection.runtime.file_detector import FileRuntime
 
 SAVED_MODEL = 'saved_model'
 # The numbers of a file, the default first.
@@ -43,7 +43,7 @@ class FormatModule(Protocol):
         it, verifies it and moves all files to the output folder.
         """
 
-    def load(self, path: pathlib.Path, description: ModelDescription | None) -> 'FileDetector':
+    def load(self, path: pathlib.Path, description: ModelDescription | None) -> 'FileRuntime':
         """Loads what `write` wrote.
 
         Args:
@@ -192,7 +192,7 @@ def find(path: pathlib.Path) -> pathlib.Path | None:
     return found[0] if found else None
 
 
-def load(path: pathlib.Path) -> 'FileDetector':
+def load(path: pathlib.Path) -> 'FileRuntime':
     """Loads a model file that `find` found.
 
     Raises:

@@ -17,7 +17,7 @@ from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
 from object_detection.runtime import description as descriptions
 from object_detection.runtime.description import ModelDescription
-from object_detection.runtime.file_detector import Arrays, FileDetector
+from object_detection.runtime.file_detector import Arrays, FileRuntime
 
 if TYPE_CHECKING:
     import onnx
@@ -93,7 +93,7 @@ def _name_axes(graph: 'onnx.GraphProto') -> None:
                 axis.dim_param = name
 
 
-def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetector:
+def load(path: pathlib.Path, description: ModelDescription | None) -> FileRuntime:
     import onnxruntime
 
     try:
@@ -117,4 +117,4 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
             raise UserError(f'{path}: ONNX Runtime cannot run it: {error}') from error
         return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
 
-    return FileDetector(path, description, run)
+    return FileRuntime(path, description, run)

@@ -14,7 +14,7 @@ from object_detection.errors import UserError
 from object_detection.export.formats.formats import no_description
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.runtime.description import ModelDescription
-from object_detection.runtime.file_detector import Arrays, FileDetector
+from object_detection.runtime.file_detector import Arrays, FileRuntime
 
 _NAME = 'openvino'
 # On CPUs with units for bfloat16 the default rounds to it.
@@ -51,7 +51,7 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
     )
 
 
-def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetector:
+def load(path: pathlib.Path, description: ModelDescription | None) -> FileRuntime:
     import openvino
 
     if description is None:
@@ -70,4 +70,4 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
             raise UserError(f'{path}: OpenVINO cannot run it: {error}') from error
         return {name: np.asarray(results[output]) for name, output in outputs.items()}
 
-    return FileDetector(path, description, run)
+    return FileRuntime(path, description, run)

@@ -23,7 +23,7 @@ from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.runtime.description import ModelDescription, TensorDescription
-from object_detection.runtime.file_detector import Arrays, FileDetector
+from object_detection.runtime.file_detector import Arrays, FileRuntime
 from object_detection.system import private_names
 
 _NAME = 'stablehlo'
@@ -135,7 +135,7 @@ def _portable(text: str) -> bytes:
     return private_names.stablehlo_artifact(text, VERSION)
 
 
-def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetector:
+def load(path: pathlib.Path, description: ModelDescription | None) -> FileRuntime:
     if description is None:
         raise no_description(path)
     module = path.read_bytes()
@@ -155,7 +155,7 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
             raise UserError(f'{path}: cannot be run: {error.message[-500:]}') from error
         return {name: value.numpy() for name, value in zip(names, results, strict=True)}
 
-    return FileDetector(path, description, run)
+    return FileRuntime(path, description, run)
 
 
 def _read_weights(path: pathlib.Path, expected: Sequence[TensorDescription]) -> list[tf.Tensor]:

@@ -38,7 +38,7 @@ from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
 from object_detection.runtime import description as descriptions
 from object_detection.runtime.description import QUANTIZATION, ModelDescription
-from object_detection.runtime.file_detector import Arrays, FileDetector
+from object_detection.runtime.file_detector import Arrays, FileRuntime
 from object_detection.runtime.saved_detector import read_image
 from object_detection.system import cpu, private_names
 
@@ -260,7 +260,7 @@ def _resizer_of_pixels(source: ExportSource) -> image_resizer_pb2.ImageResizer:
     return config
 
 
-def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetector:
+def load(path: pathlib.Path, description: ModelDescription | None) -> FileRuntime:
     model = path.read_bytes()
     if description is None:
         text = tflite_metadata.read_file(model, _INSIDE)
@@ -270,7 +270,7 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
     _check_details(path, description)
     run = _Runner(path, model, description)
     is_padded = _FRAME in description.details
-    detector = (_OfPaddedImages if is_padded else FileDetector)(path, description, run)
+    detector = (_OfPaddedImages if is_padded else FileRuntime)(path, description, run)
     if description.details[QUANTIZATION] != FLOAT32:
         # That of the model which was quantized.
         detector.precision = None
@@ -365,7 +365,7 @@ def _as(values: np.ndarray, dtype: type) -> np.ndarray:
     return values.astype(dtype)
 
 
-class _OfPaddedImages(FileDetector):
+class _OfPaddedImages(FileRuntime):
     """A file whose boxes are relative to padded images, and neither clipped nor dropped."""
 
     sees_padding = True

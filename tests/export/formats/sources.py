@@ -14,7 +14,7 @@ from object_detection.export.formats import formats
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.protos import pipeline_pb2
 from object_detection.runtime import description
-from object_detection.runtime.file_detector import FileDetector
+from object_detection.runtime.file_detector import FileRuntime
 from object_detection.runtime.saved_detector import read_image
 from tests import tiny_models as tiny
 from tests.meta_architectures.ssd import configs
@@ -143,7 +143,7 @@ def in_process(model: ExportSource):
 
 
 def assert_agrees(
-    exported: FileDetector, model: ExportSource, images: list[np.ndarray]
+    exported: FileRuntime, model: ExportSource, images: list[np.ndarray]
 ) -> verification.Comparison:
     """Checks that a file detects what the model in process does."""
     comparison = verification.compare(exported, in_process(model), images)

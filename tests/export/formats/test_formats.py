@@ -9,7 +9,7 @@ from object_detection.errors import UserError
 from object_detection.export.formats import formats
 from object_detection.runtime import description
 from object_detection.runtime.description import ModelDescription, TensorDescription
-from object_detection.runtime.file_detector import FileDetector
+from object_detection.runtime.file_detector import FileRuntime
 
 DESCRIPTION = ModelDescription(
     format='stablehlo',
@@ -96,7 +96,7 @@ def test_a_resizer_of_another_size_is_refused(resizer):
     changed = json.loads(DESCRIPTION.to_json()) | {'resizer': resizer}
     parsed = description.parse(json.dumps(changed), 'f.json', 'stablehlo')
     with pytest.raises(UserError, match=r'model\.json: resizer: '):
-        FileDetector(pathlib.Path('model'), parsed, lambda inputs: inputs)
+        FileRuntime(pathlib.Path('model'), parsed, lambda inputs: inputs)
 
 
 def test_names_of_formats_are_lists_or_repeated():

@@ -42,7 +42,7 @@ def test_a_file_gives_the_detections_of_the_model(family, overrides, packages, t
     together = detector.run_batch(tf.constant(images))
     assert {len(value) for value in together.values()} == {3}
     for index, image in enumerate(images):
-        alone = detector.run(image)
+        alone = detector(image)
         np.testing.assert_allclose(
             together['detection_scores'][index], alone['detection_scores'], atol=1e-5
         )

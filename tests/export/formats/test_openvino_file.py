@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from object_detection.core.detections import Detections
 from object_detection.errors import UserError
 from object_detection.export import verification
 from object_detection.export.formats import formats
@@ -67,12 +67,10 @@ def test_a_file_gives_the_detections_of_the_model(family, overrides, openvino, t
     batch = np.stack([image[:300, :300] for image in images])
     found = run_in_another_process(path, batch, tmp_path)
     for index, image in enumerate(batch):
-        expected = sources.in_process(model)(tf.constant(image[np.newaxis]))
-        expected = {key: value.numpy()[0] for key, value in expected.items()}
-        row = {key: value[index] for key, value in found.items()}
-        comparison = verification._compare_rows(
-            verification._rows(expected, id_offset=1), verification._rows(row, id_offset=0)
-        )
+        size, row = image.shape[:2], {key: value[[index]] for key, value in found.items()}
+        (expected,) = Detections.from_batch(sources.in_process(model)(image[np.newaxis]), [size])
+        (own,) = Detections.from_batch(row, [size], label_id_offset=0)
+        comparison = verification._compare_rows(*map(verification._rows, (expected, own)))
         assert comparison.agrees, (index, comparison)
 
 

@@ -15,7 +15,7 @@ from object_detection.config.reader import read_pipeline
 from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import exporter, saved_model, verification
+from object_detection.export import exporter, verification
 from object_detection.export.formats import (
     formats,
     tflite,
@@ -29,6 +29,7 @@ from object_detection.meta_architectures.ssd.ssd import Ssd
 from object_detection.prediction import loading
 from object_detection.protos import pipeline_pb2
 from object_detection.runtime import description
+from object_detection.runtime.in_process import ProcessRuntime
 from object_detection.system import cpu, private_names
 from tests import slow_cases
 from tests.export.formats import sources
@@ -148,7 +149,7 @@ def test_int8_takes_pixels_as_they_are(int8_file, shared):
     resemblance = verification.resemble(detector, expected)
     assert resemblance.detections > 0
     assert resemblance.found >= 0.8 * resemblance.detections, resemblance
-    scores = detector.run(expected[0][0])['detection_scores']
+    scores = detector(expected[0][0])['detection_scores']
     assert scores.max() > 0
     assert len(set(scores)) > 1
 
@@ -317,7 +318,7 @@ def test_suppression_of_any_class_gives_the_detections_of_the_model(tmp_path, sh
     model = sources.source('ssd', AGNOSTIC)
     detector = formats.load(sources.written('tflite', model, tmp_path))
     sources.assert_agrees(detector, model, sources.photos(shared, 3))
-    outputs = detector.run(np.zeros((64, 64, 3), np.uint8))
+    outputs = detector(np.zeros((64, 64, 3), np.uint8))
     assert set(outputs) == {
         DetectionFields.BOXES,
         DetectionFields.CLASSES,
@@ -351,7 +352,7 @@ def test_a_detector_of_the_zoo_gives_the_boxes_and_scores_of_the_model(config, t
     images = [tf.constant(np.uint8(work.images(1, size))) for size in ((480, 640), (512, 512))]
     _spread_scores(model.detector, images[0])
     detector = formats.load(sources.written('tflite', model, tmp_path))
-    in_process = saved_model.InProcessDetector(model.detector)
+    in_process = ProcessRuntime(model.detector)
     for image in images:
         expected = in_process.run_batch(image)
         found = detector.run_batch(image)

@@ -15,13 +15,13 @@ from object_detection.config import families, ranges
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import CheckpointError, ConfigError
-from object_detection.export.saved_model import InProcessDetector
 from object_detection.meta_architectures.center_net import build
 from object_detection.meta_architectures.center_net.extractors import EXTRACTORS
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.models import image_channels
 from object_detection.models.backbones import hourglass
 from object_detection.protos import center_net_pb2, pipeline_pb2
+from object_detection.runtime.in_process import ProcessRuntime
 from object_detection.validation.validate import validate
 from object_detection.weights.restore import restore
 from tests import slow_cases
@@ -109,7 +109,7 @@ def test_predictions_are_exported_where_the_config_asks_for_them(detector):
     assert detector.exported_predictions(detector.predict(inputs, shapes)) == {}
     other = model_builder.build(parse('output_prediction_dict: true'))
     predictions = other.predict(inputs, shapes)
-    served = InProcessDetector(other).run_batch(images)
+    served = ProcessRuntime(other).run_batch(images)
     assert served['object_center'].shape == (1, 16, 24, 2)
     expected = predictions.maps['box/scale'][-1].numpy()
     # Rounding is relative to the largest terms of the sums.

@@ -8,7 +8,7 @@ import pytest
 from object_detection.config.job_options import TrainOptions
 from object_detection.config.reader import read_pipeline
 from object_detection.export import exporter
-from object_detection.runtime.saved_detector import SavedDetector
+from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training import jobs
 from tests.data import examples
 
@@ -85,7 +85,7 @@ def train(folder, task, reads, metrics):
     lines = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
     evaluated = json.loads((folder / 'model' / 'eval' / 'metrics.json').read_text())
     exporter.export(read_pipeline(str(config)), str(folder / 'model'), folder / 'exported')
-    found = SavedDetector(folder / 'exported').run(examples.noise(50, 70))
+    found = SavedModelRuntime(folder / 'exported')(examples.noise(50, 70))
     return json.loads(lines[-1])['losses'], evaluated, found
 
 

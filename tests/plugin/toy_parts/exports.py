@@ -34,7 +34,7 @@ def load(path, description):
     import tensorflow as tf
 
     from object_detection.export.formats.formats import no_description
-    from object_detection.runtime.file_detector import FileDetector
+    from object_detection.runtime.file_detector import FileRuntime
 
     if description is None:
         raise no_description(path)
@@ -48,7 +48,7 @@ def load(path, description):
         found = function(*(tf.constant(inputs[each.name]) for each in description.inputs))
         return {n: v.numpy() for n, v in zip(description.outputs, found, strict=True)}
 
-    return FileDetector(path, description, run)
+    return FileRuntime(path, description, run)
 
 
 # The functions of this module are those of `FormatModule`.
