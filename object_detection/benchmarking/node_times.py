@@ -32,7 +32,6 @@ _OUTER = ('postprocess', 'loss')
 _OTHER = '(other)'
 # How a profile calls a program of XLA, and what it is called here; its node is not told.
 _XLA = 'CpuExecutable::ExecuteAsyncOnStream'
-_XLA_PART = '(compiled by XLA)'
 _SLOWEST = 3
 
 
@@ -40,7 +39,7 @@ def part_of(node: str) -> str:
     """The part that a node belongs to by its name; of gradients, with 'gradient' behind it."""
     words = [re.sub(r'(_\d+)+$', '', word) for word in node.split('/')]
     if _XLA in node:
-        return _XLA_PART
+        return '(compiled by XLA)'
     known = [word for word in words if word in PARTS]
     # Functions are named inside each other, layers are not.
     inner = [word for word in known if word not in _OUTER] or known

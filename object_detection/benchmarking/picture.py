@@ -17,7 +17,6 @@ _COLORS = (
     *('#15803d', '#fde047', '#84cc16', '#b91c1c', '#78350f', '#d1d5db'),
 )
 _WIDTH = 10.0  # inches
-_DPI = 110
 
 
 def shares(row: Mapping[str, Any]) -> dict[str, float]:
@@ -74,7 +73,7 @@ def draw(title: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
     if with_parts:
         _draw_parts(axes[1], with_parts)
     file = io.BytesIO()
-    figure.savefig(file, format='png', dpi=_DPI, metadata={'Software': None})
+    figure.savefig(file, format='png', dpi=110, metadata={'Software': None})
     return file.getvalue()
 
 

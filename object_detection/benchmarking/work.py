@@ -208,7 +208,6 @@ if __name__ == '__main__':
     write_weights(read_pipeline(sys.argv[1]), sys.argv[2])
 
 
-_CPU_FACTS = pathlib.Path('/proc/cpuinfo')
 # Instruction sets of CPUs that kernels of networks use, as Linux calls them.
 _INSTRUCTIONS = ('avx2', 'avx512f', 'avx512_vnni', 'avx512_bf16', 'amx_bf16', 'amx_int8', 'asimd')
 _PACKAGES = ('object-detection-toolkit', 'tensorflow', 'keras')
@@ -217,7 +216,7 @@ _PACKAGES = ('object-detection-toolkit', 'tensorflow', 'keras')
 def describe() -> dict[str, Any]:
     """Returns the processor, its cores and instruction sets, load, memory and versions."""
     try:
-        facts = _CPU_FACTS.read_text()
+        facts = pathlib.Path('/proc/cpuinfo').read_text()
     except OSError:
         facts = ''
     name = re.search(r'^(?:model name|Model)\s*:\s*(.+)$', facts, re.MULTILINE)

@@ -10,7 +10,6 @@ from object_detection.visualization import report
 from object_detection.visualization.report import Cell, grid_table, note, section
 
 FILE_NAME = 'comparison.html'
-_TOTAL = 'Loss/total_loss'
 
 
 def write(model_dirs: Sequence[str | os.PathLike], path: str | os.PathLike) -> None:
@@ -47,7 +46,7 @@ def _sections(runs: Mapping[str, RunFiles]) -> Iterator[str]:
         if evaluated:
             table = page.error_table(evaluated)
             yield section(f'Errors by kind{common}', table)
-    yield section('Total loss', page.history_chart(runs, _TOTAL))
+    yield section('Total loss', page.history_chart(runs, 'Loss/total_loss'))
     yield section('Learning rate', page.history_chart(runs, 'learning_rate'))
     yield section('AP over time', page.ap_chart(runs))
     yield section('Speed and memory', _speed_table(runs))

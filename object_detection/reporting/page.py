@@ -249,7 +249,6 @@ _CATEGORY = re.compile(r'(\w+?)_PerformanceByCategory/(\S+?)/(.+)')
 _SIDES = {'DetectionBoxes': 'box', 'DetectionMasks': 'mask'}
 # A number of detections and an IoU may follow.
 _MEAN_AP = re.compile(r'[^/]+/(?:mAP|AP)(?:@\d+)?(@[^/ ]*)?')
-_GIB = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -441,7 +440,7 @@ def _speed(run: RunFiles) -> str:
     memory: dict[str, list[tuple[float, float]]] = {}
     for entry in run.history:
         for device, size in (entry.get('memory') or {}).items():
-            memory.setdefault(device, []).append((entry['step'], size / _GIB))
+            memory.setdefault(device, []).append((entry['step'], size / 2**30))
     if memory:
         parts.append(('Memory, GiB', line_chart(memory, x_label='step')))
     shown = [f'<div><h3>{title}</h3>{chart}</div>' for title, chart in parts if chart]

@@ -43,7 +43,6 @@ _OTHER_IMAGES = (
     'To evaluate a part of the images that were detected, give --groundtruth of all of them, and '
     'the part as --image_list: a text file, or a COCO file.'
 )
-_CSV_DETECTIONS = 'detections.csv'
 _NO_FILES = OpenImagesOptions()
 
 
@@ -142,7 +141,7 @@ def _detections_form(path: str, files: Files) -> tuple[str, str]:
     if voc_files.is_results(path, files):
         return VOC, path
     listed: Any = files.list(path)
-    for name in (json_lists.DETECTIONS, _CSV_DETECTIONS):
+    for name in (json_lists.DETECTIONS, 'detections.csv'):
         if name in listed:
             path = file_access.join(path, name)
             break

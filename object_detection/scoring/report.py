@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from object_detection.metrics.coco import keypoints, limits
 from object_detection.system import texts
 
-_UNDEFINED = '-'
 _SUMMARY = re.compile(
     r'(?P<kind>Precision/mAP|Recall/AR)(@(?P<maximum>\d+))?(@(?P<iou>\.\d+)IOU)?'
     r'( \((?P<area>\w+)\))?'
@@ -22,7 +21,6 @@ _OF_CATEGORY = (
     re.compile(r'(?P<group>[^_]+)_(?P<metric>.+) ByCategory/(?P<name>.+)'),
     re.compile(r'(?P<group>[^_]+)_PerformanceByCategory/(?P<metric>[^/]+)/(?P<name>.+)'),
 )
-_PASCAL_AP = 'AP@0.5IOU'
 
 
 def lines(metrics: Mapping[str, float], *, per_category: bool = False) -> Iterator[str]:
@@ -91,7 +89,7 @@ def _category_table(group: str, rows: Mapping[str, Mapping[str, float]]) -> Iter
 
 def _short(name: str) -> str:
     """Returns the head of a column: 'Precision/mAP@.50IOU' -> 'AP50'."""
-    found = _SUMMARY.fullmatch('Precision/mAP@.50IOU' if name == _PASCAL_AP else name)
+    found = _SUMMARY.fullmatch('Precision/mAP@.50IOU' if name == 'AP@0.5IOU' else name)
     if not found:
         return name
     if found['kind'] == 'Recall/AR' and not found['area']:
@@ -102,4 +100,4 @@ def _short(name: str) -> str:
 
 def _shown(value: float, digits: int) -> str:
     is_defined = math.isfinite(value) and value >= 0
-    return f'{value:.{digits}f}' if is_defined else _UNDEFINED
+    return f'{value:.{digits}f}' if is_defined else '-'

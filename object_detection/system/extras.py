@@ -3,8 +3,6 @@
 import importlib.metadata
 import shlex
 
-_DISTRIBUTION = 'object-detection-toolkit'
-
 
 def install_command(extra: str) -> str:
     """Returns the command that installs the requirements of an extra, such as 'video'.
@@ -13,7 +11,7 @@ def install_command(extra: str) -> str:
     its name there would be a stranger's.
     """
     try:
-        requirements = importlib.metadata.requires(_DISTRIBUTION) or []
+        requirements = importlib.metadata.requires('object-detection-toolkit') or []
     except importlib.metadata.PackageNotFoundError:  # a source tree that is not installed
         requirements = []
     parts = (each.partition(';') for each in requirements)

@@ -17,10 +17,8 @@ from object_detection.system import console
 
 _logger = logging.getLogger(__name__)
 
-_PICTURES = 'matplotlib'
 _VARIABLE = 'TF_XLA_FLAGS'
 _FLAG = '--tf_xla_persistent_cache_directory'
-_CONSTANT_WEIGHTS = 'TF_ONEDNN_ASSUME_FROZEN_WEIGHTS'
 # Parameters of mallopt, from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 
@@ -44,7 +42,7 @@ def import_tensorflow(*, keras_pictures: bool = True, shows_progress: bool = Tru
         import tensorflow
 
         return
-    pictures = contextlib.nullcontext() if keras_pictures else _without(_PICTURES)
+    pictures = contextlib.nullcontext() if keras_pictures else _without('matplotlib')
     progress = console.phase('loading TensorFlow') if shows_progress else contextlib.nullcontext()
     with progress, _stderr_on_failure(), pictures:
         import tensorflow  # noqa: F401
@@ -93,7 +91,7 @@ def assume_constant_weights() -> None:
     TensorFlow is imported. The environment takes precedence.
     """
     if 'tensorflow' not in sys.modules:
-        os.environ.setdefault(_CONSTANT_WEIGHTS, '1')
+        os.environ.setdefault('TF_ONEDNN_ASSUME_FROZEN_WEIGHTS', '1')
 
 
 def keep_freed_memory() -> None:

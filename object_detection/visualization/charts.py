@@ -243,7 +243,6 @@ def _short_number(value: float, place: int | None = None) -> str:
     return f'{value:.0f}' if value >= 100 else f'{value:.3g}'
 
 
-_SIZE = (9.5, 4.0)  # inches, of 72 points; the page scales it
 _LINE_CHART_MAX_POINTS = 300
 # A range of values wider than this is drawn on a logarithmic axis.
 _LOGARITHMIC_FROM = 20.0
@@ -369,7 +368,7 @@ def _draw(
     # Imported here, since the import is slow and few programs draw.
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-    with drawing(_SIZE, x_label) as (axes, to_svg):
+    with drawing((9.5, 4.0), x_label) as (axes, to_svg):
         for i, (name, line) in enumerate(lines.items()):
             _draw_line(axes, line, styles[name], 2.5 if name == emphasized else 1.25, str(i))
         low, high = values.min(), values.max()

@@ -25,8 +25,6 @@ _VARIABLES = {
         for name in ('beta', 'gamma', 'moving_mean', 'moving_variance')
     },
 }
-_SHORTCUT = 0
-
 # A function of the names in a file; returns our name 'conv2_block1_1_conv/kernel' -> their name,
 # for the names that belong to the format.
 Translation = Callable[[Collection[str]], dict[str, str]]
@@ -90,7 +88,7 @@ def _structured(stem: str, unit: str, *, first_stage: int, first_block: int) -> 
                     continue
                 stage = int(match['stage']) - first_stage + 2
                 block = int(match['block']) - first_block + 1
-                layer = f'conv{stage}_block{block}_{match["conv"] or _SHORTCUT}'
+                layer = f'conv{stage}_block{block}_{match["conv"] or 0}'  # 0: the shortcut
             found[f'{layer}_{_VARIABLES[match["variable"]]}'] = name
         return found
 
@@ -118,7 +116,6 @@ def _counted(names: Collection[str]) -> dict[str, str]:
 
 
 _IMAGENET = Pixels(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375))
-_CAFFE = Pixels(mean=VGG_MEANS, std=(1.0, 1.0, 1.0))
 
 _NVIDIA = rf'(?P<variable>conv2d/kernel|BatchNorm/{_NORM})'
 _SLIM_SCOPE = r'(?:(?:FirstStage|SecondStage)?FeatureExtractor/)?(?:resnet_v1_\d+/)?resnet_v1_\d+'
@@ -137,7 +134,7 @@ SLIM_RESNET = Format(
         first_stage=1,
         first_block=1,
     ),
-    _CAFFE,
+    Pixels(mean=VGG_MEANS, std=(1.0, 1.0, 1.0)),
     Options(),
 )
 NAME_BASED = (

@@ -15,7 +15,6 @@ from object_detection.system import files
 
 FILE_NAME = 'detections.npz'
 _MAX_BYTES = 2**31
-_FORMAT = 1
 
 
 class ImageBoxes(NamedTuple):
@@ -90,7 +89,7 @@ def save(path: str | os.PathLike, evaluated: EvaluatedImages) -> None:
     """Writes a compressed file of arrays; a kill leaves the old file or the new one."""
     images, pictures = evaluated.images, evaluated.pictures
     columns = {
-        'format': np.array(_FORMAT),
+        'format': np.array(1),
         'step': np.array(evaluated.step),
         'num_images': np.array(evaluated.num_images),
         'class_ids': np.array(list(evaluated.names), np.int64),
