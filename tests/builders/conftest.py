@@ -4,10 +4,10 @@ import pytest
 from tests.data import examples
 
 
-@pytest.fixture
-def records(tmp_path):
+@pytest.fixture(scope='session')
+def records(tmp_path_factory):
     """Ten images in three files: images 0-9 of different sizes, image i with i % 3 objects."""
-    serialized = []
+    folder, serialized = tmp_path_factory.mktemp('records'), []
     for i in range(10):
         size = (20 + i, 30 + 2 * i)
         serialized.append(
@@ -20,6 +20,6 @@ def records(tmp_path):
             )
         )
     for shard in range(3):
-        path = tmp_path / f'train.record-{shard:05d}-of-00003'
+        path = folder / f'train.record-{shard:05d}-of-00003'
         examples.write_records(path, serialized[shard::3])
-    return str(tmp_path / 'train.record-?????-of-00003')
+    return str(folder / 'train.record-?????-of-00003')

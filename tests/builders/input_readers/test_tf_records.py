@@ -1,5 +1,8 @@
 """What the order of records depends on."""
 
+import pathlib
+import shutil
+
 import pytest
 
 from object_detection.builders.input_readers import tf_records
@@ -25,12 +28,15 @@ def test_the_layout_is_of_what_orders_the_records(records):
 
 
 def test_the_layout_counts_files_by_name_and_size(records, tmp_path):
+    pattern = pathlib.Path(records)
+    folder = shutil.copytree(pattern.parent, tmp_path / 'records')
+
     def layouts():
-        reader = config(records).train_input_reader
+        reader = config(folder / pattern.name).train_input_reader
         return [tf_records.fingerprint(reader, by_sizes=by_sizes) for by_sizes in (True, False)]
 
     before = layouts()
-    examples.write_records(tmp_path / 'train.record-00001-of-00003', [examples.example()])
+    examples.write_records(folder / 'train.record-00001-of-00003', [examples.example()])
     after = layouts()
     assert before[0] != after[0]
     assert before[1] == after[1] != after[0]
