@@ -115,6 +115,26 @@ def _epochs(config: Optimizer) -> Iterator[str]:
             yield f'{place}.{steps}, {epochs}: expected one of them. Received: both.'
 
 
+def without_effect(config: Optimizer) -> Iterator[tuple[str, str]]:
+    """Yields the path of each field of the optimizer that has no effect, and why."""
+    path = 'train_config.optimizer'
+    if config.HasField('moving_average_decay') and not config.use_moving_average:
+        yield f'{path}.moving_average_decay', f'{path}.use_moving_average is false'
+    kind = config.WhichOneof('optimizer')
+    rate = getattr(config, kind).learning_rate if kind else LearningRate()
+    path = f'{path}.{kind}.learning_rate'
+    exponential, cosine = rate.exponential_decay_learning_rate, rate.cosine_decay_learning_rate
+    if exponential.burnin_learning_rate and not exponential.burnin_steps:
+        option = f'{path}.exponential_decay_learning_rate'
+        yield f'{option}.burnin_learning_rate', 'burnin_steps is 0'
+    # In epochs there is no default.
+    in_epochs = config.learning_rate_unit == Optimizer.EPOCHS
+    steps = cosine.warmup_steps if cosine.HasField('warmup_steps') or not in_epochs else 0
+    if cosine.HasField('warmup_learning_rate') and not (steps or cosine.warmup_epochs):
+        option = f'{path}.cosine_decay_learning_rate'
+        yield f'{option}.warmup_learning_rate', 'there is no warm-up'
+
+
 def schedule_warnings(config: TrainConfig) -> Iterator[str]:
     """Yields at most one sentence if the schedule is longer or shorter than the training."""
     kind = config.optimizer.WhichOneof('optimizer')

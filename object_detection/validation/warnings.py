@@ -130,6 +130,11 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         or train.optimizer.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS
     ):
         yield 'train_config', 'train_config.steps_per_epoch', _NO_EPOCHS
+    for path, reason in train_config.without_effect(train.optimizer):
+        yield 'train_config', path, reason
+    if train.weight_decay.HasField('exclude_pattern') and not train.weight_decay.weight:
+        path = 'train_config.weight_decay.exclude_pattern'
+        yield 'train_config', path, 'train_config.weight_decay.weight is 0'
     if pipeline.train_config.HasField('weight_decay'):
         yield from _penalties(pipeline)
     if not pipeline.train_config.fine_tune_checkpoint:

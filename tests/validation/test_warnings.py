@@ -16,6 +16,7 @@ RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
 LARS = 'train_config.optimizer.lars_optimizer={learning_rate {constant_learning_rate {}}}'
 LARS_DECAY = 'train_config.optimizer.lars_optimizer.weight_decay'
 RPN_L2 = 'model.faster_rcnn.first_stage_box_predictor_conv_hyperparams.regularizer.l2_regularizer'
+AVERAGES = 'train_config.optimizer.use_moving_average'
 COSINE = f'{RATE}.cosine_decay_learning_rate'
 WITHOUT_PYRAMID = "type: 'faster_rcnn_resnet50_keras' first_stage_features_stride: 16"
 GRID = '{grid_anchor_generator {scales: 1 aspect_ratios: 1}}'
@@ -180,7 +181,37 @@ def test_fields_that_others_make_idle(warnings):
             'no effect: train_input_reader.record_cache (the data_service reads the files)',
         ),
         (['train_input_reader.record_cache={}'], None),
+        (
+            [f'{AVERAGES}=false', 'train_config.optimizer.moving_average_decay=0.9'],
+            f'no effect: train_config.optimizer.moving_average_decay ({AVERAGES} is false)',
+        ),
+        (
+            [
+                f'{RATE}={{exponential_decay_learning_rate {{burnin_learning_rate: 1}}}}',
+                f'{RATE}.exponential_decay_learning_rate.decay_steps=9',
+            ],
+            f'no effect: {RATE}.exponential_decay_learning_rate.burnin_learning_rate (burnin_steps',
+        ),
+        (
+            [
+                f'{COSINE}={{warmup_learning_rate: 0 warmup_steps: 0}}',
+                f'{COSINE}.total_steps=100',
+                'train_config.num_steps=100',
+            ],
+            f'no effect: {COSINE}.warmup_learning_rate (there is no warm-up)',
+        ),
+        (
+            [
+                f'{COSINE}={{warmup_learning_rate: 0 total_steps: 10}}',
+                'train_config.optimizer.learning_rate_unit=EPOCHS',
+            ],
+            f'no effect: {COSINE}.warmup_learning_rate (there is no warm-up)',
+        ),
         (['train_config.weight_decay={weight: 1e-4}'], None),
+        (
+            ["train_config.weight_decay={weight: 0 exclude_pattern: 'bias'}"],
+            'no effect: train_config.weight_decay.exclude_pattern (train_config.weight_decay.weig',
+        ),
         (
             ['train_config.weight_decay={weight: 1e-4}', f'{RPN_L2}={{weight: 0.0}}'],
             None,
