@@ -6,6 +6,7 @@ Beam workers start without it.
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -226,6 +227,38 @@ class ImageAnnotations(NamedTuple):
     embedded: bytes = b''
     notes: Mapping[str, int] = {}
     path_note: str = ''
+
+
+def stated_size(
+    values: Mapping[str, Any],
+    height: str = 'height',
+    width: str = 'width',
+    reason: str = 'bad_annotations',
+) -> tuple[int | None, int | None]:
+    """Returns `ImageAnnotations.stated_size` of numbers or texts; None for a value that is empty, 0 or absent.
+
+    Args:
+      values: has them, by the keys `height` and `width`.
+      height, width: the keys.
+      reason: of the error.
+
+    Raises:
+      UnusableError: if a value is not a whole number.
+    """
+    return (
+        _stated_side(values.get(height), height, reason),
+        _stated_side(values.get(width), width, reason),
+    )
+
+
+def _stated_side(value: Any, name: str, reason: str) -> int | None:
+    try:
+        side = float(value or 0)
+    except (TypeError, ValueError, OverflowError):
+        side = math.nan
+    if isinstance(value, bool) or not side.is_integer() or side < 0:  # Neither are NaN, infinity.
+        raise UnusableError(reason, f'{name} must be a whole number, is {str(value)[:100]!r}')
+    return int(side) or None
 
 
 def annotate(

@@ -27,10 +27,7 @@ def main() -> None:
     name = 'pet_faces' if FLAGS.faces_only else 'pets_fullbody_with_masks'
     for split in ('train', 'val'):
         source = PetsSource(
-            FLAGS.data_dir,
-            split,
-            not FLAGS.faces_only,
-            label_map_file=FLAGS.label_map_path,
+            FLAGS.data_dir, split, not FLAGS.faces_only, label_map_file=FLAGS.label_map_path
         )
         prefix = os.path.join(FLAGS.output_dir, f'{name}_{split}.record')
         scripts.convert(source, prefix, FLAGS.num_shards, split)

@@ -85,13 +85,7 @@ KEYPOINTS: dict[str, dict[str, tuple[float, float]]] = {
         'bottom_right': (1, 0.57735),
         'bottom_left': (-1, 0.57735),
     },
-    'cross': {
-        'center': (0, 0),
-        'top': (0, -1),
-        'right': (1, 0),
-        'bottom': (0, 1),
-        'left': (-1, 0),
-    },
+    'cross': {'center': (0, 0), 'top': (0, -1), 'right': (1, 0), 'bottom': (0, 1), 'left': (-1, 0)},
 }
 # Lines between keypoints, counted from 1 as in COCO.
 _SKELETONS = {
@@ -326,10 +320,7 @@ def _background(rng: np.random.Generator, image_size: int) -> np.ndarray:
 
 
 def _paint(
-    rng: np.random.Generator,
-    canvas: np.ndarray,
-    coverage: np.ndarray,
-    place: tuple[slice, slice],
+    rng: np.random.Generator, canvas: np.ndarray, coverage: np.ndarray, place: tuple[slice, slice]
 ) -> None:
     """Paints a textured shape onto the canvas float32 [S, S, 3], in place."""
     below = canvas[place][coverage >= 0.5].mean(axis=0)

@@ -182,8 +182,7 @@ def fit_anchors(train: DataStatistics, side: int, kind: str) -> Anchors:
     smallest, largest = np.quantile(sizes, [0.05, 0.95])
     candidates = [level for level in _FINEST_LEVELS if level >= finest_level]
     finest = next(
-        (level for level in candidates if smallest >= _MIN_ANCHOR_CELLS * 2**level),
-        candidates[-1],
+        (level for level in candidates if smallest >= _MIN_ANCHOR_CELLS * 2**level), candidates[-1]
     )
     scale = float(np.clip(smallest / 2**finest, _MIN_ANCHOR_CELLS, _MAX_ANCHOR_CELLS))
     scale = round(2 * scale) / 2
@@ -248,10 +247,7 @@ class _Sizes:
     num_sampled: int
 
 
-_SIZES = {
-    'cpu': _Sizes(18, 64, 256, 100, 32),
-    'gpu': _Sizes(50, 256, 1024, 300, 128),
-}
+_SIZES = {'cpu': _Sizes(18, 64, 256, 100, 32), 'gpu': _Sizes(50, 256, 1024, 300, 128)}
 
 
 def template(kind: str) -> TrainEvalPipelineConfig:

@@ -5,10 +5,11 @@ Integer labels and texts of a data set's categories in its examples.
 
 import collections
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from object_detection.data import file_access
+from object_detection.data import annotated_image, file_access
 from object_detection.data.annotated_image import (
     NOT_CONVERTED,
     NOT_IN_LABEL_MAP,
@@ -320,7 +321,7 @@ def stated_size(entry: dict[str, Any]) -> tuple[int | None, int | None]:
     Raises:
       UnusableError: if a value is not a whole number, given as a number or as text.
     """
-    return _stated_side(entry, 'height'), _stated_side(entry, 'width')
+    return annotated_image.stated_size(entry, reason='bad_image')
 
 
 def is_crowd(annotation: dict[str, Any]) -> int:
@@ -337,16 +338,36 @@ def is_crowd(annotation: dict[str, Any]) -> int:
     raise UnusableError('bad_crowd', f'iscrowd must be 0 or 1, is {value}')
 
 
-def _stated_side(entry: dict[str, Any], key: str) -> int | None:
-    value = entry.get(key)
+def box_of(annotation: Mapping[str, Any]) -> tuple[float, float, float, float]:
+    """Returns (x, y, width, height) of an object in pixels.
+
+    Raises:
+      UnusableError: if they are not four finite numbers.
+    """
+    bbox = annotation.get('bbox')
     try:
-        side = 0 if value is None else int(value)
-        is_usable = side >= 0 and not isinstance(value, bool) and float(value or 0) == side
-    except (TypeError, ValueError, OverflowError):
-        is_usable = False
-    if not is_usable:
-        raise UnusableError('bad_image', f'{key} must be a whole number, is {json.dumps(value)}')
-    return side or None
+        x, y, width, height = (float(number) for number in bbox)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UnusableError('bad_box', f'bbox must be four numbers, is {bbox}') from error
+    if not all(map(math.isfinite, (x, y, width, height))):
+        raise UnusableError('bad_box', f'bbox must be finite, is {bbox}')
+    return x, y, width, height
+
+
+def area_of(annotation: Mapping[str, Any], default: float = math.nan) -> float:
+    """Returns the annotated area of an object; `default` if there is none.
+
+    Raises:
+      UnusableError: if it is not a finite number.
+    """
+    area = annotation.get('area')
+    try:
+        number = default if area is None else float(area)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UnusableError('bad_area', f'area must be a number, is {area}') from error
+    if area is not None and not math.isfinite(number):
+        raise UnusableError('bad_area', f'area must be finite, is {area}')
+    return number
 
 
 # Ids of a label map have 32 bits.

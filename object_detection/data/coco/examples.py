@@ -7,25 +7,23 @@ An annotation that cannot be used is left out and reported.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotated_image, annotation_checks, image_files, shard_names
+from object_detection.data import annotation_checks, image_files, shard_names
 from object_detection.data.annotated_image import (
     AnnotatedObject,
     ImageAnnotations,
     Provided,
-    ReadResult,
     not_converted,
 )
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import masks as coco_masks
-from object_detection.data.coco.annotations import Classes, CocoImage
+from object_detection.data.coco.annotations import Classes
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.image_files import ImageFile
 from object_detection.errors import UnusableError
@@ -60,30 +58,6 @@ class Contents(NamedTuple):
     small_masks: bool = False
     max_pixels: int = image_files.MAX_PIXELS
     class_ids: Mapping[Any, int] = {}
-
-
-def read(coco_image: CocoImage, encoded: bytes, contents: Contents) -> ReadResult:
-    """Reads one image.
-
-    Args:
-      coco_image: the image's entry and its annotations.
-      encoded: the bytes of the image file.
-      contents: what is read.
-
-    Raises:
-      UnusableError: if the image cannot be used; unusable annotations are listed in the result.
-    """
-    stated = coco_annotations.stated_size(coco_image.image)
-    file = annotation_checks.check_image(encoded, stated, contents.max_pixels)
-    return annotate(coco_image, file, contents)
-
-
-def annotate(coco_image: CocoImage, file: ImageFile, contents: Contents) -> ReadResult:
-    """Reads the annotations of an image whose file has been checked; see `read`."""
-    said = image_annotations(coco_image.image, coco_image.annotations, contents)
-    return annotated_image.annotate(
-        file, said, lambda item, of: read_object(item, of, contents), provided(contents)
-    )
 
 
 def image_annotations(
@@ -152,8 +126,7 @@ def read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents)
       UnusableError: if it cannot be used.
     """
     label = contents.classes.label_of(annotation.get('category_id'))
-    bbox = _finite_numbers(annotation.get('bbox'))
-    x, y, width, height = bbox
+    x, y, width, height = bbox = coco_annotations.box_of(annotation)
     said = f'bbox [x, y, width, height] is {list(bbox)}'
     box, is_clipped = annotation_checks.check_box(y, x, y + height, x + width, file, said)
     size = (file.height, file.width)
@@ -176,7 +149,7 @@ def read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents)
         box=box,
         is_clipped=is_clipped,
         is_crowd=coco_annotations.is_crowd(annotation),
-        area=_area(annotation, bbox),
+        area=coco_annotations.area_of(annotation, width * height),
         mask=mask,
         keypoints=keypoints,
         num_keypoints=_num_keypoints(annotation, keypoints) if contents.keypoints else 0,
@@ -198,27 +171,3 @@ def _num_keypoints(annotation: dict[str, Any], keypoints: np.ndarray) -> int:
 
 def _segmentation(annotation: dict[str, Any]) -> Any:
     return json.loads(annotation.get('segmentation', 'null'))
-
-
-def _finite_numbers(bbox: Any) -> tuple[float, float, float, float]:
-    try:
-        x, y, width, height = (float(number) for number in bbox)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UnusableError('bad_box', f'bbox must be four numbers, is {bbox}') from error
-    if not all(map(math.isfinite, (x, y, width, height))):
-        raise UnusableError('bad_box', f'bbox must be finite, is {bbox}')
-    return x, y, width, height
-
-
-def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -> float:
-    """Returns the annotated area; the area of the box if there is none."""
-    area = annotation.get('area')
-    if area is None:
-        return bbox[2] * bbox[3]
-    try:
-        number = float(area)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UnusableError('bad_area', f'area must be a number, is {area}') from error
-    if not math.isfinite(number):
-        raise UnusableError('bad_area', f'area must be finite, is {area}')
-    return number

@@ -83,8 +83,7 @@ def read_keypoints(annotation: dict[str, Any], layout: KeypointLayout) -> np.nda
         keypoints[slots] = np.asarray(annotated, np.float64).reshape(len(slots), 3)
     except (TypeError, ValueError) as error:
         raise UnusableError(
-            'bad_keypoints',
-            f'keypoints must be {len(slots)} times x, y, visibility: {error}',
+            'bad_keypoints', f'keypoints must be {len(slots)} times x, y, visibility: {error}'
         ) from error
     is_visible = keypoints[:, 2] != 0
     # A keypoint that is not annotated has no coordinates.
@@ -97,9 +96,7 @@ def read_keypoints(annotation: dict[str, Any], layout: KeypointLayout) -> np.nda
 
 
 def read_densepose(
-    annotation: dict[str, Any],
-    box: Sequence[float],
-    size: tuple[int, int],
+    annotation: dict[str, Any], box: Sequence[float], size: tuple[int, int]
 ) -> np.ndarray:
     """Returns an object's DensePose points.
 

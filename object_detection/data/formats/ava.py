@@ -224,10 +224,7 @@ class AvaReader(SourceReader[AvaSource]):
             details=_context_details(image) if self.source.examples else {},
         )
 
-    def read_object(
-        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
-    ) -> AnnotatedObject:
-        del rasterize  # There are no masks.
+    def object_of(self, annotation: Any, file: ImageFile) -> AnnotatedObject:
         _, *corners, action = annotation[:6]
         number = _whole(action)
         if not number:

@@ -23,13 +23,7 @@ from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco.annotations import NO_CLASSES, Classes
 from object_detection.data.file_access import Files
 from object_detection.data.formats import coco
-from object_detection.data.formats.source import (
-    DataSet,
-    ImageEntry,
-    Source,
-    SourceReader,
-    option,
-)
+from object_detection.data.formats.source import DataSet, ImageEntry, Source, SourceReader, option
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 
@@ -117,10 +111,7 @@ class CameraTrapsReader(SourceReader[CameraTrapsSource]):
             details=_details(image) | self._classes(entry.annotations),
         )
 
-    def read_object(
-        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
-    ) -> AnnotatedObject:
-        del rasterize  # There are no masks.
+    def object_of(self, annotation: Any, file: ImageFile) -> AnnotatedObject:
         contents = coco_examples.Contents(self.classes)
         found = coco_examples.read_object(annotation, file, contents)
         if annotation.get('area') is None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from object_detection.data import file_access
+from object_detection.data import annotated_image, file_access
 from object_detection.data.annotated_image import AnnotatedObject, ImageAnnotations, Provided
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, shapes
@@ -153,13 +153,10 @@ class CsvReader(SourceReader[CsvSource]):
             annotations=[(f'line {row["line"]}', row) for row in entry.annotations],
             paths=found.paths,
             path_note=found.note,
-            stated_size=tuple(shapes.side(entry.image[key], key) for key in ('height', 'width')),
+            stated_size=annotated_image.stated_size(entry.image),
         )
 
-    def read_object(
-        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
-    ) -> AnnotatedObject:
-        del rasterize  # There are no masks.
+    def object_of(self, annotation: Any, file: ImageFile) -> AnnotatedObject:
         label = formats_source.label_of(annotation['class'], self.labels)
         corners = [shapes.number(annotation[side], side) for side in _SIDES]
         return shapes.of_polygons(label, [shapes.rectangle(*corners)], file)

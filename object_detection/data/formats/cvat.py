@@ -7,7 +7,7 @@ import numpy as np
 from lxml import etree
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import file_access
+from object_detection.data import annotated_image, file_access
 from object_detection.data.annotated_image import (
     AnnotatedObject,
     ImageAnnotations,
@@ -156,7 +156,7 @@ class CvatReader(SourceReader[CvatSource]):
             annotations=found.annotations,
             paths=tuple(path for each in places for path in each.paths),
             path_note=places[0].note,
-            stated_size=tuple(shapes.side(image[key], key) for key in ('height', 'width')),
+            stated_size=annotated_image.stated_size(entry.image),
             notes={**found.notes, **not_converted(image['others'])},
         )
 
@@ -168,14 +168,9 @@ class CvatReader(SourceReader[CvatSource]):
         # As in CVAT's own exports, a box in a group with outlines is no part of the mask.
         boxes = [item for item in annotation if _is_box(item)]
         outlines = [item for item in annotation if not _is_box(item)] or boxes
-        found = shapes.of_parts(
-            label,
-            [_part(item, file) for item in outlines],
-            file,
-            masks=self.source.masks,
-            rasterize=rasterize,
-            details={keys.OCCLUDED: int(is_occluded)},
-        )
+        parts = [_part(item, file) for item in outlines]
+        found = shapes.of_parts(label, parts, file, masks=self.source.masks, rasterize=rasterize)
+        found = found._replace(details={keys.OCCLUDED: int(is_occluded)})
         if len(outlines) == len(annotation):
             return found
         around = shapes.of_polygons(label, [_part(item, file) for item in boxes], file)

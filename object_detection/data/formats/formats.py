@@ -42,6 +42,9 @@ class Format(NamedTuple):
     numbers_used: bool = False
 
 
+_BY_ALPHABET = (
+    'Without --label_map, the classes of {} are numbered from 1 on in the order of the alphabet.'
+)
 _FORMATS = {
     'coco': Format(
         CocoSource,
@@ -57,8 +60,7 @@ _FORMATS = {
     'csv': Format(
         CsvSource,
         'CSV: one file with a box on each line',
-        'Without --label_map, the classes of the file are numbered from 1 on in the order of the '
-        'alphabet.',
+        _BY_ALPHABET.format('the file'),
         numbers_used=True,
     ),
     'cvat': Format(
@@ -75,15 +77,13 @@ _FORMATS = {
     'label_studio': Format(
         LabelStudioSource,
         'Label Studio: a JSON or JSON-MIN export',
-        'Without --label_map, the classes of the file are numbered from 1 on in the order of the '
-        'alphabet.',
+        _BY_ALPHABET.format('the file'),
         numbers_used=True,
     ),
     'labelme': Format(
         LabelMeSource,
         'LabelMe: a JSON file for each image',
-        'Without --label_map, the classes of all files are numbered from 1 on in the order of the '
-        'alphabet.',
+        _BY_ALPHABET.format('all files'),
         numbers_used=True,
     ),
     'masks': Format(
@@ -110,8 +110,7 @@ _FORMATS = {
     'voc': Format(
         VocSource,
         'PASCAL VOC: one XML file for each image',
-        'Without --label_map, the classes of all XML files are numbered from 1 on in the order of '
-        'the alphabet, so that the label maps of all sets are equal.',
+        _BY_ALPHABET.format('all XML files') + ' So the label maps of all sets are equal.',
         numbers_used=True,
     ),
     'yolo': Format(

@@ -186,14 +186,9 @@ class KittiReader(SourceReader[KittiSource]):
             ),
         )
 
-    def read_object(
-        self,
-        annotation: tuple[list[str], list[np.ndarray]],
-        file: ImageFile,
-        *,
-        rasterize: bool = True,
+    def object_of(
+        self, annotation: tuple[list[str], list[np.ndarray]], file: ImageFile
     ) -> AnnotatedObject:
-        del rasterize  # There are no masks.
         words, areas = annotation
         name = words[0].lower()
         if name not in self.types or name == _DONT_CARE:

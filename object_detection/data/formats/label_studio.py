@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from object_detection.data import file_access
+from object_detection.data import annotated_image, file_access
 from object_detection.data.annotated_image import (
     AnnotatedObject,
     ImageAnnotations,
@@ -285,4 +285,4 @@ def _class_of(item: Any) -> tuple[str, str]:
 
 def _stated_size(annotations: list[Any]) -> tuple[int | None, int | None]:
     first = next((item for item in annotations if isinstance(item, dict)), {})
-    return tuple(shapes.side(first.get(key), key) for key in ('original_height', 'original_width'))
+    return annotated_image.stated_size(first, 'original_height', 'original_width')

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from object_detection.data import file_access, image_files
+from object_detection.data import annotated_image, file_access, image_files
 from object_detection.data.annotated_image import (
     AnnotatedObject,
     ImageAnnotations,
@@ -121,9 +121,7 @@ class LabelMeReader(SourceReader[LabelMeSource]):
             annotations=found.annotations,
             paths=tuple(path for each in places for path in each.paths),
             path_note=places[0].note,
-            stated_size=tuple(
-                shapes.side(document.get(key), key) for key in ('imageHeight', 'imageWidth')
-            ),
+            stated_size=annotated_image.stated_size(document, 'imageHeight', 'imageWidth'),
             embedded=_embedded_image(document),
             notes={**found.notes, **not_converted(_flags(document))},
         )

@@ -225,10 +225,7 @@ class OpenImagesReader(SourceReader[OpenImagesSource]):
             notes={} if entry.annotations or entry.image['labels'] else {NO_ANNOTATIONS: 1},
         )
 
-    def read_object(
-        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
-    ) -> AnnotatedObject:
-        del rasterize  # There are no masks.
+    def object_of(self, annotation: Any, file: ImageFile) -> AnnotatedObject:
         if isinstance(annotation, UnusableError):
             raise annotation
         _, mid, *values = annotation

@@ -8,14 +8,13 @@ import io
 import os
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from lxml import etree
 from PIL import Image
 
 from object_detection.data import annotation_checks, file_access, image_files
 from object_detection.data.annotated_image import AnnotatedObject, ImageAnnotations, Provided
-from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, shapes, voc
 from object_detection.data.formats import source as formats_source
@@ -125,30 +124,18 @@ class PetsReader(SourceReader[PetsSource]):
         )
 
     def read_object(
-        self,
-        annotation: tuple[str, etree._Element, np.ndarray | None],
-        file: ImageFile,
-        *,
-        rasterize: bool = True,
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
     ) -> AnnotatedObject:
         stem, item, body = annotation
         label = formats_source.label_of(_breed(stem), self.labels)
         details = voc.details_of(item)
         if body is None:
             return shapes.of_box(label, voc.corners_of(item), file, details=details)
-        if body.shape != (file.height, file.width):
-            raise UnusableError(
-                'bad_mask',
-                f'the trimap has {body.shape} pixels, the image {(file.height, file.width)}',
-            )
-        rows, columns = np.flatnonzero(body.any(1)), np.flatnonzero(body.any(0))
-        if not len(rows):
-            raise UnusableError('bad_mask', 'the trimap has no pet')
+        found = shapes.of_mask(label, body, file, rasterize=rasterize)
         # The last pixels themselves, like the reference system, and not their outer edges.
-        sides = [float(side) for side in (rows[0], columns[0], rows[-1], columns[-1])]
-        checked = annotation_checks.check_box(*sides, file)
-        mask = coco_masks.to_png(body.astype(np.uint8)) if rasterize else b''
-        return AnnotatedObject(label, checked.box, float(body.sum()), mask=mask, details=details)
+        ends = np.rint(np.multiply(found.box, (file.height, file.width) * 2)) - [0, 0, 1, 1]
+        box, _ = annotation_checks.check_box(*ends.tolist(), file)
+        return found._replace(box=box, details=details)
 
     def _path(self, folder: str, name: str) -> str:
         return file_access.path_within(

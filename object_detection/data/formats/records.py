@@ -24,11 +24,7 @@ from object_detection.data import (
     label_map,
     tf_examples,
 )
-from object_detection.data.annotated_image import (
-    AnnotatedObject,
-    ClassLabel,
-    ImageAnnotations,
-)
+from object_detection.data.annotated_image import AnnotatedObject, ClassLabel, ImageAnnotations
 from object_detection.data.annotation_notes import LeftOutLog
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
@@ -36,7 +32,7 @@ from object_detection.data.coco.annotations import Classes, CocoFile
 from object_detection.data.coco.examples import CLASS_LISTS, Contents
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats.coco import CocoReader, names_are_alone
+from object_detection.data.formats.coco import CocoReader, names_are_alone, problems
 from object_detection.data.formats.source import DataSet, ImageEntry, Source
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.errors import DataError, UnusableError, UserError, format_list
@@ -366,7 +362,10 @@ def _index(path: str, file_version: tuple, segmentations: bool) -> Index:
         raise UserError(f'{path} cannot be read: {error}') from error
     file = coco_annotations.parse(content, path, segmentations=segmentations)
     del content
-    _warn_of_orphans(file, path)
+    found = [*problems(file)]
+    names = (item.file_name or f'annotation {item.annotation_id}' for item in found)
+    pairs = zip(names, found, strict=True)
+    _warn_of_problems(path, (f'{name}: {item.error}' for name, item in pairs))
     # The config says whether masks and keypoints are read.
     _warn_of_notes(path, coco_annotations.notes(file, ('segmentation', 'keypoints')))
     alone = names_are_alone(file)
@@ -401,7 +400,10 @@ def _warn_of_problems(path: str, found: Iterable[str]) -> None:
     found = [*found]
     if found:
         _log.warning(
-            '%s: %d images or files are left out: %s.', path, len(found), format_list(found)
+            '%s: %d images, annotations or files are left out: %s.',
+            path,
+            len(found),
+            format_list(found),
         )
 
 
@@ -414,26 +416,6 @@ def entries_of(file: CocoFile) -> Entries:
         )
         for item in coco_annotations.group_by_image(file)
     )
-
-
-def _warn_of_orphans(file: CocoFile, path: str) -> None:
-    if file.problems:
-        _log.warning(
-            '%s: %d entries that cannot be used are left out; the first: %s.',
-            path,
-            len(file.problems),
-            file.problems[0].error,
-        )
-    ids = {image['id'] for image in file.images}
-    if len(ids) < len(file.images):
-        _log.warning(
-            '%s: %d images have the id of an earlier one and are left out.',
-            path,
-            len(file.images) - len(ids),
-        )
-    orphans = sum(annotation['image_id'] not in ids for annotation in file.annotations)
-    if orphans:
-        _log.warning('%s: %d annotations of images that are not there are left out.', path, orphans)
 
 
 def _chosen(entry: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

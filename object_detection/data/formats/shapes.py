@@ -66,13 +66,7 @@ def of_mask(
 
 
 def of_parts(
-    label: ClassLabel,
-    parts: Sequence[np.ndarray],
-    file: ImageFile,
-    *,
-    masks: bool,
-    rasterize: bool,
-    details: Mapping[str, Any] | None = None,
+    label: ClassLabel, parts: Sequence[np.ndarray], file: ImageFile, *, masks: bool, rasterize: bool
 ) -> AnnotatedObject:
     """Returns the object that parts are: polygons as of `of_polygons`, or masks, bool [H, W].
 
@@ -82,14 +76,13 @@ def of_parts(
     drawn = [part for part in parts if part.dtype == bool]
     polygons = [part for part in parts if part.dtype != bool]
     if not drawn:
-        return of_polygons(label, polygons, file, masks=masks, rasterize=rasterize, details=details)
+        return of_polygons(label, polygons, file, masks=masks, rasterize=rasterize)
     if polygons:
         _check_corners(polygons)
         flat = [polygon.ravel().tolist() for polygon in polygons]
         drawn.append(coco_masks.decode(flat, file.height, file.width) > 0)
     whole = np.logical_or.reduce(drawn)
-    found = of_mask(label, whole, file, rasterize=masks and rasterize)
-    return found._replace(details=details or {})
+    return of_mask(label, whole, file, rasterize=masks and rasterize)
 
 
 def of_polygons(
@@ -99,8 +92,8 @@ def of_polygons(
     *,
     masks: bool = False,
     rasterize: bool = True,
+    to_png: Callable[[np.ndarray, int, int], bytes] = coco_masks.runs_to_png,
     said: str = '',
-    details: Mapping[str, Any] | None = None,
 ) -> AnnotatedObject:
     """Returns the object within polygons, float64 [n, 2] of (x, y) in pixels.
 
@@ -110,8 +103,8 @@ def of_polygons(
       file: the image's size.
       masks: whether it gets a mask.
       rasterize: false checks the mask without making it.
+      to_png: writes the mask, of run lengths.
       said: what the annotations say, for errors.
-      details: see `AnnotatedObject`.
 
     Raises:
       UnusableError: if a polygon has less than three corners, or the box cannot be used.
@@ -119,22 +112,15 @@ def of_polygons(
     _check_corners(polygons)
     corners = np.concatenate(polygons)
     (xmin, ymin), (xmax, ymax) = corners.min(0).tolist(), corners.max(0).tolist()
-    checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file, said)
+    box, is_clipped = annotation_checks.check_box(ymin, xmin, ymax, xmax, file, said)
     mask = b''
     if masks:
         flat = [polygon.ravel().tolist() for polygon in polygons]
         coco_masks.check(flat, file.height, file.width)
         if rasterize:
             counts = coco_masks.run_lengths(flat, file.height, file.width)
-            mask = coco_masks.runs_to_png(counts, file.height, file.width)
-    return AnnotatedObject(
-        label,
-        checked.box,
-        sum(map(_area, polygons)),
-        checked.is_clipped,
-        mask=mask,
-        details=details or {},
-    )
+            mask = to_png(counts, file.height, file.width)
+    return AnnotatedObject(label, box, sum(map(_area, polygons)), is_clipped, mask=mask)
 
 
 def _check_corners(polygons: Sequence[np.ndarray]) -> None:
@@ -208,22 +194,6 @@ def number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not math.isfinite(found):
         raise UnusableError('bad_box', f'{name} must be a finite number, is {str(value)[:100]!r}')
     return found
-
-
-def side(value: Any, name: str) -> int | None:
-    """Returns a stated side of an image; None if it is absent or 0, as some tools write it.
-
-    Raises:
-      UnusableError: if it is not a whole number.
-    """
-    try:
-        found = number(value or 0, name)
-    except UnusableError:
-        found = -1.0
-    if not found.is_integer() or found < 0:
-        text = f'{name} must be a whole number, is {str(value)[:100]!r}'
-        raise UnusableError('bad_annotations', text)
-    return int(found) or None
 
 
 class Grouped(NamedTuple):

@@ -216,6 +216,16 @@ class SourceReader(Generic[SourceT]):
     def max_pixels(self) -> int:
         return self.source.max_pixels
 
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        del rasterize
+        return self.object_of(annotation, file)
+
+    def object_of(self, annotation: Any, file: ImageFile) -> AnnotatedObject:
+        """Reads one of the annotations, in a format without masks; see `Reader.read_object`."""
+        raise NotImplementedError
+
 
 class Found(NamedTuple):
     """A data set that `Source.detect` found.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lxml import etree
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import file_access
+from object_detection.data import annotated_image, file_access
 from object_detection.data.annotated_image import (
     NOT_WANTED,
     AnnotatedObject,
@@ -209,10 +209,7 @@ class VocReader(SourceReader[VocSource]):
                 text = f'<filename> is {name}, but there is {path} too; correct it'
                 raise UnusableError(formats_source.DUPLICATE, text)
 
-    def read_object(
-        self, annotation: etree._Element, file: ImageFile, *, rasterize: bool = True
-    ) -> AnnotatedObject:
-        del rasterize  # There are no masks.
+    def object_of(self, annotation: etree._Element, file: ImageFile) -> AnnotatedObject:
         if self.source.ignore_difficult and _flag(annotation, 'difficult'):
             raise UnusableError(NOT_WANTED, 'difficult')
         label = formats_source.label_of(csv_files.text(annotation, 'name'), self.labels)
@@ -273,7 +270,8 @@ def stated_size(annotation: etree._Element) -> tuple[int | None, int | None]:
       UnusableError: if a side is not a whole number.
     """
     sides = ('size/height', 'size/width')
-    return tuple(shapes.side(csv_files.text(annotation, side), side) for side in sides)
+    texts = {side: csv_files.text(annotation, side) for side in sides}
+    return annotated_image.stated_size(texts, *sides)
 
 
 def _flag(item: etree._Element, name: str) -> int:

@@ -196,8 +196,15 @@ class YoloReader(SourceReader[YoloSource]):
         said = f'the line is {" ".join(annotation)[:200]}'
         if len(numbers) > 4:
             corners = _snap(numbers.reshape(-1, 2)) * size
-            found = shapes.of_polygons(label, [corners], file, said=said)
-            return found._replace(mask=self._mask(corners, file, rasterize))
+            return shapes.of_polygons(
+                label,
+                [corners],
+                file,
+                masks=self.source.masks,
+                rasterize=rasterize,
+                to_png=coco_masks.to_small_png,
+                said=said,
+            )
         corners = np.stack([numbers[:2] - numbers[2:] / 2, numbers[:2] + numbers[2:] / 2])
         # Not sorted, so that a negative width remains one.
         (xmin, ymin), (xmax, ymax) = (_snap(corners) * size).tolist()
@@ -214,16 +221,6 @@ class YoloReader(SourceReader[YoloSource]):
         if index in self.left_out:
             raise UnusableError(NOT_IN_LABEL_MAP, self.left_out[index])
         raise UnusableError('unknown_category', f'the class is {texts.visible(text[:100])}')
-
-    def _mask(self, corners: np.ndarray, file: ImageFile, rasterize: bool) -> bytes:
-        if not self.source.masks:
-            return b''
-        polygons = [corners.ravel().tolist()]
-        if not rasterize:
-            coco_masks.check(polygons, file.height, file.width)
-            return b''
-        counts = coco_masks.run_lengths(polygons, file.height, file.width)
-        return coco_masks.to_small_png(counts, file.height, file.width)
 
 
 def _describe(path: str, files: Files) -> _Description:

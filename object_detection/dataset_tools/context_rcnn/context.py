@@ -14,12 +14,7 @@ from typing import Any
 import apache_beam as beam
 
 from object_detection.data import file_access, tf_examples, tf_record_files
-from object_detection.dataset_tools.context_rcnn import (
-    banks,
-    context_records,
-    record_job,
-    records,
-)
+from object_detection.dataset_tools.context_rcnn import banks, context_records, record_job, records
 from object_detection.dataset_tools.context_rcnn import options as job_options
 from object_detection.dataset_tools.context_rcnn.banks import Plan, Row
 from object_detection.dataset_tools.context_rcnn.context_records import Frame
@@ -60,16 +55,14 @@ def run(
     check(options)
     image_ids = read_image_ids(options.image_ids_to_keep)
     job = record_job.Job(
-        options.input_tfrecord,
-        'input_tfrecord',
-        options.output_tfrecord,
-        options.num_shards,
+        options,
+        '',
         _Planner(options, image_ids),
         ContextMaker(options),
         COUNTS,
         drops='' if image_ids is None else '--image_ids_to_keep leaves images out',
     )
-    return record_job.run(job, options, beam_options, progress)
+    return record_job.run(job, beam_options, progress)
 
 
 def check(options: ContextOptions) -> None:

@@ -50,17 +50,15 @@ def run(
     model = Model(options.detection_model_dir, options.batch_size)
     add = functools.partial(add_boxes, threshold=options.confidence_threshold)
     job = record_job.Job(
-        options.detection_input_tfrecord,
-        'detection_input_tfrecord',
-        options.detection_output_tfrecord,
-        options.num_shards,
+        options,
+        'detection_',
         record_job.all_records,
         DetectingMaker(model, add, needs_boxes),
         COUNTS,
         drops='images of several classes, and those that cannot be decoded, are left out',
     )
     model.check()
-    return record_job.run(job, options, beam_options, progress)
+    return record_job.run(job, beam_options, progress)
 
 
 def run_embeddings(
@@ -89,17 +87,15 @@ def run_embeddings(
     model = Model(options.embedding_model_dir, options.batch_size, features)
     add = functools.partial(add_embeddings, features=features, top_k=top_k, bottom_k=bottom_k)
     job = record_job.Job(
-        options.embedding_input_tfrecord,
-        'embedding_input_tfrecord',
-        options.embedding_output_tfrecord,
-        options.num_shards,
+        options,
+        'embedding_',
         record_job.all_records,
         DetectingMaker(model, add),
         EMBEDDING_COUNTS,
         drops='images that cannot be decoded are left out',
     )
     model.check()
-    return record_job.run(job, options, beam_options, progress)
+    return record_job.run(job, beam_options, progress)
 
 
 class DetectingMaker(NamedTuple):

@@ -18,7 +18,11 @@ from apache_beam.io.filesystems import FileSystems
 
 from object_detection.data import shard_names, tf_record_files
 from object_detection.dataset_tools.context_rcnn import records
-from object_detection.dataset_tools.context_rcnn.options import JobOptions
+from object_detection.dataset_tools.context_rcnn.options import (
+    ContextOptions,
+    DetectionOptions,
+    EmbeddingOptions,
+)
 from object_detection.dataset_tools.context_rcnn.records import Place
 from object_detection.dataset_tools.converters import beam_runners, shard_job, sharded_writer
 from object_detection.dataset_tools.converters.shard_job import Element
@@ -51,10 +55,9 @@ class Job:
     """A job on records, see `shard_job.ShardJob`.
 
     Attributes:
-      pattern: pattern of the input files; commas separate several.
-      flag: name of the flag of `pattern`, for errors.
-      prefix: prefix of the output files.
-      num_shards: number of output files; 0 takes the number of input files.
+      options: its options, of which `name`input_tfrecord is the pattern of the input files (commas
+        separate several), and `name`output_tfrecord the prefix of the output files.
+      name: see `options`.
       plan: makes a collection of `Element` of one of input files (number, path); also takes the
         output.
       maker: makes the records.
@@ -62,18 +65,20 @@ class Job:
       drops: why records of the input may be missing in the output, for errors; '' if none is.
     """
 
-    pattern: str
-    flag: str
-    prefix: str
-    num_shards: int
+    options: DetectionOptions | EmbeddingOptions | ContextOptions
+    name: str
     plan: Callable[[beam.PCollection, Output], beam.PCollection]
     maker: RecordMaker
     counts: Sequence[str]
     drops: str = ''
 
+    def files(self) -> list[str]:
+        """Returns the input files, see `input_files`."""
+        flag = f'{self.name}input_tfrecord'
+        return input_files(getattr(self.options, flag), flag)
+
     def elements(self, pipeline: beam.Pipeline, output: Output) -> beam.PCollection:
-        files = list(enumerate(input_files(self.pattern, self.flag)))
-        return self.plan(pipeline | 'Files' >> beam.Create(files), output)
+        return self.plan(pipeline | 'Files' >> beam.Create(list(enumerate(self.files()))), output)
 
     def new_counts(self) -> Counts:
         return Counts()
@@ -90,7 +95,8 @@ class Job:
         if not error and not total['records']:
             error = 'no record would be written'
         zeros = dict.fromkeys(('records', *self.counts), 0)
-        state = {'input': self.pattern, 'complete': not error, 'error': error}
+        pattern = getattr(self.options, f'{self.name}input_tfrecord')
+        state = {'input': pattern, 'complete': not error, 'error': error}
         return {**zeros, **total, **state}
 
     def texts(self, prefix: str) -> dict[str, str]:
@@ -99,16 +105,12 @@ class Job:
 
 
 def run(
-    job: Job,
-    options: JobOptions,
-    beam_options: Iterable[str] = (),
-    progress: Callable[[int, int], None] | None = None,
+    job: Job, beam_options: Iterable[str] = (), progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Runs a job to its end.
 
     Args:
       job: the job.
-      options: have the workers and the runner.
       beam_options: as of `beam_runners.options`.
       progress: as of `shard_progress.watched`.
 
@@ -118,17 +120,19 @@ def run(
     Raises:
       UserError: if an input cannot be used, or nothing was published.
     """
+    options = job.options
     runner = beam_runners.create(options.runner)
     chosen = beam_runners.options(
         workers=options.workers, runner=options.runner, beam_options=list(beam_options)
     )
-    files = input_files(job.pattern, job.flag)
-    with sharded_writer.open_output(job.prefix, job.num_shards or len(files)) as output:
+    files = job.files()
+    prefix = getattr(options, f'{job.name}output_tfrecord')
+    with sharded_writer.open_output(prefix, options.num_shards or len(files)) as output:
         lost = sorted({*files} & {*output.replaced_paths()}) if job.drops else []
         if lost:
             raise UserError(
-                f'--{job.flag}: expected other files than those that the output {output.prefix} '
-                f'replaces, as {job.drops}. Received: {lost[0]}.'
+                f'--{job.name}input_tfrecord: expected other files than those that the output '
+                f'{output.prefix} replaces, as {job.drops}. Received: {lost[0]}.'
             )
         raises, total = bool(options.runner), _count(files)
         return shard_job.run(

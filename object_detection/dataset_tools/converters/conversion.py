@@ -52,9 +52,7 @@ _FREQUENCIES = {
 }
 
 
-def label_map_of(
-    labels: Mapping[Any, ClassLabel],
-) -> string_int_label_map_pb2.StringIntLabelMap:
+def label_map_of(labels: Mapping[Any, ClassLabel]) -> string_int_label_map_pb2.StringIntLabelMap:
     """Returns the label map of all categories, in the same order."""
     label_map = string_int_label_map_pb2.StringIntLabelMap()
     for label in labels.values():

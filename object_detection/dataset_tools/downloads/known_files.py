@@ -158,11 +158,7 @@ _ZOO_RELEASES = {
         *(
             f'faster_rcnn_resnet{depth}_v1_{size}'
             for depth in (50, 101, 152)
-            for size in (
-                '640x640_coco17_tpu-8',
-                '1024x1024_coco17_tpu-8',
-                '800x1333_coco17_gpu-8',
-            )
+            for size in ('640x640_coco17_tpu-8', '1024x1024_coco17_tpu-8', '800x1333_coco17_gpu-8')
         ),
         'faster_rcnn_inception_resnet_v2_640x640_coco17_tpu-8',
         'faster_rcnn_inception_resnet_v2_1024x1024_coco17_tpu-8',
@@ -175,10 +171,7 @@ _ZOO_RELEASES = {
         'centernet_resnet50_v2_512x512_coco17_tpu-8',
         'centernet_resnet50_v2_512x512_kpts_coco17_tpu-8',
     ),
-    '20200713': (
-        'centernet_hg104_512x512_coco17_tpu-8',
-        'centernet_hg104_1024x1024_coco17_tpu-32',
-    ),
+    '20200713': ('centernet_hg104_512x512_coco17_tpu-8', 'centernet_hg104_1024x1024_coco17_tpu-32'),
     '20210210': (
         'centernet_mobilenetv2fpn_512x512_coco17_od',
         'centernet_mobilenetv2fpn_512x512_coco17_kpts',

@@ -6,7 +6,7 @@ Proposes anchors for a data set by k-means, in the form of the config's generato
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -304,8 +304,18 @@ class _Boxes(NamedTuple):
     def roots(self) -> np.ndarray:
         return np.sqrt(self.sizes.prod(axis=1))
 
-    def aspects(self) -> np.ndarray:
-        return self.sizes[:, 1] / self.sizes[:, 0]
+    def scales_to_try(self, own: Sequence[float], values: np.ndarray) -> list[list[float]]:
+        """Returns the config's own scales, unless a number is given, and new ones of the boxes."""
+        return self._to_try(own, values, self.counts.num_sizes)
+
+    def aspects_to_try(self, own: Sequence[float], shape: float = 1.0) -> list[list[float]]:
+        """Returns the same of the aspects of anchors; `shape` is the aspect of the base anchor."""
+        values = self.sizes[:, 1] / self.sizes[:, 0] * shape
+        return self._to_try(own, values, self.counts.num_aspects)
+
+    def _to_try(self, own: Sequence[float], values: np.ndarray, number: int) -> list[list[float]]:
+        new = self.means(values, number or len(own))
+        return [new] if number else [list(own), new]
 
     def means(self, values: np.ndarray, number: int) -> list[float]:
         """Returns the centres of clusters of positive values, ascending."""
@@ -365,13 +375,8 @@ def _copy(generator: AnchorGenerator) -> tuple[AnchorGenerator, Any]:
 def _grid(generator: AnchorGenerator, boxes: _Boxes) -> Iterator[AnchorGenerator]:
     own = generator.grid_anchor_generator
     base, shape = math.sqrt(own.height * own.width), own.height / own.width
-    num_sizes = boxes.counts.num_sizes or len(own.scales)
-    num_aspects = boxes.counts.num_aspects or len(own.aspect_ratios)
-    scales = boxes.means(boxes.roots() / base, num_sizes)
-    aspects = boxes.means(boxes.aspects() * shape, num_aspects)
-    for chosen in itertools.product(
-        *_alternatives((list(own.scales), scales), (list(own.aspect_ratios), aspects), boxes.counts)
-    ):
+    scales = boxes.scales_to_try(own.scales, boxes.roots() / base)
+    for chosen in itertools.product(scales, boxes.aspects_to_try(own.aspect_ratios, shape)):
         copy, config = _copy(generator)
         config.scales[:], config.aspect_ratios[:] = chosen
         yield copy
@@ -379,9 +384,7 @@ def _grid(generator: AnchorGenerator, boxes: _Boxes) -> Iterator[AnchorGenerator
 
 def _multiscale(generator: AnchorGenerator, boxes: _Boxes) -> Iterator[AnchorGenerator]:
     own = generator.multiscale_anchor_generator
-    num_aspects = boxes.counts.num_aspects or len(own.aspect_ratios)
-    aspects = boxes.means(boxes.aspects(), num_aspects)
-    for ratios in (aspects,) if boxes.counts.num_aspects else (list(own.aspect_ratios), aspects):
+    for ratios in boxes.aspects_to_try(own.aspect_ratios):
         for factor in _FACTORS:
             copy, config = _copy(generator)
             config.aspect_ratios[:] = ratios
@@ -397,9 +400,7 @@ def _ssd(generator: AnchorGenerator, boxes: _Boxes) -> Iterator[AnchorGenerator]
     relative = boxes.roots() / boxes.frames.min(axis=1) / base
     scales = boxes.means(relative, own.num_layers)
     scales += [scales[-1]] * (own.num_layers - len(scales))
-    num_aspects = boxes.counts.num_aspects or len(own.aspect_ratios)
-    aspects = boxes.means(boxes.aspects() * shape, num_aspects)
-    for ratios in (aspects,) if boxes.counts.num_aspects else (list(own.aspect_ratios), aspects):
+    for ratios in boxes.aspects_to_try(own.aspect_ratios, shape):
         copy, config = _copy(generator)
         config.scales[:], config.aspect_ratios[:] = scales, ratios
         config.ClearField('min_scale')
@@ -422,14 +423,6 @@ def _flexible(generator: AnchorGenerator, boxes: _Boxes) -> Iterator[AnchorGener
         grid.base_sizes[:] = _rounded(np.sqrt(chosen.prod(axis=1)))
         grid.aspect_ratios[:] = _rounded(chosen[:, 1] / chosen[:, 0])
     yield copy
-
-
-def _alternatives(sizes, aspects, counts: Counts) -> tuple:
-    """Returns the lists to try: own and new ones, but only new ones of a number that was given."""
-    return (
-        sizes[1:] if counts.num_sizes else sizes,
-        aspects[1:] if counts.num_aspects else aspects,
-    )
 
 
 def _log_iou_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -58,8 +58,7 @@ def _sections(checked: CheckedSet, named: bool) -> Iterator[str]:
     yield report.section(
         f'{prefix}Objects',
         charts.histogram(
-            np.repeat(*_counts(checked.summary.objects_per_image)),
-            x_label='objects per image',
+            np.repeat(*_counts(checked.summary.objects_per_image)), x_label='objects per image'
         )
         + charts.histogram(
             sizes['size'], x_label='size of boxes (root of the area), pixels', is_log=True

@@ -1,7 +1,6 @@
 """Ground truth from a COCO annotation file (https://cocodataset.org/#format-data)."""
 
 import logging
-import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -230,11 +229,11 @@ class CocoAnnotations:
         return objects(annotations, labels, masks, own_areas)
 
     def _is_usable(self, annotation: Mapping[str, Any]) -> bool:
-        checks = {'box': _check_box, 'area': _check_area, 'iscrowd': coco_annotations.is_crowd}
-        for what, check in checks.items():
+        area, crowd = coco_annotations.area_of, coco_annotations.is_crowd
+        for what, check in (('box', _check_box), ('area', area), ('iscrowd', crowd)):
             try:
                 check(annotation)
-            except (TypeError, ValueError, OverflowError):
+            except UnusableError:
                 self._warn_unusable(what, annotation)
                 return False
         return True
@@ -277,7 +276,7 @@ def objects(
     """
     boxes = corners(np.array([a['bbox'] for a in annotations], np.float64).reshape(-1, 4))
     # An area of 0 is valid: COCO's metrics count the object as small.
-    areas = np.array([a.get('area', math.nan) for a in annotations], np.float64)
+    areas = np.array([coco_annotations.area_of(a) for a in annotations], np.float64)
     return Instances(
         boxes,
         np.array([labels[a['category_id']] for a in annotations], np.int64),
@@ -302,15 +301,8 @@ def _keypoints(annotation: Mapping[str, Any], count: int) -> list[float]:
 
 
 def _check_box(annotation: Mapping[str, Any]) -> None:
-    _, _, width, height = box = [float(number) for number in annotation['bbox']]
-    if not all(map(math.isfinite, box)) or min(width, height) < 0:
-        raise ValueError
-
-
-def _check_area(annotation: Mapping[str, Any]) -> None:
-    area = annotation.get('area')
-    if area is not None and not math.isfinite(float(area)):
-        raise ValueError
+    if min(coco_annotations.box_of(annotation)[2:]) < 0:
+        raise UnusableError('bad_box', 'a side of bbox is negative')
 
 
 def match_categories(

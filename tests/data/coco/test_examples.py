@@ -8,13 +8,13 @@ from PIL import Image
 from object_detection.data import annotation_checks, file_access
 from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import Classes, CocoFile, CocoImage, classes
 from object_detection.data.coco.examples import Contents
 from object_detection.data.tf_examples import to_example
 from object_detection.errors import UnusableError
 from tests import goldens
+from tests.data.coco import reading
 from tests.dataset_tools import records
 
 # What the reference writes otherwise: it has the text of a class only. That its `image/format` is
@@ -46,7 +46,7 @@ def _annotation(**others) -> dict:
 
 def _read_annotated(*annotations: dict, contents=None, encoded=None, entry=None):
     image = CocoImage(0, entry or _entry(), list(annotations))
-    return coco_examples.read(image, encoded or _image(), contents or Contents(LABELS))
+    return reading.read(image, encoded or _image(), contents or Contents(LABELS))
 
 
 def _features(*annotations: dict, **others) -> records.Features:
@@ -96,7 +96,7 @@ def test_reference_examples(case_name):
     for image in grouped:
         image = _without_overhanging(image)
         encoded = (folder / 'images' / image.image['file_name']).read_bytes()
-        features = records.parse(to_example(coco_examples.read(image, encoded, contents).image))
+        features = records.parse(to_example(reading.read(image, encoded, contents).image))
         ours |= {f'ex{image.index}/{key}': value for key, value in records.as_golden(features)}
     assert {key for key in ours if key.split('/', 1)[1] not in _NOT_IN_REFERENCE} == set(
         case.outputs

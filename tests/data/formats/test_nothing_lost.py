@@ -261,7 +261,10 @@ def test_direct_readers_leave_out_duplicates_and_say_so(write, caplog):
     )
     loaded = records.load(YoloSource(f'{folder}/data.yaml'), f'{folder}/data.yaml', '')
     assert len(loaded) == 1
-    assert '1 images or files are left out: a.png: another image has its id, a.png' in caplog.text
+    assert (
+        '1 images, annotations or files are left out: a.png: another image has its id, a.png'
+        in caplog.text
+    )
     caplog.clear()
     for _ in range(2):
         loaded.example(0)

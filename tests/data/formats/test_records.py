@@ -56,8 +56,8 @@ def test_what_belongs_to_no_image_is_reported(tmp_path, caplog):
     path = write(tmp_path / 'a.json', [image(1), image(1)], [annotation(1, 1), annotation(2, 9)])
     assert len(coco_records.load_coco('', path)) == 1
     assert caplog.messages == [
-        f'{path}: 1 images have the id of an earlier one and are left out.',
-        f'{path}: 1 annotations of images that are not there are left out.',
+        f'{path}: 2 images, annotations or files are left out: 1.jpg: its id is used before, '
+        'annotation 2: there is no image 9.',
     ]
 
 
@@ -77,7 +77,8 @@ def test_names_of_one_file_and_what_is_not_read_are_reported(tmp_path, caplog):
         f'{path}: images whose file another one names too, and that are read all the same: 1.',
         f'{path}: 1 annotations or values that records do not hold, or that no option asks for, '
         'are not converted: 1 x caption.',
-        f'{path}: 1 images or files are left out: a.JPG: its file is that of another image, a.jpg.',
+        f'{path}: 1 images, annotations or files are left out: a.JPG: its file is that of another '
+        'image, a.jpg.',
     ]
 
 

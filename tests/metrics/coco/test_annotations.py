@@ -16,6 +16,7 @@ from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
 from object_detection.metrics.coco.annotations import CocoAnnotations, match_categories
 from object_detection.metrics.coco.evaluator import CocoEvaluator
+from tests.data.coco import reading
 from tests.dataset_tools import records
 from tests.evaluation import coco_files, fakes
 
@@ -326,7 +327,7 @@ def test_real_data_gives_the_numbers_of_its_records(shared):
     found.sort(key=lambda image: -sum(a['iscrowd'] for a in image.annotations))
     for coco_image in found[:6]:
         encoded = (folder / 'images' / coco_image.image['file_name']).read_bytes()
-        image = coco_examples.read(coco_image, encoded, contents).image
+        image = reading.read(coco_image, encoded, contents).image
         images.append(_row(records.parse(tf_examples.to_example(image)), rng))
     assert any(image['is_crowd'].any() for image in images)
     labels = found_classes.labels.values()
