@@ -21,6 +21,11 @@ class UserError(ValueError):
     __init__ = Exception.__init__
 
 
+def expected(where: str, what: str, received: object = 'none') -> UserError:
+    """Returns the error of a value: where it is, what was expected there and what was received."""
+    return UserError(f'{where}: expected {what}. Received: {received}.')
+
+
 class ConfigError(UserError):
     """A pipeline config that cannot be used; the message names the file or field and the remedy.
 

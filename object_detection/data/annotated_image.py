@@ -235,7 +235,7 @@ def stated_size(
     width: str = 'width',
     reason: str = 'bad_annotations',
 ) -> tuple[int | None, int | None]:
-    """Returns `ImageAnnotations.stated_size` of numbers or texts; None for a value that is empty, 0 or absent.
+    """Returns `ImageAnnotations.stated_size` of numbers or texts; None for 0, '' and absent ones.
 
     Args:
       values: has them, by the keys `height` and `width`.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from object_detection.data import file_access
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.system import files
 
 _logger = logging.getLogger(__name__)
@@ -87,9 +87,7 @@ def _read(path: str) -> dict[str, Any]:
     required = {'images': ('id',), 'annotations': ('image_id',)}
     coco_annotations.check_document(document, path, required)
     if len(document['images']) < 2:
-        raise UserError(
-            f'{path}: expected at least two images to split. Received: {len(document["images"])}.'
-        )
+        raise expected(path, 'at least two images to split', len(document['images']))
     return document
 
 

@@ -18,7 +18,7 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.annotation_notes import REPEATED_FILES, REPEATED_IDS
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 
 _REQUIRED = {
     'images': ('id', 'file_name'),
@@ -121,9 +121,8 @@ def check_document(document: Any, path: str, required: Mapping[str, Sequence[str
       ValueError: if the check fails.
     """
     if not isinstance(document, dict):
-        raise UserError(
-            f'{path}: expected an object with `images`, `annotations` and `categories`. '
-            f'Received: {type(document).__name__}.'
+        raise expected(
+            path, 'an object with `images`, `annotations` and `categories`', type(document).__name__
         )
     for name, keys in required.items():
         for index, entry in enumerate(_list(path, document, name)):

@@ -38,7 +38,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 
 _SIDES = ('x1', 'y1', 'x2', 'y2')
 _COLUMNS = (7, 8)
@@ -180,10 +180,8 @@ class AvaSource(Source):
         videos: Videos = collections.defaultdict(dict)
         for line, fields in _rows(path, files):
             if len(fields) not in _COLUMNS:
-                raise UserError(
-                    f'{path}, line {line}: expected VIDEO,SECOND,X1,Y1,X2,Y2,ACTION or one more '
-                    f'field, PERSON. Received: {len(fields)} fields.'
-                )
+                what = 'VIDEO,SECOND,X1,Y1,X2,Y2,ACTION or one more field, PERSON'
+                raise expected(f'{path}, line {line}', what, f'{len(fields)} fields')
             video = fields[0]
             if '/' in video or '\\' in video or video in ('', '.', '..'):
                 raise UserError(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from object_detection.data import file_access
@@ -22,7 +22,7 @@ from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import DataError, UnusableError, UserError
+from object_detection.errors import UnusableError, UserError
 
 # Folders that may have JSON files; those named as a split have its images too.
 _SPLITS = ('train', 'valid', 'val', 'test')
@@ -30,6 +30,7 @@ _JSON_FOLDERS = ('annotations', '', *_SPLITS)
 # What the names of the JSON files of one split begin with; the first of them that is there is read.
 _INSTANCES, _KEYPOINTS = 'instances_', 'person_keypoints_'
 _PREFIXES = (_INSTANCES, _KEYPOINTS, 'stuff_')
+_LISTS = {'images': (), 'annotations': (), 'categories': ()}
 # Where images may be, from the folder of the JSON file; {} is the name of its split.
 _IMAGE_FOLDERS = (
     *('../images/{}', '../images/{}2017', '../{}', '../{}2017', '{}', '{}2017'),
@@ -164,11 +165,13 @@ class CocoSource(Source):
             before = _PREFIXES[: _PREFIXES.index(prefix)] if prefix else ()
             if any((below, each + rest) in names for each in before):
                 continue
-            document = _document(path, files)
-            if document is None:
+            document = document_with('images', path, files, _LISTS)
+            if document is None or not _is_of_boxes(document):
                 continue
             split = below if below in _SPLITS else file_access.without_suffix(rest)
-            keypoints = prefix == _KEYPOINTS and _names_keypoints(document)
+            keypoints = prefix == _KEYPOINTS and any(
+                isinstance(item, dict) and item.get('keypoints') for item in document['categories']
+            )
             try:
                 source = cls(image_folder(document, path, split, files), path, keypoints=keypoints)
             except UserError as error:
@@ -255,28 +258,30 @@ def problems(file: CocoFile) -> Iterator[EntryProblem]:
             yield EntryProblem(error, None, None, annotation['id'])
 
 
-def _document(path: str, files: Files) -> dict[str, Any] | None:
-    """Returns a JSON file with lists of images, annotations and categories; None for another."""
+def document_with(
+    key: str, path: str, files: Files, required: Mapping[str, Sequence[str]]
+) -> dict[str, Any] | None:
+    """Returns a JSON file to recognize its format; None if it is another file.
+
+    Args:
+      key: a key that the file has somewhere; other files take long to parse.
+      path: the file.
+      files: access to files.
+      required: as of `coco.annotations.check_document`.
+    """
     try:
         content = files.read(path)
-        has_images = shapes.may_have(content, 'images')
-        document = file_access.parse_json(content, path) if has_images else None
-    except (DataError, OSError):
+        document = file_access.parse_json(content, path) if shapes.may_have(content, key) else None
+        coco_annotations.check_document(document, path, required)
+    except (OSError, UserError):
         return None
-    lists = ('images', 'annotations', 'categories')
-    if not isinstance(document, dict) or not all(
-        isinstance(document.get(name), list) for name in lists
-    ):
-        return None
-    first = next(iter(document['annotations']), {})
-    # Captions have no boxes, and panoptic ones have them in segments.
-    is_coco = isinstance(first, dict) and (not document['annotations'] or 'bbox' in first)
-    return document if is_coco else None
+    return document
 
 
-def _names_keypoints(document: dict[str, Any]) -> bool:
-    """Whether the categories of an annotation file name their keypoints."""
-    return any(isinstance(item, dict) and item.get('keypoints') for item in document['categories'])
+def _is_of_boxes(document: dict[str, Any]) -> bool:
+    """Whether annotations have boxes: captions have none, and panoptic ones in segments."""
+    first = next(iter(document['annotations']), {'bbox': []})
+    return isinstance(first, dict) and 'bbox' in first
 
 
 def image_folder(

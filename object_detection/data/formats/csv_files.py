@@ -14,7 +14,7 @@ from lxml import etree
 from object_detection.data import file_access
 from object_detection.data.annotated_image import NOT_CONVERTED
 from object_detection.data.file_access import Files
-from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.errors import UnusableError, UserError, expected, format_list
 from object_detection.system import texts
 
 # The boxes of all of Open Images take 2.3 GB. Fields are bounded by the csv module, at 128 KiB.
@@ -58,9 +58,7 @@ def rows(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
         except UnicodeDecodeError as error:
             raise UserError(f'{path}: expected text in UTF-8. Received: {error}.') from error
         except csv.Error as error:
-            raise UserError(
-                f'{path}, line {reader.line_num}: expected CSV. Received: {error}.'
-            ) from error
+            raise expected(f'{path}, line {reader.line_num}', 'CSV', error) from error
 
 
 def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
@@ -80,10 +78,8 @@ def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
     columns = {name: index for index, name in enumerate(header)}
     absent = [name for name in required if name not in columns]
     if absent:
-        raise UserError(
-            f'{path}: expected the columns {", ".join(required)} in the first line; '
-            f'missing: {", ".join(absent)}. Received: {format_list(header, 20) or "nothing"}.'
-        )
+        what = f'the columns {", ".join(required)} in the first line; missing: {", ".join(absent)}'
+        raise expected(path, what, format_list(header, 20) or 'nothing')
     return Table(path, columns, _checked(path, found, len(header)))
 
 
@@ -145,9 +141,7 @@ def _checked(
 ) -> Iterator[tuple[int, list[str]]]:
     for line, fields in found:
         if len(fields) != num_columns:
-            raise UserError(
-                f'{path}, line {line}: expected {num_columns} fields. Received: {len(fields)}.'
-            )
+            raise expected(f'{path}, line {line}', f'{num_columns} fields', len(fields))
         yield line, fields
 
 

@@ -31,7 +31,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 
 # The areas in which objects were not annotated.
 _DONT_CARE = 'dontcare'
@@ -98,10 +98,8 @@ class KittiSource(Source):
         known = tuple(dict.fromkeys((*_TYPES, *named)))
         types = self._types() or known
         if unknown := {*types} - {*known}:
-            raise UserError(
-                f'--classes_to_use: expected types of {", ".join(_TYPES)}, or classes of '
-                f'--label_map. Received: {", ".join(sorted(unknown))}.'
-            )
+            what = f'types of {", ".join(_TYPES)}, or classes of --label_map'
+            raise expected('--classes_to_use', what, ', '.join(sorted(unknown)))
         names = [named.get(name, name) for name in types if name != _DONT_CARE]
         labels = formats_source.number_classes(names, label_map)
         labels = {name.lower(): label for name, label in labels.items()}

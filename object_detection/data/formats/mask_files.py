@@ -30,7 +30,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, expected
 
 _IMAGE_FOLDERS = ('images', 'Images', 'PNGImages', 'JPEGImages')
 _MASK_FOLDERS = ('masks', 'Masks', 'PedMasks')
@@ -60,10 +60,7 @@ class MaskFilesSource(Source):
         file_access.check_exists(self.data_dir, 'folder', files)
         entries = list(self.entries(files))
         if not entries:
-            raise UserError(
-                f'{self.data_dir}: expected folders of images named {self.images_dir!r}. '
-                'Received: none.'
-            )
+            raise expected(self.data_dir, f'folders of images named {self.images_dir!r}')
         labels = formats_source.number_classes([self.class_name], label_map)
         used = {name for entry in entries for name in entry.annotations}
         masks = self._below(filter(file_access.is_image, self._names(files)), self.masks_dir)

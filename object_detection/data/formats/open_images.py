@@ -32,7 +32,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.errors import UnusableError, UserError, expected, format_list
 
 _SIDES = ('XMin', 'XMax', 'YMin', 'YMax')
 _BOX_COLUMNS = ('ImageID', 'LabelName', *_SIDES)
@@ -157,10 +157,7 @@ class OpenImagesSource(Source):
         names = {}
         for line, fields in csv_files.rows(path, files):
             if len(fields) != 2:
-                raise UserError(
-                    f'{path}, line {line}: expected a MID and a name. '
-                    f'Received: {len(fields)} fields.'
-                )
+                raise expected(f'{path}, line {line}', 'a MID and a name', f'{len(fields)} fields')
             if fields[0] != 'LabelName':
                 names[fields[0]] = clean(fields[1]) or fields[0]
         return names

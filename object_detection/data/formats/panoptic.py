@@ -35,7 +35,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 
 _MAX_BYTES = 2 << 30
 _UNKNOWN = 'segment of the PNG file that segments_info does not list'
@@ -73,9 +73,8 @@ class PanopticSource(Source):
             item for item in document['categories'] if self.stuff or item.get('isthing', 1)
         ]
         if not categories:
-            raise UserError(
-                f'{self.annotations_file}: expected a category with `isthing` 1, or --stuff. '
-                'Received: only stuff.'
+            raise expected(
+                self.annotations_file, 'a category with `isthing` 1, or --stuff', 'only stuff'
             )
         classes = coco_annotations.classes(categories, label_map)
         names = coco_annotations.texts(document['categories'])
@@ -105,8 +104,8 @@ class PanopticSource(Source):
         found, errors = [], []
         places = ('annotations', '')
         for below, name, path in formats_source.listed(folder, places, '.json', files):
-            document = _document(path, files)
-            if document is None:
+            document = coco_format.document_with('segments_info', path, files, _REQUIRED)
+            if document is None or not document['annotations']:
                 continue
             split = file_access.without_suffix(name).removeprefix('panoptic_')
             try:
@@ -239,15 +238,3 @@ def _problems(document: dict[str, Any]) -> Iterator[EntryProblem]:
         reason = 'duplicate_image' if number in seen else 'unknown_image'
         text = f'its image_id is {number}, which has segments already or is unknown'
         yield EntryProblem(UnusableError(reason, text), annotation['file_name'], number, None)
-
-
-def _document(path: str, files: Files) -> dict[str, Any] | None:
-    """Returns a file of panoptic annotations; None for another."""
-    try:
-        content = files.read(path, _MAX_BYTES)
-        has_segments = shapes.may_have(content, 'segments_info')
-        document = file_access.parse_json(content, path) if has_segments else None
-        coco_annotations.check_document(document, path, _REQUIRED)
-    except (OSError, UserError):
-        return None
-    return document if document['annotations'] else None

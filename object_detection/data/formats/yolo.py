@@ -39,7 +39,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.errors import UnusableError, UserError, expected, format_list
 from object_detection.system import texts
 
 _SETS = ('train', 'val', 'test')
@@ -120,9 +120,8 @@ class YoloSource(Source):
 
     def _entries(self, description: '_Description', files: Files) -> Iterator[ImageEntry]:
         if self.split and self.split not in description.sets:
-            raise UserError(
-                f'{self.data_file}: expected a set {self.split!r}. '
-                f'Received: {format_list(description.sets) or "none"}.'
+            raise expected(
+                self.data_file, f'a set {self.split!r}', format_list(description.sets) or 'none'
             )
         # Without sets, all images below the folder.
         places = description.sets or {'': (os.path.dirname(self.data_file),)}
@@ -286,10 +285,8 @@ def _names_of(names: Any, path: str) -> dict[int, str]:
         names = {i: name for i, name in enumerate(names) if not is_empty[i]}
     is_mapping = isinstance(names, dict) and names
     if not is_mapping or not all(isinstance(i, int) and 0 <= i <= _MAX_CLASS for i in names):
-        raise UserError(
-            f'{path}: expected `names`, a list of the names of the classes, or a mapping from '
-            f'numbers to them. Received: {received}.'
-        )
+        what = '`names`, a list of the names of the classes, or a mapping from numbers to them'
+        raise expected(path, what, received)
     for i, name in names.items():
         if not isinstance(name, str | int | float):
             kind = type(name).__name__

@@ -17,7 +17,7 @@ from object_detection.data import context_embeddings
 from object_detection.dataset_tools.context_rcnn.options import TIME_HORIZONS, ContextOptions
 from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example, Place
-from object_detection.errors import DataError, UserError
+from object_detection.errors import DataError, expected
 
 # What `plan` counts.
 COUNTS = (
@@ -89,19 +89,14 @@ def group_key(example: Example, sequence_key: str, time_horizon: str | None) -> 
       UserError: if the image lacks the feature or a date, or there is no such horizon.
     """
     if time_horizon and time_horizon not in TIME_HORIZONS:
-        raise UserError(
-            f'--time_horizon: expected one of {", ".join(TIME_HORIZONS)}. '
-            f'Received: {time_horizon!r}.'
-        )
+        raise expected('--time_horizon', f'one of {", ".join(TIME_HORIZONS)}', repr(time_horizon))
     key = _value(example, sequence_key)
     if not time_horizon:
         return key
     time = context_embeddings.time_of(example.text(keys.DATE_CAPTURED))
     if time is None:
-        raise UserError(
-            f'--time_horizon: expected {keys.DATE_CAPTURED} of each image as '
-            f'YYYY-MM-DD HH:MM:SS. Received: {example.text(keys.DATE_CAPTURED)!r} of {example}.'
-        )
+        what = f'{keys.DATE_CAPTURED} of each image as YYYY-MM-DD HH:MM:SS'
+        raise expected('--time_horizon', what, f'{example.text(keys.DATE_CAPTURED)!r} of {example}')
     if time_horizon == 'week':
         parts = [time.year, time.month, time.day // 7]
     else:
@@ -119,10 +114,8 @@ def _value(example: Example, sequence_key: str) -> str:
                 return value
         except DataError:
             continue
-    raise UserError(
-        f'--sequence_key: expected a text or a whole number {sequence_key} of each image. '
-        f'Received: none of {example}.'
-    )
+    what = f'a text or a whole number {sequence_key} of each image'
+    raise expected('--sequence_key', what, f'none of {example}')
 
 
 def row_of(example: Example, place: Place) -> Row:

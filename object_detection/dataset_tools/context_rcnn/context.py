@@ -28,7 +28,7 @@ from object_detection.dataset_tools.context_rcnn.records import Place
 from object_detection.dataset_tools.converters import shard_job, sharded_writer
 from object_detection.dataset_tools.converters.shard_job import Element
 from object_detection.dataset_tools.converters.sharded_writer import BeamFiles, Output
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 # The key of rows that stand for errors; no group has it, as the values of keys are not empty.
 _ERRORS = ''
@@ -82,10 +82,7 @@ def check(options: ContextOptions) -> None:
     ):
         value = getattr(options, name)
         if not is_used and value != getattr(ContextOptions, name):
-            raise UserError(
-                f'--{name}: expected {other} with it, without which it has no effect. '
-                f'Received: {value}.'
-            )
+            raise expected(f'--{name}', f'{other} with it, without which it has no effect', value)
 
 
 def read_image_ids(path: str) -> frozenset[str] | None:

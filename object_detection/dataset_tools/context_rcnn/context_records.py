@@ -13,7 +13,7 @@ from object_detection.dataset_tools.context_rcnn.banks import Plan
 from object_detection.dataset_tools.context_rcnn.options import ContextOptions
 from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example, Place
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 
 # Images of a clip in bytes: a sequence is parsed in memory.
 CLIP_BYTES = 256 << 20
@@ -178,10 +178,8 @@ def _reduced(example: Example, options: ContextOptions, counts: Counts) -> dict[
     if image is None:
         return {}
     if found := [key for key in _OF_PIXELS if key in example]:
-        raise UserError(
-            f'--reduce_image_size: expected images without {", ".join(found)}, which would no '
-            f'longer fit. Received: {example}; give --noreduce_image_size.'
-        )
+        what = f'images without {", ".join(found)}, which would no longer fit'
+        raise expected('--reduce_image_size', what, f'{example}; give --noreduce_image_size')
     counts['images_reduced'] += 1
     digest = hashlib.sha256(image.encoded).hexdigest()
     features = {

@@ -22,7 +22,7 @@ from object_detection.dataset_tools.context_rcnn.models import Model, Outputs
 from object_detection.dataset_tools.context_rcnn.options import DetectionOptions, EmbeddingOptions
 from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 # What the reports count.
 COUNTS = ('already_with_boxes', 'several_classes', 'without_class', 'with_new_boxes', 'new_boxes')
@@ -79,10 +79,8 @@ def run_embeddings(
     job_options.check(options)
     top_k, bottom_k = options.top_k_embedding_count, options.bottom_k_embedding_count
     if not top_k + bottom_k:
-        raise UserError(
-            '--top_k_embedding_count and --bottom_k_embedding_count: expected at least one '
-            'embedding of an image. Received: 0 of both.'
-        )
+        what = 'at least one embedding of an image'
+        raise expected('--top_k_embedding_count and --bottom_k_embedding_count', what, '0 of both')
     features = models.features_output(options.embedding_type)
     model = Model(options.embedding_model_dir, options.batch_size, features)
     add = functools.partial(add_embeddings, features=features, top_k=top_k, bottom_k=bottom_k)

@@ -112,7 +112,7 @@ def run(
     Args:
       job: the job.
       beam_options: as of `beam_runners.options`.
-      progress: as of `shard_progress.watched`.
+      progress: as of `shard_job.watched`.
 
     Returns:
       The report, as in PREFIX.report.json: 'num_shards', 'complete', 'error' and the counts.

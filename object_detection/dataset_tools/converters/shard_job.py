@@ -7,6 +7,9 @@ elements to a single last step, which publishes them together; the report is wri
 
 import contextlib
 import json
+import os
+import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -15,10 +18,12 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
 
-from object_detection.dataset_tools.converters import beam_runners, shard_progress, sharded_writer
+from object_detection.data import tf_record_files
+from object_detection.dataset_tools.converters import beam_runners, sharded_writer
 from object_detection.dataset_tools.converters.sharded_writer import BeamFiles, Draft, Output
 from object_detection.errors import UserError
 
+_POLL_SECONDS = 0.5
 # Shard -> (sort key within the shard, content). The key '' has no content, and creates the shard.
 Element = tuple[int, tuple[str, bytes]]
 
@@ -89,7 +94,7 @@ def run(
       runner, options: runner and options of `beam_runners`.
       raises: whether a file that cannot be written is an error of the runner, which may retry,
         instead of an error in the report.
-      total, progress: as of `shard_progress.watched`.
+      total, progress: as of `watched`.
 
     Returns:
       The report, as in PREFIX.report.json; with 'job' and 'num_shards'.
@@ -113,7 +118,7 @@ def run(
         | 'GroupShards' >> beam.GroupByKey()
         | 'Publish' >> beam.ParDo(Publish(job, output, raises=raises))
     )
-    with shard_progress.watched(output, total, progress):
+    with watched(output, total, progress):
         beam_runners.run(pipeline)
     return _checked_report(output)
 
@@ -207,3 +212,88 @@ def _checked_report(output: Output) -> dict[str, Any]:
     if report['error']:
         raise ConversionError(f'{output.state_after_failure()}: {report["error"]}.')
     return report
+
+
+def count_records(path: str, start: int = 0) -> tuple[int, int]:
+    """Counts the complete records of a local file that may still grow; reads only their lengths.
+
+    Args:
+      path: path of the file.
+      start: position of a record, or the end of the last one.
+
+    Returns:
+      The number of records from `start` on, and the position from which to continue later.
+    """
+    count, size = 0, os.path.getsize(path)
+    with open(path, 'rb') as file:
+        while start + tf_record_files.FRAME_SIZE <= size:
+            file.seek(start)
+            end = start + tf_record_files.FRAME_SIZE + struct.unpack('<Q', file.read(8))[0]
+            if end > size:
+                break
+            count, start = count + 1, end
+    return count, start
+
+
+@contextlib.contextmanager
+def watched(
+    output: Output,
+    total: int,
+    progress: Callable[[int, int], None] | None,
+    *,
+    interval: float = _POLL_SECONDS,
+) -> Iterator[None]:
+    """Calls `progress` with the number of records so far, and `total`, while the block runs.
+
+    Only the sizes of the files are read, so any process may write them. Files of other machines are
+    not polled, as each poll would cost requests.
+
+    Args:
+      output: the output of a job.
+      total: maximum number of records.
+      progress: called from another thread; None disables polling.
+      interval: seconds between two polls.
+    """
+    if progress is None or '://' in output.prefix:
+        yield
+        return
+    done = threading.Event()
+    records = GrowingShards(output)
+
+    def poll() -> None:
+        while not done.wait(interval):
+            # If the runner repeats a step, a shard is written twice.
+            progress(min(records.count(), total), total)
+
+    thread = threading.Thread(target=poll, name='progress', daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+class GrowingShards:
+    """Counts the records of a job's temporary shards, incrementally.
+
+    Args:
+      output: a local output.
+    """
+
+    def __init__(self, output: Output):
+        self._output = output
+        # Path -> number of records, position after them.
+        self._read: dict[str, tuple[int, int]] = {}
+
+    def count(self) -> int:
+        """Returns the number of complete records, including published shards."""
+        for path in self._output.temporary_files():
+            if sharded_writer.SCRATCH in path:
+                continue
+            count, position = self._read.get(path, (0, 0))
+            # It may have been published since the folder was listed.
+            with contextlib.suppress(FileNotFoundError):
+                more, position = count_records(path, position)
+                self._read[path] = count + more, position
+        return sum(count for count, _ in self._read.values())

@@ -49,7 +49,7 @@ def unpack(archive: str, folder: str, report: Report) -> None:
       DownloadError: if the archive is corrupt, has members outside of `folder`, or does not fit on
         the disk; the folder is then unchanged.
     """
-    temporary = _temporary_folder(archive, folder)
+    temporary = os.path.join(folder, f'.unpacking-{os.path.basename(archive)}')
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         with _opened(archive) as members:
@@ -165,10 +165,6 @@ def _replace(source: str, target: str) -> None:
         with files.replacing(target) as draft:
             shutil.copyfile(source, draft)
         os.remove(source)
-
-
-def _temporary_folder(archive: str, folder: str) -> str:
-    return os.path.join(folder, f'.unpacking-{os.path.basename(archive)}')
 
 
 def _list_path(archive: str, folder: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -125,13 +126,17 @@ def _anchors(pipeline: TrainEvalPipelineConfig | None, summary) -> Any:
     options = pipeline and families.anchors(pipeline.model)
     if not options or not len(summary.boxes.rows):
         return None
-    # TensorFlow is loaded only here, after the records were read.
+    return _anchor_share().measure(options, summary.boxes.rows)
+
+
+def _anchor_share() -> types.ModuleType:
+    """Loads TensorFlow, once the records were read, and the module that needs it."""
     from object_detection.system import tensorflow_setup
 
     tensorflow_setup.import_tensorflow()
     from object_detection.dataset_tools.inspection import anchor_share
 
-    return anchor_share.measure(options, summary.boxes.rows)
+    return anchor_share
 
 
 def propose_anchors(
@@ -176,11 +181,7 @@ def propose_anchors(
     rows = check_job.run(sets[0], workers=workers, progress=progress).boxes.rows
     if not len(rows):
         raise UserError(f'{config}: train_input_reader: expected records with usable objects.')
-    from object_detection.system import tensorflow_setup
-
-    tensorflow_setup.import_tensorflow()
-    from object_detection.dataset_tools.inspection import anchor_share
-
+    anchor_share = _anchor_share()
     found = anchor_share.propose(options, rows, anchor_share.Counts(*counts), seed)
     same = found.generator == options.generator
     text = (

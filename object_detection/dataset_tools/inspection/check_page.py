@@ -24,6 +24,11 @@ _MEANINGS = {
     **record_checks.OBJECT_KINDS,
     **record_checks.WARNING_KINDS,
 }
+_SIZES = (
+    ('size', 'size of boxes (root of the area), pixels'),
+    ('relative_size', 'size of boxes, share of the image'),
+    ('aspect_ratio', 'aspect of boxes, width / height'),
+)
 _STATUS = '<p style="color:{color};font-weight:600">{text}</p>'
 
 
@@ -60,15 +65,7 @@ def _sections(checked: CheckedSet, named: bool) -> Iterator[str]:
         charts.histogram(
             np.repeat(*_counts(checked.summary.objects_per_image)), x_label='objects per image'
         )
-        + charts.histogram(
-            sizes['size'], x_label='size of boxes (root of the area), pixels', is_log=True
-        )
-        + charts.histogram(
-            sizes['relative_size'], x_label='size of boxes, share of the image', is_log=True
-        )
-        + charts.histogram(
-            sizes['aspect_ratio'], x_label='aspect of boxes, width / height', is_log=True
-        )
+        + ''.join(charts.histogram(sizes[key], x_label=label, is_log=True) for key, label in _SIZES)
         + charts.scatter(
             sizes['width'],
             sizes['height'],

@@ -7,7 +7,7 @@ from object_detection.config import families, synthetic_data
 from object_detection.data import label_map
 from object_detection.data.record_checks import Expectations
 from object_detection.dataset_tools.inspection.check_job import RecordSet
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -32,9 +32,8 @@ def find_files(patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         names = [name for name in files.matches(pattern) if not os.path.isdir(name)]
         if not names:
-            raise UserError(
-                f'{pattern}: expected a TFRecord file, or a pattern that matches some. '
-                'Received: there is none.'
+            raise expected(
+                pattern, 'a TFRecord file, or a pattern that matches some', 'there is none'
             )
         found.update(dict.fromkeys(names))
     return list(found)
@@ -54,10 +53,10 @@ def of_files(patterns: Sequence[str], label_map_path: str, *, decodes: bool) -> 
     """
     names = find_files(patterns)
     labels = _load(label_map_path, '--label_map')
-    expected = Expectations(
+    expectations = Expectations(
         text_to_id=labels and labels.text_to_id, mask_type='png', decodes=decodes
     )
-    return RecordSet('files', names, expected, _class_names(labels))
+    return RecordSet('files', names, expectations, _class_names(labels))
 
 
 def of_config(pipeline: TrainEvalPipelineConfig, *, decodes: bool) -> Iterator[RecordSet]:
@@ -88,17 +87,15 @@ def _of_reader(
             'Convert the data with `tfod convert`, which also reports what cannot be used.'
         )
     if reader.input_type == input_reader_pb2.TF_SEQUENCE_EXAMPLE:
-        raise UserError(
-            f'{path}.input_type: expected TF_EXAMPLE, as records of videos are not checked. '
-            'Received: TF_SEQUENCE_EXAMPLE.'
-        )
+        what = 'TF_EXAMPLE, as records of videos are not checked'
+        raise expected(f'{path}.input_type', what, 'TF_SEQUENCE_EXAMPLE')
     try:
         names = find_files(reader.tf_record_input_reader.input_path)
     except UserError as error:
         raise UserError(f'{path}.tf_record_input_reader.input_path: {error}') from None
     labels = _load(reader.label_map_path, f'{path}.label_map_path')
     is_training, model = path == 'train_input_reader', families.options(pipeline.model)
-    expected = Expectations(
+    expectations = Expectations(
         text_to_id=labels and labels.text_to_id,
         num_classes=families.num_classes(pipeline.model),
         mask_type=_MASK_TYPES.get(reader.mask_type, 'numerical')
@@ -109,7 +106,7 @@ def _of_reader(
         decodes=decodes,
         value_range=None if model is None else ValueRange.of(model.image_resizer),
     )
-    return RecordSet(path, names, expected, _class_names(labels))
+    return RecordSet(path, names, expectations, _class_names(labels))
 
 
 def _load(path: str, name: str) -> label_map.LabelMap | None:

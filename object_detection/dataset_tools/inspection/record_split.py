@@ -87,7 +87,8 @@ def split(
                 files[part] = [writing.enter_context(each.writing(i)) for i in range(shards)]
                 paths = [each.shard_path(i) for i in range(shards)]
                 counts[part] = Part(0, collections.Counter(), paths)
-            for done, (name, content) in enumerate(_contents(names), start=1):
+            contents = ((name, content) for name in names for content in _records(name))
+            for done, (name, content) in enumerate(contents, start=1):
                 features = _features(name, content)
                 source_id = _source_id(name, features)
                 part = parts[digest(source_id)]
@@ -103,12 +104,6 @@ def split(
             lines = ''.join(f'{source_id}\n' for source_id in ids[part])
             system_files.write_text(f'{prefixes[part]}.txt', lines)
     return counts
-
-
-def _contents(names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    for name in names:
-        for content in _records(name):
-            yield name, content
 
 
 def _check_replaced(names: Sequence[str], prefixes: Iterable[str], shards: int) -> None:

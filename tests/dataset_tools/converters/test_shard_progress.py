@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from object_detection.dataset_tools.converters import shard_progress, sharded_writer
+from object_detection.dataset_tools.converters import shard_job, sharded_writer
 from object_detection.dataset_tools.converters.sharded_writer import Output, open_output
 
 
@@ -15,22 +15,22 @@ def _append(path, *records: bytes) -> None:
 def test_records_of_a_growing_file_are_counted_when_they_are_complete(tmp_path):
     path = tmp_path / 'shard'
     _append(path, b'a', b'')
-    assert shard_progress.count_records(str(path)) == (2, 2 * 16 + 1)
+    assert shard_job.count_records(str(path)) == (2, 2 * 16 + 1)
     whole = path.read_bytes()
     _append(path, b'x' * 100)
     longer = path.read_bytes()
     # The length alone, then all but the last byte.
     for cut in (len(whole) + 5, len(whole) + 14, len(longer) - 1):
         path.write_bytes(longer[:cut])
-        assert shard_progress.count_records(str(path), len(whole)) == (0, len(whole))
+        assert shard_job.count_records(str(path), len(whole)) == (0, len(whole))
     path.write_bytes(longer)
-    assert shard_progress.count_records(str(path), len(whole)) == (1, len(longer))
+    assert shard_job.count_records(str(path), len(whole)) == (1, len(longer))
 
 
 def test_shards_are_read_on_and_count_when_they_are_gone(tmp_path):
     (tmp_path / f'data-00000-of-00002.tmp-{"0" * 32}').write_bytes(b'of another job')
     output = Output(str(tmp_path / 'data'), 2, 'f' * 32)
-    records = shard_progress.GrowingShards(output)
+    records = shard_job.GrowingShards(output)
     assert records.count() == 0
     with output.writing(0), output.writing(1):
         first, second = output.temporary_files()
@@ -52,7 +52,7 @@ def test_progress_is_reported_while_the_block_runs(tmp_path):
         if done:
             is_told.set()
 
-    with shard_progress.watched(output, 2, progress, interval=0.01):
+    with shard_job.watched(output, 2, progress, interval=0.01):
         with output.writing(0) as file:
             for record in (b'a', b'b', b'c'):
                 sharded_writer.write_record(file, record)
@@ -65,7 +65,7 @@ def test_progress_is_reported_while_the_block_runs(tmp_path):
 @pytest.mark.parametrize('prefix', ['', 'gs://bucket/data'])
 def test_nothing_is_watched_unasked_or_on_other_machines(prefix):
     progress = None if not prefix else lambda done, total: None
-    with shard_progress.watched(Output(prefix, 1, ''), 2, progress):
+    with shard_job.watched(Output(prefix, 1, ''), 2, progress):
         assert not [thread for thread in threading.enumerate() if thread.name == 'progress']
 
 
@@ -74,6 +74,6 @@ def test_scratch_files_are_removed_and_not_counted(tmp_path):
         path = output.scratch_path()
         with sharded_writer.open_for_writing(path) as file:
             sharded_writer.write_record(file, b'bank')
-        assert shard_progress.GrowingShards(output).count() == 0
+        assert shard_job.GrowingShards(output).count() == 0
         assert output.temporary_files() == [path]
     assert not list(tmp_path.iterdir())
