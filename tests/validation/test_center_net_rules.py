@@ -155,7 +155,7 @@ def test_advice(changes, found):
         ),
         (
             "keypoint_label_map_path: 'FOLDER/none' keypoint_estimation_task {}",
-            'model.center_net: ',
+            'model.center_net.keypoint_label_map_path: ',
         ),
         (
             "keypoint_label_map_path: 'FOLDER/map' keypoint_estimation_task { "
