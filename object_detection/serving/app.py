@@ -28,7 +28,7 @@ from object_detection.serving.limits import (
 )
 from object_detection.serving.model import (
     FLOAT,
-    Model,
+    LoadedModel,
     Outputs,
     Row,
     describe_detections,
@@ -67,7 +67,7 @@ class Service:
       is_draining: whether the server will stop, and says so.
     """
 
-    def __init__(self, model: Model, options: ServeOptions):
+    def __init__(self, model: LoadedModel, options: ServeOptions):
         self.model, self.options = model, options
         self.memory = Memory(options.max_memory_mb * 1e6)
         self.measurements = Measurements(lambda: self._batcher.count, lambda: self.memory.held)
@@ -149,7 +149,7 @@ class Service:
             raise RequestError(error.status, f'{name}: {error}') from error
 
 
-def create_app(model: Model, options: ServeOptions) -> fastapi.FastAPI:
+def create_app(model: LoadedModel, options: ServeOptions) -> fastapi.FastAPI:
     """Returns the application for one model, which stops with the end of its lifespan.
 
     Args:
@@ -368,7 +368,9 @@ def _add_tf_serving(app: fastapi.FastAPI, service: Service) -> None:
         return tf_serving.metadata(service.model, options)
 
 
-def _parse_tensors(body: bytes, model: Model, options: ServeOptions) -> tf_serving.PredictRequest:
+def _parse_tensors(
+    body: bytes, model: LoadedModel, options: ServeOptions
+) -> tf_serving.PredictRequest:
     parsed = tf_serving.parse(body, model.input, options)
     return parsed._replace(rows=[model.check_row(row, options.max_pixels) for row in parsed.rows])
 

@@ -4,7 +4,7 @@ import dataclasses
 import io
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -39,8 +39,12 @@ class TensorInfo:
     shape: tuple[int | None, ...] | None
 
 
-class Model(Protocol):
-    """What the server needs of a model.
+class LoadedModel:
+    """What the server needs of a model that `object_detection.load` can load.
+
+    Args:
+      path: a SavedModel, a file of another format, a model_dir or an unpacked archive.
+      **options: those of `loading.load`: `checkpoint`, `config`, `label_map`, `precision`.
 
     Attributes:
       source: the file or folder that it was loaded from.
@@ -48,34 +52,6 @@ class Model(Protocol):
       class_names: 1-based class id -> name.
       input: images [B, H, W, 3] of uint8 or float32, or strings [B].
       outputs: the tensors of the answer, each with the axis B.
-    """
-
-    source: str
-    precision: str | None
-    class_names: Mapping[int, str]
-    input: TensorInfo
-    outputs: tuple[TensorInfo, ...]
-
-    def as_row(self, picture: 'Picture') -> Row:
-        """Returns a decoded image as a row of the input."""
-
-    def check_row(self, row: Row, max_pixels: int) -> Row:
-        """Returns a row that a client has made, after a check of what decoding it would cost.
-
-        Raises:
-          RequestError: with status 400 if it holds no image, and 413 for one of more pixels.
-        """
-
-    def run(self, rows: Sequence[Row]) -> list[Outputs]:
-        """Returns the outputs of rows of one shape and dtype, each without the axis B."""
-
-
-class LoadedModel:
-    """A model that `object_detection.load` can load; see `Model` for its attributes.
-
-    Args:
-      path: a SavedModel, a file of another format, a model_dir or an unpacked archive.
-      **options: those of `loading.load`: `checkpoint`, `config`, `label_map`, `precision`.
 
     Raises:
       UserError: if there is no such model, or it takes other inputs than images.
@@ -94,6 +70,7 @@ class LoadedModel:
         self.outputs = self._output_infos(outputs)
 
     def as_row(self, picture: 'Picture') -> Row:
+        """Returns a decoded image as a row of the input."""
         if self.input.dtype == STRING:
             return self._runtime.as_input(picture.encoded)
         if self._runtime.value_range is None:
@@ -101,6 +78,11 @@ class LoadedModel:
         return picture.values.astype(np.float32)
 
     def check_row(self, row: Row, max_pixels: int) -> Row:
+        """Returns a row that a client has made, after a check of what decoding it would cost.
+
+        Raises:
+          RequestError: with status 400 if it holds no image, and 413 for one of more pixels.
+        """
         if self.input.dtype != STRING:
             return row
         try:
@@ -117,6 +99,7 @@ class LoadedModel:
             raise RequestError(400, f'{self.input.name}: {error}') from error
 
     def run(self, rows: Sequence[Row]) -> list[Outputs]:
+        """Returns the outputs of rows of one shape and dtype, each without the axis B."""
         if self.input.dtype == STRING:
             outputs = self._run_strings(rows)
         else:

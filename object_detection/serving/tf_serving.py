@@ -15,7 +15,7 @@ import numpy as np
 
 from object_detection.serving import json_bodies
 from object_detection.serving.limits import RequestError, ServeOptions
-from object_detection.serving.model import FLOAT, STRING, Model, Row, TensorInfo, check_pixels
+from object_detection.serving.model import FLOAT, STRING, LoadedModel, Row, TensorInfo, check_pixels
 
 SIGNATURE = 'serving_default'
 _METHOD = 'tensorflow/serving/predict'
@@ -120,7 +120,7 @@ def status(options: ServeOptions, *, is_available: bool) -> dict[str, Any]:
     return {'model_version_status': [state]}
 
 
-def metadata(model: Model, options: ServeOptions) -> dict[str, Any]:
+def metadata(model: LoadedModel, options: ServeOptions) -> dict[str, Any]:
     """Returns the signature of the model."""
     inputs = {model.input.name: _tensor(model.input, f'{SIGNATURE}_{model.input.name}:0')}
     outputs = {
