@@ -219,7 +219,7 @@ def _spread_regions(detector: Any) -> None:
 
 def _resemblance(pipeline: Any, job: Job, path: pathlib.Path) -> Any:
     from object_detection.export import exporter, verification
-    from object_detection.runtime.saved_detector import read_image
+    from object_detection.runtime.images import read_image
 
     detect = verification.in_process(exporter.load_detector(pipeline, job.checkpoint, 'float32'))
     images = [read_image(each)[0] for each in job.photos]

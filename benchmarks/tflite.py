@@ -32,7 +32,8 @@ from object_detection.export import exporter, saved_model, verification
 from object_detection.export.formats import formats, tflite
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
-from object_detection.runtime.saved_detector import SavedModelRuntime, read_image
+from object_detection.runtime.images import read_image
+from object_detection.runtime.saved_detector import SavedModelRuntime
 
 
 @click.command(help=__doc__)

@@ -101,10 +101,10 @@ def read_image(path: str | os.PathLike, detector: Any = None) -> np.ndarray:
       ValueError: if the file is not an image that can be read.
     """
     _import_tensorflow()
-    from object_detection.runtime import saved_detector
+    from object_detection.runtime import images
 
     value_range = None if detector is None else detector.value_range
-    return saved_detector.read_image(path, value_range=value_range)[0]
+    return images.read_image(path, value_range=value_range)[0]
 
 
 def paste_masks(masks: Any, boxes: Any, height: int, width: int) -> np.ndarray:

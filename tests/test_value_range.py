@@ -17,8 +17,9 @@ from object_detection.resizers.fixed_sizes import IdentityResizer
 from object_detection.resizers.value_range import ValueRange
 from object_detection.runtime import description, input_types
 from object_detection.runtime.file_detector import FileRuntime
+from object_detection.runtime.images import read_image
 from object_detection.runtime.in_process import ProcessRuntime
-from object_detection.runtime.saved_detector import SavedModelRuntime, read_image
+from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.serving.model import LoadedModel, read_picture
 from tests import toy_family
 from tests.builders.test_dataset_builder import config

@@ -25,8 +25,8 @@ from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.models import precision as precisions
 from object_detection.prediction import loading
 from object_detection.runtime import side_inputs
+from object_detection.runtime.images import read_image
 from object_detection.runtime.runtime import Runtime
-from object_detection.runtime.saved_detector import read_image
 from object_detection.training.distribution import strategies
 from object_detection.training.evaluation.inference import ReplicatedPredict
 from object_detection.training.monitoring import model_summary

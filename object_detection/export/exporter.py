@@ -23,7 +23,8 @@ from object_detection.models import precision as precisions
 from object_detection.protos import pipeline_pb2
 from object_detection.resizers.value_range import ValueRange
 from object_detection.runtime import class_names, description, input_types
-from object_detection.runtime.saved_detector import SavedModelRuntime, read_image
+from object_detection.runtime.images import read_image
+from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.system import publishing
 from object_detection.training.evaluation import best_checkpoint

@@ -19,8 +19,6 @@ from object_detection.visualization import drawing
 if TYPE_CHECKING:
     import supervision
 
-MIN_PICTURE_SIZE = 512
-
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Prediction(Detections):
@@ -89,11 +87,12 @@ class Prediction(Detections):
           A picture of the size of the image; small images are enlarged by a whole number, so that
           names are legible.
         """
-        scale = max(1, MIN_PICTURE_SIZE // max(self.image.shape[:2]))
-        return Image.fromarray(self.annotated(max_boxes, min_score, scale))
+        return Image.fromarray(self.annotated(max_boxes, min_score, None))
 
-    def annotated(self, max_boxes: int = 100, min_score: float = 0.0, scale: int = 1) -> np.ndarray:
-        """Draws as `draw`; returns uint8 [H * scale, W * scale, 3]."""
+    def annotated(
+        self, max_boxes: int = 100, min_score: float = 0.0, scale: int | None = 1
+    ) -> np.ndarray:
+        """Draws as `draw`, which has the scale None; returns uint8 [H * scale, W * scale, 3]."""
         return drawing.draw_detections(
             self.image,
             self,

@@ -17,6 +17,7 @@ from object_detection.prediction.prediction import Prediction, of_path
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.runtime import images as image_inputs
 from object_detection.runtime.images import ImageLike
+from object_detection.runtime.runtime import batches
 
 _FAINT = 0.05
 
@@ -260,7 +261,7 @@ class Predictor:
     ) -> list[Detections]:
         """Runs the model on images, those of one size together."""
         found: list[Detections | None] = [None] * len(images)
-        for rows in _batches([image.shape for image in images], self.batch_size):
+        for rows in batches([image.shape for image in images], self.batch_size):
             given = {} if contexts is None else _stacked([contexts[row] for row in rows])
             # A detector sets the precision of the whole process while it runs.
             with self._lock:
@@ -304,16 +305,6 @@ def class_ids(classes: Collection[int | str], labels: LabelMap) -> list[int]:
 def _check_threshold(value: float) -> None:
     if not 0 <= value <= 1:
         raise UserError(f'score_threshold: expected a number from 0 to 1. Received: {value}.')
-
-
-def _batches(shapes: Sequence[tuple[int, ...]], size: int) -> Iterator[list[int]]:
-    """Yields lists of up to `size` indices of equal shapes."""
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for row, shape in enumerate(shapes):
-        by_shape.setdefault(shape, []).append(row)
-    for rows in by_shape.values():
-        for start in range(0, len(rows), size):
-            yield rows[start : start + size]
 
 
 def _stacked(contexts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -93,7 +93,7 @@ def read(
       UserError: if it cannot be opened or decoded, or a picture is too large.
     """
     if not is_video(source):
-        from object_detection.runtime.saved_detector import read_image
+        from object_detection.runtime.images import read_image
 
         yield Frame(read_image(source, max_pixels, value_range)[0], source)
         return

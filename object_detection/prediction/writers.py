@@ -21,7 +21,7 @@ from lxml import etree
 from PIL import Image
 
 from object_detection.data.formats import outlines
-from object_detection.prediction.prediction import MIN_PICTURE_SIZE, Prediction
+from object_detection.prediction.prediction import Prediction
 from object_detection.prediction.sources import Clip, VideoFile
 from object_detection.system import files, json_lists
 
@@ -82,11 +82,8 @@ def pictures(output: Output) -> Iterator[Write]:
     def write(item: Item, sure: Prediction) -> str | None:
         if item.clip is not None and not output.frames:
             return None
-        # Labels on a small image would hide the objects.
-        scale = max(1, MIN_PICTURE_SIZE // max(sure.image.shape[:2]))
-        picture = sure.annotated(output.max_boxes, scale=scale)
         with files.replacing(output.folder / f'{item.name}.png') as draft:
-            Image.fromarray(picture).save(draft, format='PNG')
+            sure.draw(max_boxes=output.max_boxes).save(draft, format='PNG')
         return f'{item.name}.png'
 
     yield write

@@ -16,7 +16,7 @@ from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
 from object_detection.resizers.value_range import DEFAULT_RANGE
 from object_detection.runtime.description import ModelDescription, path_beside
-from object_detection.runtime.runtime import Runtime
+from object_detection.runtime.runtime import Runtime, as_type
 
 Arrays = dict[str, np.ndarray]
 
@@ -91,9 +91,7 @@ class FileRuntime(Runtime):
     def _inputs(self, images: tf.Tensor) -> Arrays:
         spec, *others = self.description.inputs
         if self._resizer is None:
-            if spec.dtype == 'uint8' and images.dtype != tf.uint8:
-                images = tf.saturate_cast(tf.round(images), tf.uint8)
-            return {spec.name: images.numpy().astype(spec.dtype)}
+            return {spec.name: as_type(images, tf.as_dtype(spec.dtype)).numpy()}
         resized, true_shape = self._resizer(self._resizer.pixels(images))
         inputs = {spec.name: resized.numpy()}
         if others:

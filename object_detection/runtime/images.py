@@ -1,17 +1,22 @@
-"""Reads the images that a `Predictor` is called with: files, bytes, pictures and arrays."""
+"""Reads images for detectors: files, bytes, pictures and arrays."""
 
 import os
+import pathlib
+import re
 
 import numpy as np
+import tensorflow as tf
 from PIL import Image, ImageOps
 
 from object_detection.data import image_files
-from object_detection.errors import UserError
+from object_detection.data.image_decoding import decode_image, decode_values
+from object_detection.errors import UnusableError, UserError
 from object_detection.resizers.value_range import ValueRange
-from object_detection.runtime import saved_detector
 
 ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
 MAX_PIXELS = image_files.MAX_PIXELS
+# The part of TensorFlow's messages that describes the failed operation.
+_INTERNALS = re.compile(r'\{\{.*?\}\}|\[Op:.*?\](\s*name:\s*)?')
 _MOST = np.iinfo(np.uint16).max
 
 
@@ -48,13 +53,58 @@ def read(
         return _from_array(np.asarray(upright.convert('RGB')), max_pixels, value_range)
     if isinstance(image, (bytes, bytearray, memoryview)):
         name = 'the bytes of an image'
-        return saved_detector.decode_file(bytes(image), name, max_pixels, value_range)[0]
+        return decode_file(bytes(image), name, max_pixels, value_range)[0]
     if isinstance(image, (str, os.PathLike)):
-        return saved_detector.read_image(image, max_pixels, value_range)[0]
+        return read_image(image, max_pixels, value_range)[0]
     raise UserError(
         'Predictor: expected a path, bytes, a PIL image or a numpy array. '
         f'Received: {type(image).__name__}.'
     )
+
+
+def read_image(
+    path: str | os.PathLike,
+    max_pixels: int = MAX_PIXELS,
+    value_range: ValueRange | None = None,
+) -> tuple[np.ndarray, bytes]:
+    """Returns an image file as [H, W, 3], RGB, and the bytes of a file with the same pixels.
+
+    The image is upright: it is rotated according to its EXIF data. The bytes are the file's own
+    unless TensorFlow would decode other pixels from them.
+
+    Args:
+      path: the file.
+      max_pixels: maximum number of pixels; larger images are refused before they are decoded.
+      value_range: that of the model which takes the image. Without one, pixels are uint8, the upper
+        8 bits of 16; with one, they are the stored values, float32.
+
+    Raises:
+      ValueError: if the file is not an image that can be read, or cannot be opened.
+    """
+    try:
+        encoded = pathlib.Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f'{path}: cannot be opened: {error.strerror}.') from error
+    return decode_file(encoded, str(path), max_pixels, value_range)
+
+
+def decode_file(
+    encoded: bytes,
+    where: str,
+    max_pixels: int = MAX_PIXELS,
+    value_range: ValueRange | None = None,
+) -> tuple[np.ndarray, bytes]:
+    """Returns what `read_image` does, for the bytes of a file; `where` names it in errors."""
+    try:
+        encoded = image_files.read_upright(encoded, max_pixels=max_pixels).encoded
+    except UnusableError as error:
+        raise UserError(f'{where}: {error}.') from error
+    try:
+        image = (decode_image if value_range is None else decode_values)(encoded)
+    except tf.errors.InvalidArgumentError as error:
+        reason = _INTERNALS.sub('', error.message).strip()
+        raise UserError(f'{where}: cannot be decoded: {reason}') from error
+    return image.numpy(), encoded
 
 
 def _is_of_16_bits(image: Image.Image) -> bool:

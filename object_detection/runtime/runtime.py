@@ -2,7 +2,7 @@
 
 import abc
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,6 @@ from object_detection.visualization import drawing
 
 if TYPE_CHECKING:
     from object_detection.meta_architectures.detection_model import DetectionModel
-
-_MIN_PICTURE_SIZE = 512
 
 
 class Runtime(abc.ABC):
@@ -155,9 +153,8 @@ class Runtime(abc.ABC):
         outputs = self(image) if detections is None else detections
         if self.value_range is not None:
             image = self.value_range.picture(image)
-        size = image.shape[:2]
         batch = {key: np.asarray(value)[np.newaxis] for key, value in outputs.items()}
-        (found,) = Detections.from_batch(batch, [size], label_id_offset=0)
+        (found,) = Detections.from_batch(batch, [image.shape[:2]], label_id_offset=0)
         return drawing.draw_detections(
             image,
             found,
@@ -165,7 +162,6 @@ class Runtime(abc.ABC):
             names=self.class_names,
             min_score=min_score,
             max_boxes=max_boxes,
-            scale=max(1, _MIN_PICTURE_SIZE // max(size)),
         )
 
 
@@ -185,3 +181,22 @@ def _check_images(images: np.ndarray | tf.Tensor, value_range: ValueRange | None
             f'[B, H, W, 3]. Received: {tensor.dtype.name} {tensor.shape.as_list()}.'
         )
     return tensor
+
+
+def as_type(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Converts between integers and float, rounding."""
+    if dtype == images.dtype:
+        return images
+    return (
+        tf.cast(images, dtype) if dtype.is_floating else tf.saturate_cast(tf.round(images), dtype)
+    )
+
+
+def batches(kinds: Sequence[Hashable], size: int) -> Iterator[list[int]]:
+    """Yields lists of up to `size` indices of equal kinds, such as the sizes of images."""
+    rows_by_kind: dict[Hashable, list[int]] = {}
+    for row, kind in enumerate(kinds):
+        rows_by_kind.setdefault(kind, []).append(row)
+    for rows in rows_by_kind.values():
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]

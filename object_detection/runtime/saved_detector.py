@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import os
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,22 +12,18 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import image_files
-from object_detection.data.image_decoding import decode_image, decode_values
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UserError
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.runtime import class_names, side_inputs
 from object_detection.runtime.input_types import FLOAT_IMAGE_TENSOR, TF_EXAMPLE
-from object_detection.runtime.runtime import Runtime
+from object_detection.runtime.runtime import Runtime, as_type
 
 _FILE, _FOLDER = 'saved_model.pb', 'saved_model'
 # Has the checksums of all weights.
 _WEIGHTS_INDEX = 'variables/variables.index'
 # Names of inputs.
 _INPUT, _BOXES = 'input_tensor', 'boxes'
-# The part of TensorFlow's messages that describes the failed operation.
-_INTERNALS = re.compile(r'\{\{.*?\}\}|\[Op:.*?\](\s*name:\s*)?')
 
 
 def find_saved_model(directory: str | os.PathLike) -> pathlib.Path | None:
@@ -127,7 +122,7 @@ class SavedModelRuntime(Runtime):
         if self._spec.dtype == tf.string:
             inputs = tf.stack([self._encode(image) for image in images])
         else:
-            inputs = _as_type(images, self._spec.dtype)
+            inputs = as_type(images, self._spec.dtype)
         return self._run_rows(inputs, given)
 
     def run_serialized(self, rows: Sequence[bytes]) -> dict[str, tf.Tensor]:
@@ -184,59 +179,5 @@ class SavedModelRuntime(Runtime):
                     f'{known.min:g} to {known.max:g}; export the model with --input_type '
                     f'{FLOAT_IMAGE_TENSOR} for such arrays.'
                 )
-            image = _as_type(image, tf.uint8 if self.value_range is None else tf.uint16)
+            image = as_type(image, tf.uint8 if self.value_range is None else tf.uint16)
         return self.as_input(tf.io.encode_png(image).numpy())
-
-
-def read_image(
-    path: str | os.PathLike,
-    max_pixels: int = image_files.MAX_PIXELS,
-    value_range: ValueRange | None = None,
-) -> tuple[np.ndarray, bytes]:
-    """Returns an image file as [H, W, 3], RGB, and the bytes of a file with the same pixels.
-
-    The image is upright: it is rotated according to its EXIF data. The bytes are the file's own
-    unless TensorFlow would decode other pixels from them.
-
-    Args:
-      path: the file.
-      max_pixels: maximum number of pixels; larger images are refused before they are decoded.
-      value_range: that of the model which takes the image. Without one, pixels are uint8, the upper
-        8 bits of 16; with one, they are the stored values, float32.
-
-    Raises:
-      ValueError: if the file is not an image that can be read, or cannot be opened.
-    """
-    try:
-        encoded = pathlib.Path(path).read_bytes()
-    except OSError as error:
-        raise UserError(f'{path}: cannot be opened: {error.strerror}.') from error
-    return decode_file(encoded, str(path), max_pixels, value_range)
-
-
-def decode_file(
-    encoded: bytes,
-    where: str,
-    max_pixels: int = image_files.MAX_PIXELS,
-    value_range: ValueRange | None = None,
-) -> tuple[np.ndarray, bytes]:
-    """Returns what `read_image` does, for the bytes of a file; `where` names it in errors."""
-    try:
-        encoded = image_files.read_upright(encoded, max_pixels=max_pixels).encoded
-    except UnusableError as error:
-        raise UserError(f'{where}: {error}.') from error
-    try:
-        image = (decode_image if value_range is None else decode_values)(encoded)
-    except tf.errors.InvalidArgumentError as error:
-        reason = _INTERNALS.sub('', error.message).strip()
-        raise UserError(f'{where}: cannot be decoded: {reason}') from error
-    return image.numpy(), encoded
-
-
-def _as_type(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Converts between uint8 and float, rounding."""
-    if dtype == images.dtype:
-        return images
-    return (
-        tf.cast(images, dtype) if dtype.is_floating else tf.saturate_cast(tf.round(images), dtype)
-    )

@@ -26,6 +26,8 @@ _MIN_KEYPOINT_SCORE = 0.05
 _CAPTION_COLOR = (32, 33, 36)
 # Size of an image whose font the titles and captions of a row have.
 _ROW_TEXT = 448
+# Size up to which images are enlarged.
+_LEGIBLE_SIZE = 512
 
 
 class Instance(NamedTuple):
@@ -158,8 +160,17 @@ def paint(
     return np.asarray(picture).copy()
 
 
-def draw_detections(image: np.ndarray, found: Detections, **options: Any) -> np.ndarray:
-    """Draws what was found in an image, without doubtful keypoints; options as `draw_instances`."""
+def draw_detections(
+    image: np.ndarray, found: Detections, *, scale: int | None = None, **options: Any
+) -> np.ndarray:
+    """Draws what was found in an image, without doubtful keypoints.
+
+    Args:
+      image, options: as for `draw_instances`.
+      found: the detections.
+      scale: factor by which the picture is enlarged; None enlarges small images, so that names are
+        legible.
+    """
     return draw_instances(
         image,
         found.boxes,
@@ -167,6 +178,7 @@ def draw_detections(image: np.ndarray, found: Detections, **options: Any) -> np.
         scores=found.scores,
         masks=found.masks,
         keypoints=visible_keypoints(found.keypoints, found.keypoint_scores),
+        scale=scale or max(1, _LEGIBLE_SIZE // max(found.size)),
         **options,
     )
 

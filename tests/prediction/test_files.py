@@ -13,8 +13,8 @@ from object_detection.export import exporter
 from object_detection.prediction import files, prediction, predictor, sources
 from object_detection.prediction.files import OutputOptions
 from object_detection.runtime import class_names
+from object_detection.runtime.images import read_image
 from object_detection.runtime.runtime import Runtime
-from object_detection.runtime.saved_detector import read_image
 from object_detection.scoring import evaluation
 from object_detection.weights import checkpoints
 from tests import tiny_models as tiny

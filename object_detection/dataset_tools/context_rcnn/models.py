@@ -14,9 +14,9 @@ from object_detection.dataset_tools.context_rcnn.options import RPN_BOX_FEATURES
 from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example
 from object_detection.errors import UnusableError, UserError
-from object_detection.runtime import saved_detector
 from object_detection.runtime.input_types import TF_EXAMPLE
-from object_detection.runtime.saved_detector import SavedModelRuntime
+from object_detection.runtime.runtime import batches
+from object_detection.runtime.saved_detector import SavedModelRuntime, find_saved_model
 
 Outputs = dict[str, np.ndarray]
 
@@ -52,7 +52,7 @@ class Model:
 
     def check(self) -> None:
         """Raises a UserError if there is no SavedModel in the folder."""
-        if saved_detector.find_saved_model(self._directory) is None:
+        if find_saved_model(self._directory) is None:
             raise UserError(f'{self._directory}: holds no SavedModel.')
 
     def run(
@@ -76,7 +76,9 @@ class Model:
         while chunk := list(itertools.islice(examples, window)):
             wanted = [i for i, each in enumerate(chunk) if not is_wanted or is_wanted(each)]
             outputs: dict[int, Outputs | None] = {i: {} for i in range(len(chunk))}
-            for indices in _batches(chunk, wanted, self._batch_size):
+            sizes = [_size(chunk[i]) for i in wanted]
+            for rows in batches(sizes, self._batch_size):
+                indices = [wanted[row] for row in rows]
                 found = self._run_usable([chunk[i] for i in indices])
                 outputs |= dict(zip(indices, found, strict=True))
             for index, example in enumerate(chunk):
@@ -133,23 +135,12 @@ class Model:
             )
 
 
-def _batches(
-    examples: Sequence[Example], wanted: Iterable[int], batch_size: int
-) -> Iterator[list[int]]:
-    """Yields those indices of examples, whose images are of one size.
-
-    The size is that of the file: what the record states may be another one.
-    """
-    by_size: dict[tuple[int, int] | None, list[int]] = {}
-    for index in wanted:
-        try:
-            size = image_files.stored_size(_encoded(examples[index]))
-        except UnusableError:
-            size = None
-        by_size.setdefault(size, []).append(index)
-    for indices in by_size.values():
-        for start in range(0, len(indices), batch_size):
-            yield indices[start : start + batch_size]
+def _size(example: Example) -> tuple[int, int] | None:
+    """Returns the size of the image file: what the record states may be another one."""
+    try:
+        return image_files.stored_size(_encoded(example))
+    except UnusableError:
+        return None
 
 
 def _encoded(example: Example) -> bytes:

@@ -39,7 +39,7 @@ from object_detection.resizers.resizer import Resizer
 from object_detection.runtime import description as descriptions
 from object_detection.runtime.description import QUANTIZATION, ModelDescription
 from object_detection.runtime.file_detector import Arrays, FileRuntime
-from object_detection.runtime.saved_detector import read_image
+from object_detection.runtime.images import read_image
 from object_detection.system import cpu, private_names
 
 _logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.protos import pipeline_pb2
 from object_detection.runtime import description
 from object_detection.runtime.file_detector import FileRuntime
-from object_detection.runtime.saved_detector import read_image
+from object_detection.runtime.images import read_image
 from tests import tiny_models as tiny
 from tests.meta_architectures.ssd import configs
 
