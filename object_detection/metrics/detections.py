@@ -65,7 +65,7 @@ def coco_results(
       The entries; with keypoints they have `keypoints`, one list of x and y in pixels and the score
       of each, 1 without scores.
     """
-    points = None if detections.keypoints is None else _coco_keypoints(detections)
+    points = None if detections.keypoints is None else scored_keypoints(detections)
     classes = detections.ids()
     counts = encode_masks(detections, method) if masks and detections.masks is not None else None
     results = []
@@ -77,17 +77,16 @@ def coco_results(
             text = counts[i].decode('ascii')
             result['segmentation'] = {'size': list(detections.size), 'counts': text}
         if points is not None:
-            result['keypoints'] = points[i].tolist()
+            result['keypoints'] = points[i][:, [1, 0, 2]].ravel().tolist()
         results.append(result | {'score': float(detections.scores[i])})
     return results
 
 
-def _coco_keypoints(detections: Detections) -> np.ndarray:
-    """Returns float64 [n, P * 3]: x, y and score of each keypoint."""
-    points, scores = detections.keypoints[..., ::-1], detections.keypoint_scores
+def scored_keypoints(detections: Detections) -> np.ndarray:
+    """Returns float64 [n, P, 3]: (y, x) and the score of each keypoint, 1 without scores."""
+    points, scores = detections.keypoints, detections.keypoint_scores
     scores = np.ones(points.shape[:2]) if scores is None else scores
-    rows = np.concatenate([points, scores[..., np.newaxis]], axis=-1)
-    return rows.astype(np.float64).reshape(len(rows), points.shape[1] * 3)
+    return np.concatenate([points, scores[..., np.newaxis]], axis=-1, dtype=np.float64)
 
 
 def coco_image_id(source_id: str | bytes) -> int | float | str:

@@ -491,10 +491,11 @@ def draw(
     size = np.maximum(1, np.round(np.array(image.shape[:2]) * scale).astype(int))
     keypoints = _visible_keypoints(example)
     boxes = np.asarray(example[F.GROUNDTRUTH_BOXES])
+    classes = np.asarray(example[F.GROUNDTRUTH_CLASSES])
     return draw_instances(
         _resize(image, size, Image.Resampling.BICUBIC),
         boxes * np.tile(size, 2),
-        _class_ids(np.asarray(example[F.GROUNDTRUTH_CLASSES])),
+        classes if classes.ndim == 1 else classes.argmax(axis=-1) + 1,
         masks=_masks(example, size),
         keypoints=None if keypoints is None else keypoints * size,
         edges=keypoint_edges,
@@ -512,10 +513,6 @@ def _resize(image: np.ndarray, size: np.ndarray, method: Image.Resampling) -> np
     height, width = size.tolist()
     pixels = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
     return np.asarray(pixels.resize((width, height), method)).reshape(height, width, -1)
-
-
-def _class_ids(classes: np.ndarray) -> np.ndarray:
-    return classes if classes.ndim == 1 else classes.argmax(axis=-1) + 1
 
 
 def _masks(example: Mapping[str, np.ndarray], size: np.ndarray) -> list[np.ndarray] | None:

@@ -207,8 +207,8 @@ def _draw_groundtruth(
 def _groundtruth_boxes(batch: Mapping[str, np.ndarray], index: int) -> np.ndarray:
     """Boxes of one image, float [count, 4] in pixels."""
     count = int(batch[InputFields.NUM_GROUNDTRUTH_BOXES][index])
-    shape = batch[InputFields.IMAGE].shape[1:]
-    return batch[InputFields.GROUNDTRUTH_BOXES][index, :count] * _box_scale(shape)
+    sides = batch[InputFields.IMAGE].shape[1:3]
+    return batch[InputFields.GROUNDTRUTH_BOXES][index, :count] * np.array(sides * 2, np.float32)
 
 
 def _masks(
@@ -232,11 +232,6 @@ def _visible_keypoints(
     is_visible = batch[InputFields.GROUNDTRUTH_KEYPOINT_VISIBILITIES][index, :count]
     absolute = keypoints[index, :count] * np.array(shape[:2], np.float32)
     return np.where(is_visible[..., np.newaxis], absolute, np.nan)
-
-
-def _box_scale(shape: tuple[int, ...]) -> np.ndarray:
-    height, width = shape[:2]
-    return np.array([height, width, height, width], np.float32)
 
 
 def _enlargement(shape: tuple[int, ...]) -> int:

@@ -8,15 +8,9 @@ import numpy as np
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.metrics.coco import limits
+from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco.collecting import MASKS, Image, Searched, StoringEvaluator
-from object_detection.metrics.coco.metrics import (
-    AREA_RANGES,
-    IOU_THRESHOLDS,
-    MAX_DETECTIONS,
-    CocoMetrics,
-    Summary,
-    mean,
-)
+from object_detection.metrics.coco.metrics import CocoMetrics, Summary, mean
 
 _PREFIXES = {'bbox': 'DetectionBoxes', 'segm': 'DetectionMasks'}
 
@@ -25,7 +19,7 @@ def _summaries(numbers: Sequence[int]) -> dict[str, Summary]:
     """Returns name -> what it is, of the metrics for these numbers of detections, ascending."""
     most = numbers[-1]
     ap = limits.named('Precision/mAP', most, limits.BOXES_AND_MASKS)
-    areas = [area for area in AREA_RANGES if area != 'all']
+    areas = [area for area in coco_metrics.AREA_RANGES if area != 'all']
     return {
         ap: Summary('precision'),
         f'{ap}@.50IOU': Summary('precision', iou=0.5),
@@ -90,7 +84,7 @@ class CocoEvaluator(StoringEvaluator):
         self._per_category = per_category or all_per_category
         self._all_per_category = all_per_category
         self._only_labeled = only_labeled
-        fewer = [number for number in MAX_DETECTIONS[:-1] if number < self._limit]
+        fewer = [number for number in coco_metrics.MAX_DETECTIONS[:-1] if number < self._limit]
         self._numbers = (*fewer, self._limit)
         self._metrics = _summaries(self._numbers)
         self._ap = next(iter(self._metrics))
@@ -139,7 +133,7 @@ class CocoEvaluator(StoringEvaluator):
             return {}
         counts = self._values.counts['all']
         return {
-            f'{self._prefix} IoU {iou:.2f}': counts[np.isclose(IOU_THRESHOLDS, iou)][0]
+            f'{self._prefix} IoU {iou:.2f}': counts[np.isclose(coco_metrics.IOU_THRESHOLDS, iou)][0]
             for iou in (0.5, 0.75)
         }
 

@@ -11,6 +11,7 @@ from object_detection.errors import UserError
 from object_detection.metrics.coco import collecting, limits, metrics
 from object_detection.metrics.coco.collecting import Image, StoringEvaluator
 from object_detection.metrics.coco.metrics import Summary, mean
+from object_detection.metrics.detections import scored_keypoints
 from object_detection.metrics.instances import Instances
 
 DEFAULT_SIGMA = 0.05
@@ -157,11 +158,8 @@ class KeypointEvaluator(StoringEvaluator):
         return instances.where(instances.classes == self._label)
 
     def _detected(self, found: Detections) -> Instances:
-        scores = found.keypoint_scores
         # The score of a keypoint takes the place of its visibility, as in results of COCO.
-        scores = np.ones(found.keypoints.shape[:2]) if scores is None else scores
-        keypoints = np.concatenate([found.keypoints, scores[..., np.newaxis]], axis=-1)
-        return super()._detected(found)._replace(keypoints=keypoints)
+        return super()._detected(found)._replace(keypoints=scored_keypoints(found))
 
 
 def _checked_sigmas(

@@ -9,14 +9,8 @@ import numpy as np
 from object_detection.core.detections import Detections
 from object_detection.core.fields import InputFields
 from object_detection.errors import UserError
-from object_detection.metrics.coco import limits
-from object_detection.metrics.coco.collecting import (
-    MASKS,
-    Image,
-    Searched,
-    StoringEvaluator,
-    labels,
-)
+from object_detection.metrics.coco import collecting, limits
+from object_detection.metrics.coco.collecting import MASKS, Image, Searched, StoringEvaluator
 from object_detection.metrics.coco.metrics import Summary, mean
 from object_detection.metrics.instances import Instances
 
@@ -112,7 +106,7 @@ class LvisEvaluator(StoringEvaluator):
     def _searched(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Searched:
         if self._annotations is not None:
             return Searched(*self._annotations.searched_classes(image_id))
-        return Searched(*(labels(batch, name, row) for name in _LABELS))
+        return Searched(*(collecting.labels(batch, name, row) for name in _LABELS))
 
     def _stored(self, image: Image, searched: Searched) -> Image:
         detected = image.detected
