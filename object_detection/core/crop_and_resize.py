@@ -221,8 +221,7 @@ def _spread_crops(
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
 
     def along(low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor) -> bilinear.Terms:
-        coordinates = bilinear.sample_coordinates(low, high, size, length)
-        return bilinear.neighbours(bilinear.drop_outside(coordinates, length), length)
+        return bilinear.neighbours(_held_samples(low, high, size, length), length)
 
     rows = along(ymin, ymax, crops.shape[1], height)
     columns = along(xmin, xmax, crops.shape[2], width)

@@ -271,3 +271,22 @@ def test_gradients_of_boxes_are_differences_of_crops(use_matmul):
         for row in tf.eye(4)[:, None, None]
     ]
     np.testing.assert_allclose(tape.gradient(wanted, boxes)[0, 0], differences, rtol=5e-3)
+
+
+def test_samples_on_the_border_have_a_gradient():
+    """Where the optimizer of graphs rounds them past it, too."""
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
+    low = np.random.default_rng(0).uniform(0.0, 0.9, [400, 1, 2])
+    boxes = tf.constant(np.concatenate([low, np.ones_like(low)], axis=-1), tf.float32)
+
+    @tf.function(autograph=False)
+    def gradient(boxes):
+        maps = tf.ones([400, 2, 2, 1])
+        with tf.GradientTape() as tape:
+            tape.watch(maps)
+            crops = crop_and_resize.crop_and_resize(maps, boxes, (4, 4))
+        return crops, tape.gradient(crops, maps)
+
+    crops, spread = gradient(boxes)
+    np.testing.assert_allclose(crops, np.ones([400, 1, 4, 4, 1]), rtol=1e-6)
+    np.testing.assert_allclose(np.sum(spread, axis=(1, 2, 3)), np.full([400], 16.0), rtol=1e-6)
