@@ -296,7 +296,7 @@ def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         path = f'eval_input_reader[{index}]'
         yield from _reader(reader, path, pipeline)
         if not reader.label_map_path and not synthetic_data.is_synthetic(reader):
-            yield f'{path}.label_map_path is not set; metrics are told by the names in it.'
+            yield f'{path}.label_map_path is not set; metrics need the names in it.'
         needs = {
             'load_instance_masks': eval_config_rules.mask_sets(pipeline.eval_config),
             'load_image_labels': eval_config_rules.label_sets(pipeline.eval_config),
