@@ -118,7 +118,8 @@ def draw_instances(
     if keypoints is not None and len(edges):
         instances = [instance._replace(edges=edges) for instance in instances]
     if scale != 1:
-        image = _enlarge(image, scale)
+        size = np.array(image.shape[:2]) * scale
+        image = _resize(image, size, Image.Resampling.BICUBIC)
         instances = [_enlarge_instance(instance, scale) for instance in instances]
     return paint(image, instances, line_thickness, mask_opacity)
 
@@ -330,11 +331,6 @@ def _choose(
         points = None if keypoints is None else np.asarray(keypoints[i], np.float64)
         instances.append(Instance(tuple(boxes[i]), class_color(class_id), label, mask, points))
     return instances
-
-
-def _enlarge(image: np.ndarray, scale: int) -> np.ndarray:
-    size = (image.shape[1] * scale, image.shape[0] * scale)
-    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
 
 
 def _enlarge_instance(instance: Instance, scale: int) -> Instance:
