@@ -17,7 +17,12 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.runtime import input_types, side_inputs
 from object_detection.runtime.class_names import LABEL_MAP
-from object_detection.runtime.in_process import at_least_one, detect_function, read_images
+from object_detection.runtime.in_process import (
+    as_served,
+    at_least_one,
+    detect_function,
+    read_images,
+)
 from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.system import private_names, publishing
 
@@ -150,8 +155,7 @@ def _detect_in_boxes(
     padded = tf.pad(boxes, [[0, missing[0]], [0, missing[1]], [0, 0]])
     found = detector.predict_masks_from_boxes(predictions, true_shapes, padded)
     numbers = found.pop(DetectionFields.NUM_DETECTIONS)
-    outputs = {key: tf.cast(value[:batch, :count], tf.float32) for key, value in found.items()}
-    outputs[DetectionFields.CLASSES] += 1.0
+    outputs = as_served({key: value[:batch, :count] for key, value in found.items()})
     count = tf.cast(count, tf.float32)
     return outputs | {DetectionFields.NUM_DETECTIONS: tf.minimum(numbers[:batch], count)}
 

@@ -1,7 +1,7 @@
 """Runs a detector of this process, with the inputs and outputs of its export."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -87,12 +87,17 @@ def detect_function(
         predictions = detector.predict(images, true_shapes, training=False, **given)
         detections = detector.postprocess(predictions, true_shapes)
         detections |= detector.exported_predictions(predictions)
-        outputs = {key: tf.cast(value[:count], tf.float32) for key, value in detections.items()}
-        if DetectionFields.CLASSES in outputs:
-            outputs[DetectionFields.CLASSES] += 1.0  # the wire has 1-based classes
-        return outputs
+        return as_served({key: value[:count] for key, value in detections.items()})
 
     return detect
+
+
+def as_served(found: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns what `postprocess` does as exports have it: float32, with classes from 1."""
+    outputs = {key: tf.cast(value, tf.float32) for key, value in found.items()}
+    if DetectionFields.CLASSES in outputs:
+        outputs[DetectionFields.CLASSES] += 1.0
+    return outputs
 
 
 def at_least_one(values: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,6 @@ from google.protobuf import text_format
 
 from object_detection.config import families
 from object_detection.core import tracing
-from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.export import saved_model
 from object_detection.export.formats.formats import FLOAT32
@@ -26,6 +25,7 @@ from object_detection.runtime.description import (
     ModelDescription,
     TensorDescription,
 )
+from object_detection.runtime.in_process import as_served
 
 _DISTRIBUTION = 'object-detection-toolkit'
 
@@ -189,10 +189,6 @@ class ExportSource:
                 true_image_shape = tf.tile(tf.constant([shape]), [tf.shape(image)[0], 1])
             images = detector.normalize_padded(image, true_image_shape)
             predictions = detector.predict(images, true_image_shape, training=False)
-            found = detector.postprocess(predictions, true_image_shape)
-            outputs = {key: tf.cast(value, tf.float32) for key, value in found.items()}
-            if DetectionFields.CLASSES in outputs:
-                outputs[DetectionFields.CLASSES] += 1.0
-            return outputs
+            return as_served(detector.postprocess(predictions, true_image_shape))
 
         return detect
