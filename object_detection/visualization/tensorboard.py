@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core.detections import Detections
+from object_detection.core.detections import Detections, boxes_to_absolute
 from object_detection.core.fields import InputFields
 from object_detection.visualization import drawing
 
@@ -207,8 +207,8 @@ def _draw_groundtruth(
 def _groundtruth_boxes(batch: Mapping[str, np.ndarray], index: int) -> np.ndarray:
     """Boxes of one image, float [count, 4] in pixels."""
     count = int(batch[InputFields.NUM_GROUNDTRUTH_BOXES][index])
-    sides = batch[InputFields.IMAGE].shape[1:3]
-    return batch[InputFields.GROUNDTRUTH_BOXES][index, :count] * np.array(sides * 2, np.float32)
+    boxes = batch[InputFields.GROUNDTRUTH_BOXES][index, :count]
+    return boxes_to_absolute(boxes, *batch[InputFields.IMAGE].shape[1:3])
 
 
 def _masks(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from object_detection.core.detections import Detections, boxes_to_absolute
+from object_detection.core.detections import Detections
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.metrics import detections as image_detections
 from object_detection.metrics.analysis import images as stored
@@ -21,7 +21,9 @@ from object_detection.metrics.analysis.images import (
     quality,
 )
 from object_detection.metrics.coco.annotations import CocoAnnotations
+from object_detection.metrics.coco.collecting import batch_instances
 from object_detection.metrics.evaluator import Batch
+from object_detection.metrics.instances import Instances
 from object_detection.visualization import tensorboard
 
 # Beyond these, the file of detections and reports would grow without showing more.
@@ -37,6 +39,7 @@ _NEEDED = {
     InputFields.EVALUATION_BOXES,
     InputFields.EVALUATION_CLASSES,
     InputFields.EVALUATION_IS_CROWD,
+    InputFields.EVALUATION_AREA,
 }
 
 
@@ -131,27 +134,16 @@ class ImageCollector:
 
     def _image(self, batch: Batch, row: int, found: Detections) -> ImageBoxes:
         name = image_detections.source_text(batch[InputFields.SOURCE_ID][row])
-        boxes, classes, is_crowd = self._annotated(batch, row, name, *found.size)
-        if found.classes is None:
-            classes = np.ones_like(classes)
+        objects = self._annotated(batch, row, name)
+        classes = objects.classes if self._has_classes else np.ones_like(objects.classes)
+        annotated = objects.boxes, classes, objects.is_crowd
         best = found.best(self._max_detections)
-        detected = best.boxes, best.ids(), best.scores
-        return ImageBoxes(name, *found.size, boxes, classes, is_crowd, *detected)
+        return ImageBoxes(name, *found.size, *annotated, best.boxes, best.ids(), best.scores)
 
-    def _annotated(
-        self, batch: Batch, row: int, name: str, height: int, width: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        if self._annotations is not None:
-            image_id = self._annotations.image_id(name)
-            objects = self._annotations.instances(image_id, with_masks=False)
-            return objects.boxes, objects.classes, objects.is_crowd
-        count = int(batch[InputFields.NUM_EVALUATION_BOXES][row])
-        boxes = batch[InputFields.EVALUATION_BOXES][row][:count]
-        return (
-            boxes_to_absolute(boxes, height, width),
-            np.asarray(batch[InputFields.EVALUATION_CLASSES][row][:count], np.int64),
-            np.asarray(batch[InputFields.EVALUATION_IS_CROWD][row][:count], bool),
-        )
+    def _annotated(self, batch: Batch, row: int, name: str) -> Instances:
+        if self._annotations is None:
+            return batch_instances(batch, row, name, with_masks=False)
+        return self._annotations.instances(self._annotations.image_id(name), with_masks=False)
 
     def _consider(self, image: ImageBoxes, batch: Batch, detections: Batch, row: int) -> None:
         """Keeps the image if it is among the worst or the best so far."""

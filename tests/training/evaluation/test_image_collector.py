@@ -26,6 +26,7 @@ def batch(names, scores, *, has_classes=True):
         InputFields.EVALUATION_BOXES: box,
         InputFields.EVALUATION_CLASSES: np.ones((size, 1), int),
         InputFields.EVALUATION_IS_CROWD: np.zeros((size, 1), bool),
+        InputFields.EVALUATION_AREA: np.full((size, 1), -1.0),
         InputFields.NUM_GROUNDTRUTH_BOXES: np.ones(size, int),
         InputFields.GROUNDTRUTH_BOXES: box,
         InputFields.GROUNDTRUTH_CLASSES: np.tile([1.0, 0.0], (size, 1, 1)),
