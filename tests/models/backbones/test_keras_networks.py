@@ -9,7 +9,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import model_builder
+from object_detection.core.fields import InputFields
 from object_detection.errors import CheckpointError, UserError
+from object_detection.export import exporter
 from object_detection.meta_architectures.center_net import build as center_net
 from object_detection.meta_architectures.faster_rcnn import build as faster_rcnn
 from object_detection.meta_architectures.ssd import build as ssd
@@ -24,7 +26,8 @@ from object_detection.protos import pipeline_pb2
 from object_detection.protos.center_net_pb2 import CenterNetFeatureExtractor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
 from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
-from object_detection.weights import restore
+from object_detection.training import setup
+from object_detection.weights import checkpoints, restore
 from tests import slow_cases
 from tests.meta_architectures.ssd.configs import tiny
 from tests.tiny_models import (
@@ -34,6 +37,7 @@ from tests.tiny_models import (
     tiny_pipeline,
     train_losses,
 )
+from tests.training import step_runs
 
 SMALL = 'keras:MobileNetV3Small'
 
@@ -162,6 +166,46 @@ def test_detectors_learn(pipeline):
     detector = model_builder.build(pipeline.model, is_training=True)
     assert detector.feature_extractor.pad_to_multiple == 32
     check_learns(detector)
+
+
+TRAINING = """
+train_config {
+  batch_size: 2 num_steps: 2
+  optimizer {
+    momentum_optimizer {
+      learning_rate { constant_learning_rate { learning_rate: 0.001 } }
+    }
+    use_moving_average: false
+  }
+}
+"""
+
+
+def test_a_detector_is_trained_and_exported(tmp_path):
+    pipeline = ssd_pipeline()
+    text_format.Merge(TRAINING, pipeline)
+    (batch,) = step_runs.batches(2)
+    del batch[InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS]
+    keras.utils.set_random_seed(0)
+    detector = setup.build_detector(pipeline)
+    before = {name: each.numpy() for name, each in detector.named_trainable_variables().items()}
+    spec = step_runs.element_spec(batch)
+    losses = step_runs.run(
+        setup.build_step(pipeline.train_config, detector, spec, seed=0), [batch, batch]
+    )
+    assert all(np.isfinite([*each.values()]).all() for each in losses)
+    after = detector.named_trainable_variables()
+    changed = {name for name in before if np.any(after[name] != before[name])}
+    assert 'backbone/conv/kernel' in changed
+    checkpoints.save_model(str(tmp_path / 'model'), detector.named_variables(), 2)
+    image = tmp_path / 'image.png'
+    pixels = tf.cast(random_images(1)[0], tf.uint8)
+    tf.io.write_file(str(image), tf.io.encode_png(pixels))
+    exported = exporter.export(
+        pipeline, str(tmp_path / 'model'), tmp_path / 'exported', images=[image]
+    )
+    assert exported.comparison.detections > 0
+    assert exported.comparison.unmatched == 0
 
 
 @pytest.mark.slow
