@@ -443,7 +443,7 @@ def classes(categories: list[dict[str, Any]], label_map: LabelMap | None) -> Cla
     names = texts(categories)
     if not label_map:
         labels = from_categories(categories)
-        return Classes(labels, {}, are_renumbered(labels))
+        return Classes(labels, {}, any(key != label.label for key, label in labels.items()))
     labels = labels_of(categories, label_map)
     return Classes(labels, {key: name for key, name in names.items() if key not in labels})
 
@@ -460,11 +460,6 @@ def labels_of(categories: list[dict[str, Any]], label_map: LabelMap) -> dict[Any
         for category in categories
     }
     return {key: ClassLabel(i, names[i]) for key, i in numbers.items() if i > 0}
-
-
-def are_renumbered(labels: dict[Any, ClassLabel]) -> bool:
-    """Whether labels differ from the category ids."""
-    return any(category_id != label.label for category_id, label in labels.items())
 
 
 def _group_of_all(categories: list[dict[str, Any]]) -> Any:
@@ -507,7 +502,8 @@ def texts(categories: list[dict[str, Any]]) -> dict[Any, str]:
     for category in sorted(categories, key=lambda each: group is not None and each['id'] == group):
         category_id = category['id']
         if category_id in by_id:
-            raise _bad_id(category)
+            received = json.dumps(category)[:200]
+            raise UserError(f'Category ids must be different. Received twice: {received}.')
         text = clean(str(category['name'])) or f'category_{category_id}'
         while text in by_id.values():
             text = f'{text}_{category_id}'
@@ -517,9 +513,3 @@ def texts(categories: list[dict[str, Any]]) -> dict[Any, str]:
 
 def clean(name: str) -> str:
     return ''.join(letter if letter.isprintable() else ' ' for letter in name).strip()
-
-
-def _bad_id(category: dict[str, Any]) -> UserError:
-    return UserError(
-        f'Category ids must be different. Received twice: {json.dumps(category)[:200]}.'
-    )

@@ -26,7 +26,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UserError, expected, format_list
+from object_detection.errors import UserError, format_list
 
 # What a column may be called, in lower case.
 _NAMES = {
@@ -107,9 +107,7 @@ class CsvSource(FileSource):
             yield first[0], {name: first[1][index] for name, index in columns.items()}
         read = {first[1][index] for index in columns.values()}
         unread = csv_files.UnreadColumns({name: i for i, name in enumerate(first[1])}, read)
-        for line, fields in rows:
-            if len(fields) != len(first[1]):
-                raise expected(f'{path}, line {line}', f'{len(first[1])} fields', len(fields))
+        for line, fields in csv_files.of_equal_length(path, rows, len(first[1])):
             unread.add(fields)
             yield line, {name: fields[index] for name, index in columns.items()}
         notes.update(unread.notes())

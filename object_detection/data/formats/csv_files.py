@@ -80,7 +80,7 @@ def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
     if absent:
         what = f'the columns {", ".join(required)} in the first line; missing: {", ".join(absent)}'
         raise expected(path, what, format_list(header, 20) or 'nothing')
-    return Table(path, columns, _checked(path, found, len(header)))
+    return Table(path, columns, of_equal_length(path, found, len(header)))
 
 
 class UnreadColumns:
@@ -136,9 +136,10 @@ def _delimiter(line: str) -> str:
     return max(_DELIMITERS, key=line.count)
 
 
-def _checked(
+def of_equal_length(
     path: str, found: Iterator[tuple[int, list[str]]], num_columns: int
 ) -> Iterator[tuple[int, list[str]]]:
+    """Yields rows; raises a UserError that names the first that has not so many fields."""
     for line, fields in found:
         if len(fields) != num_columns:
             raise expected(f'{path}, line {line}', f'{num_columns} fields', len(fields))

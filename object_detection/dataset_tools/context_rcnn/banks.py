@@ -125,13 +125,9 @@ def row_of(example: Example, place: Place) -> Row:
       DataError: if it has no file, or its embeddings are not of one length, or their number is not
         what it says.
     """
-    encoded = example.texts(keys.ENCODED)
-    if not encoded:
+    if not example.texts(keys.ENCODED):
         raise DataError(f'{example}: expected {keys.ENCODED}. Received: none.')
-    counts, lengths = (
-        example.integers(keys.EMBEDDING_COUNT),
-        example.integers(keys.EMBEDDING_LENGTH),
-    )
+    counts, lengths = map(example.integers, (keys.EMBEDDING_COUNT, keys.EMBEDDING_LENGTH))
     count, length = (counts[0], lengths[0]) if counts and lengths else (0, 0)
     scores = example.floats(keys.EMBEDDING_SCORE).tolist()
     size = example.count(keys.EMBEDDING)
@@ -152,7 +148,7 @@ def row_of(example: Example, place: Place) -> Row:
         length=length if count else 0,
         scores=scores,
         has_boxes=bool(example.count(keys.YMIN)),
-        size=len(encoded[0]),
+        size=len(example.encoded()),
         frame=place.frame,
         is_annotated=0 not in example.integers(keys.IS_ANNOTATED),
     )

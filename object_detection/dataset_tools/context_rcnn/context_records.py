@@ -169,7 +169,7 @@ def _reduced(example: Example, options: ContextOptions, counts: Counts) -> dict[
     """Returns the features that differ in an image that is made smaller; {} for others."""
     if not options.reduce_image_size:
         return {}
-    encoded = b''.join(example.texts(keys.ENCODED)[:1])
+    encoded = example.encoded()
     try:
         image = image_files.reduce(encoded, options.max_image_dimension)
     except UnusableError:

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from apache_beam.utils import shared
 
-from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields
 from object_detection.data import image_files
 from object_detection.dataset_tools.context_rcnn.options import RPN_BOX_FEATURES
@@ -138,19 +137,14 @@ class Model:
 def _size(example: Example) -> tuple[int, int] | None:
     """Returns the size of the image file: what the record states may be another one."""
     try:
-        return image_files.stored_size(_encoded(example))
+        return image_files.stored_size(example.encoded())
     except UnusableError:
         return None
 
 
-def _encoded(example: Example) -> bytes:
-    """Returns the file of an image; b'' without one."""
-    return b''.join(example.texts(keys.ENCODED)[:1])
-
-
 def _has_image(example: Example) -> bool:
     try:
-        image_files.check(_encoded(example))
+        image_files.check(example.encoded())
     except UnusableError:
         return False
     return True

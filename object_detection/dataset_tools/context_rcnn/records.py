@@ -123,6 +123,10 @@ class Example:
         """Returns the first text of a key; '' if there is none."""
         return next((value.decode(errors='backslashreplace') for value in self.texts(key)), '')
 
+    def encoded(self) -> bytes:
+        """Returns the file of the image; b'' without one."""
+        return b''.join(self.texts(keys.ENCODED)[:1])
+
     def raw(self) -> dict[str, bytes]:
         """Returns key -> serialized `Feature`, for `tf_examples.serialize`."""
         return {
