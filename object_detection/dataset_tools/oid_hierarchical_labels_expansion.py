@@ -21,7 +21,7 @@ from absl import app, flags
 from object_detection.data import file_access
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import csv_files
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.system import files as system_files
 
 FLAGS = flags.FLAGS
@@ -47,10 +47,8 @@ def read_hierarchy(path: str) -> tuple[Related, Related]:
         node, parents = nodes.pop()
         children = node.get('Subcategory', []) if isinstance(node, dict) else None
         if not isinstance(children, list) or not isinstance(node.get('LabelName'), str):
-            raise UserError(
-                f'{path}: expected objects with `LabelName` and a list `Subcategory`. '
-                f'Received: {json.dumps(node)[:200]}'
-            )
+            what = 'objects with `LabelName` and a list `Subcategory`'
+            raise expected(path, what, json.dumps(node)[:200])
         if len(parents) > _MAX_DEPTH:
             raise UserError(f'{path}: expected at most {_MAX_DEPTH} levels of classes.')
         name = node['LabelName']
@@ -90,9 +88,8 @@ def _confidence(text: str, path: str, line: int) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise UserError(
-            f'{path}, line {line}: Confidence must be a number. Received: {text[:100]!r}.'
-        ) from error
+        where = f'{path}, line {line}'
+        raise expected(where, 'a number as Confidence', repr(text[:100])) from error
 
 
 def main(argv: list[str]) -> None:

@@ -35,7 +35,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from object_detection.data.formats import outlines
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 MAX_OBJECTS = 12
 SIZE_RANGE = (8, 64)
@@ -195,13 +195,9 @@ def draw_scene(rng: np.random.Generator, image_size: int) -> Scene:
 def _check_arguments(*, num_train: int, num_val: int, image_size: int, seed: int) -> None:
     received = f'num_train={num_train}, num_val={num_val}, image_size={image_size}, seed={seed}'
     if min(num_train, num_val, seed) < 0:
-        raise UserError(
-            f'shapes: numbers of images and the seed must be >= 0. Received: {received}.'
-        )
+        raise expected('shapes', 'numbers of images and a seed >= 0', received)
     if image_size < MIN_IMAGE_SIZE:
-        raise UserError(
-            f'shapes: image_size must be at least {MIN_IMAGE_SIZE} pixels. Received: {received}.'
-        )
+        raise expected('shapes', f'image_size of at least {MIN_IMAGE_SIZE} pixels', received)
 
 
 def _write_split(

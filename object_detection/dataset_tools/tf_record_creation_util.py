@@ -14,7 +14,7 @@ import contextlib
 import contextlib2
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 
 def open_sharded_output_tfrecords(
@@ -34,9 +34,7 @@ def open_sharded_output_tfrecords(
       ValueError: if `num_shards` is less than 1.
     """
     if num_shards < 1:
-        raise UserError(
-            f'open_sharded_output_tfrecords: num_shards must be at least 1. Received: {num_shards}.'
-        )
+        raise expected('open_sharded_output_tfrecords', 'num_shards of at least 1', num_shards)
     return [
         exit_stack.enter_context(
             tf.io.TFRecordWriter(f'{base_path}-{shard:05d}-of-{num_shards:05d}')

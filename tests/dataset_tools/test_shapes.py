@@ -188,4 +188,4 @@ def test_command(tmp_path):
     assert len(list(tmp_path.glob('*/*.jpg'))) == 3
     result = CliRunner().invoke(shapes.main, [*arguments, '--image_size', '3'])
     assert result.exit_code == 1
-    assert 'image_size must be at least 32' in result.output
+    assert 'image_size of at least 32' in result.output

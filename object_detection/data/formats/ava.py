@@ -184,10 +184,7 @@ class AvaSource(Source):
                 raise expected(f'{path}, line {line}', what, f'{len(fields)} fields')
             video = fields[0]
             if '/' in video or '\\' in video or video in ('', '.', '..'):
-                raise UserError(
-                    f'{path}, line {line}: the id of a video must be a name. '
-                    f'Received: {video[:100]!r}.'
-                )
+                raise expected(f'{path}, line {line}', 'a name as id of a video', repr(video[:100]))
             rows = videos[video].setdefault(_second(fields[1], path, line), [])
             # A second without persons has empty fields.
             if any(fields[2:]):
@@ -268,10 +265,8 @@ def _second(text: str, path: str, line: int) -> int:
         if second != int(second) or not 0 <= second <= _MAX_SECOND:
             raise ValueError
     except (ValueError, OverflowError) as error:
-        raise UserError(
-            f'{path}, line {line}: the second must be a whole number, at most {_MAX_SECOND}. '
-            f'Received: {text[:100]!r}.'
-        ) from error
+        what = f'a second, a whole number of at most {_MAX_SECOND}'
+        raise expected(f'{path}, line {line}', what, repr(text[:100])) from error
     return int(second)
 
 

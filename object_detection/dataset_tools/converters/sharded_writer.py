@@ -23,7 +23,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from object_detection.data import file_access, shard_names, tf_record_files
 from object_detection.dataset_tools.converters import output_lock
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 _SHARD = re.compile(r'-\d{5}-of-\d{5}')
 _TEMPORARY_SHARD = re.compile(r'-\d{5}-of-\d{5}\.tmp-([0-9a-f]{32})(-[0-9a-f]{8})?')
@@ -238,15 +238,11 @@ def open_output(prefix: str, num_shards: int, *, is_single_file: bool = False) -
 def _checked_prefix(prefix: str, num_shards: int) -> str:
     """Creates the folder; returns the prefix as an absolute path, if it is a local one."""
     if not 1 <= num_shards <= _MAX_SHARDS:
-        raise UserError(
-            f'The number of shards must be between 1 and {_MAX_SHARDS}. Received: {num_shards}.'
-        )
+        raise expected('The number of shards', f'1 to {_MAX_SHARDS}', num_shards)
     folder, name = os.path.split(prefix)
     if not name or _WILDCARDS & set(prefix):
-        raise UserError(
-            'The output prefix must be a folder and the beginning of a file name, without any of '
-            f'* ? [ ]. Received: {prefix!r}.'
-        )
+        what = 'a folder and the beginning of a file name, without any of * ? [ ]'
+        raise expected('The output prefix', what, repr(prefix))
     if '://' not in prefix:
         folder = os.path.abspath(folder)
     if not FileSystems.exists(folder):

@@ -122,9 +122,9 @@ def test_examples_for_context_features(tmp_path, png):
     ('line', 'match'),
     [
         ('v,902,1', 'line 1: expected VIDEO'),
-        ('v,9e9,0,0,1,1,1', 'line 1: the second'),
-        ('v,x,0,0,1,1,1', 'line 1: the second'),
-        ('../v,902,0,0,1,1,1', 'line 1: the id of a video'),
+        ('v,9e9,0,0,1,1,1', 'line 1: expected a second'),
+        ('v,x,0,0,1,1,1', 'line 1: expected a second'),
+        ('../v,902,0,0,1,1,1', 'line 1: expected a name as id of a video'),
         ('', 'expected lines of actions'),
     ],
 )

@@ -166,7 +166,7 @@ def test_open_output_makes_the_folder_absolute(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ('prefix', 'num_shards', 'match'),
     [
-        ('a', 0, 'number of shards must be between 1 and 99999. Received: 0'),
+        ('a', 0, 'number of shards: expected 1 to 99999. Received: 0'),
         ('a', 100_000, 'Received: 100000'),
         ('folder/', 1, 'output prefix'),
         ('a*', 1, 'output prefix'),
