@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import sys
+from unittest import mock
 
 import pytest
 
@@ -148,13 +149,24 @@ def pytest_collection_finish():
 def pytest_runtest_protocol(item: pytest.Item):
     """Traces functions of data sets as they are, which is what `dataset_builder` does.
 
-    AutoGraph would rewrite their code first, and then watch each call: a fourth of the time.
+    AutoGraph would rewrite their code first, and then watch each call: a fourth of the time. Nor
+    are the graphs of data sets optimized, of which a test takes a few elements.
     """
     if 'tensorflow' not in sys.modules:
         return (yield)
+    import tensorflow as tf
     from tensorflow.python.autograph.core import ag_ctx
+    from tensorflow.python.data.ops.dataset_ops import DatasetV2
 
-    with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED):
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    with (
+        ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED),
+        # Each iterator calls it; the data set's own options stay.
+        mock.patch.object(
+            DatasetV2, '_apply_debug_options', lambda data: data.with_options(options)
+        ),
+    ):
         return (yield)
 
 

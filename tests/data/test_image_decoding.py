@@ -2,8 +2,6 @@ import functools
 import io
 import re
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from object_detection.data import image_decoding
 from object_detection.data.image_decoding import count_pixels, decode_image, decode_values
 from object_detection.data.pipeline import bad_records
 from object_detection.resizers.value_range import ValueRange
+from tests import forks
 from tests.data import examples
 
 RGBA = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
@@ -135,21 +134,16 @@ def animation(format, mode='RGB', sizes=((9, 7), (9, 7), (9, 7)), **options):
     return saved(first, format, save_all=True, append_images=others, **options)
 
 
+def shapes_of(encoded):
+    data = tf.data.Dataset.from_tensors(encoded).repeat(4)
+    return {tuple(image.shape) for image in data.map(decode_image)}
+
+
 def test_an_animation_does_not_end_the_process():
     """TensorFlow writes past its memory if it decodes an animation itself."""
     frames = [Image.new('RGB', (64, 48), color) for color in ('red', 'lime')]
     encoded = saved(frames[0], 'WEBP', save_all=True, append_images=frames[1:])
-    program = f"""
-import tensorflow as tf
-from object_detection.data.pipeline import bad_records
-from object_detection.resizers.value_range import ValueRange
-from object_detection.data.image_decoding import decode_image
-dataset = tf.data.Dataset.from_tensors({encoded!r}).repeat(4)
-(shape,) = {{tuple(image.shape) for image in dataset.map(decode_image)}}
-print(shape)
-"""
-    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, '(48, 64, 3)\n'), done.stderr[-500:]
+    assert forks.call(shapes_of, encoded) == {(48, 64, 3)}
 
 
 @pytest.mark.parametrize('is_lossless', [True, False])
