@@ -242,7 +242,7 @@ def run(config: str, settings: tuple[str, ...], folder: pathlib.Path) -> dict[st
     return {
         'losses': json.loads(lines[-1])['losses'],
         'metrics': json.loads((folder / 'model' / 'eval' / 'metrics.json').read_text()),
-        'shapes': {key: value.shape for key, value in detections.items()},
+        'shapes': {key: tuple(value.shape) for key, value in detections.items()},
         'warnings': warnings,
     }
 
