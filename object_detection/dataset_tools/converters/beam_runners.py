@@ -1,17 +1,9 @@
-"""Creates the Beam runner of a job and its options.
-
-A worker process of a local Beam job: Beam's own, without output, which ends with the job.
-
-    python -m object_detection.dataset_tools.converters.beam_runners
-
-Beam's local runner starts it and passes its task by environment variables.
-"""
+"""Creates the Beam runner of a job and its options, and is the worker process of a local job."""
 
 import argparse
 import contextlib
 import difflib
 import io
-import logging
 import os
 import shlex
 import signal
@@ -32,14 +24,18 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_ru
 from object_detection.errors import UserError
 
 _BEAM_WORKER_SECONDS_BETWEEN_LOOKS = 1.0
+# At its import, Beam warns that clients of Google's services are not installed.
+_WORKER = f'import logging; logging.disable(logging.WARNING); import {__name__} as own; own.main()'
 
 
 def main() -> None:
+    """Runs a worker process of a local job: Beam's own, without output, which ends with the job.
+
+    Beam's local runner starts it and passes its task by environment variables.
+    """
     # The job ends its workers; otherwise each of them would print a traceback at Ctrl-C.
     signal.signal(signal.SIGINT, _be_silent)
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
-    # At its import, Beam warns that clients of Google's services are not installed.
-    logging.disable(logging.WARNING)
     from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main(sys.argv)
@@ -55,10 +51,6 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_BEAM_WORKER_SECONDS_BETWEEN_LOOKS)
     os._exit(1)
-
-
-if __name__ == '__main__':
-    main()
 
 
 _SECONDS_BETWEEN_LOOKS = 0.2
@@ -195,7 +187,7 @@ class _LocalRunner(FnApiRunner):
     def run_via_runner_api(
         self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: PipelineOptions
     ) -> PipelineResult:
-        command = f'exec {shlex.quote(sys.executable)} -m {__name__}'
+        command = f'exec {shlex.quote(sys.executable)} -c {shlex.quote(_WORKER)}'
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.SUBPROCESS_SDK:
                 environment.payload = command.encode()
