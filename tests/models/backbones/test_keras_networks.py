@@ -90,6 +90,32 @@ def test_maps_and_the_stage_over_crops(name, channels):
     np.testing.assert_allclose(stage(maps[2]), maps[3], rtol=1e-4, atol=1e-5)
 
 
+# Those that are refused, and the strides that they have.
+REFUSED = {
+    'InceptionResNetV2': 'none of these strides',
+    'InceptionV3': 'none of these strides',
+    'NASNetLarge': '32',
+    'NASNetMobile': '32',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', keras_networks._functions())
+def test_every_network(name):
+    row = find(f'keras:{name}')
+    options = ExtractorOptions(batch_norm_trainable=False).for_backbone(row)
+    if name in REFUSED:
+        message = f'keras:{name}: expected .* strides 8, 16, 32.* Received one with {REFUSED[name]}'
+        with pytest.raises(UserError, match=message):
+            row.trunk((3, 4, 5), options)
+        return
+    images = row.normalize(tf.random.stateless_uniform([1, 64, 96, 3], [1, 2], maxval=255))
+    maps = row.trunk((3, 4, 5), options)(images)
+    sizes = [tuple(each.shape[:3]) for each in maps]
+    assert sizes == [(1, 64 // stride, 96 // stride) for stride in (8, 16, 32)]
+    assert all(np.isfinite(each).all() for each in maps)
+
+
 def test_layers_are_those_of_the_options():
     frozen = trunk(SMALL, is_trainable=False)
     norms = [layer for layer in frozen.layers if isinstance(layer, BatchNorm)]
