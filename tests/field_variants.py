@@ -36,11 +36,13 @@ class Variant(NamedTuple):
       path: names of fields, and indexes of lists.
       root: the message that the path begins in.
       base: the root with the old value.
+      is_empty: whether it only has an empty message more, which may say nothing.
     """
 
     path: Path
     root: Message
     base: Message
+    is_empty: bool = False
 
     @property
     def place(self) -> str:
@@ -90,7 +92,8 @@ def _variants(
         elif not field.is_repeated and message.HasField(field.name):
             yield from _variants(root, place, seen)
         else:
-            yield [Variant(place, _with_message(root, place), root)]
+            is_empty = bool(field.message_type.fields) and not field.containing_oneof
+            yield [Variant(place, _with_message(root, place), root, is_empty)]
             if field.message_type.full_name not in seen:
                 base = _with_message(root, place, SETTINGS.get(field.name, ''))
                 yield from _variants(base, (*place, 0) if field.is_repeated else place, seen)

@@ -51,7 +51,7 @@ COUNTS = (3, 0, 1, 0)
 _ROWS = max(COUNTS)
 SEEDS = np.array([[3, 1], [4, 1], [5, 9], [2, 6]], np.int32)
 
-_NO_CHOICES = """
+ONE_MAP = """
 model {
   faster_rcnn {
     image_resizer { fixed_shape_resizer { height: 32 width: 32 } }
@@ -89,12 +89,12 @@ model { faster_rcnn {
 
 def _faster_rcnn(*settings: str) -> DetectionModel:
     with mock.patch.object(faster_rcnn_build, 'build_extractor', test_rfcn.small_extractor):
-        detector = tiny_models.tiny_detector(*settings, _NO_CHOICES, is_training=False)
+        detector = tiny_models.tiny_detector(*settings, ONE_MAP, is_training=False)
     tiny_models.shrink_last_layers(detector)
     return detector
 
 
-def _extractor(channels: int, strides: list[int], num_stacks: int) -> FeatureExtractor:
+def extractor(channels: int, strides: list[int], num_stacks: int) -> FeatureExtractor:
     """One convolution for each map."""
     images = keras.Input((None, None, 3))
     features = [
@@ -112,8 +112,8 @@ def _extractor(channels: int, strides: list[int], num_stacks: int) -> FeatureExt
 
 
 def _ssd(changes: str = '') -> DetectionModel:
-    extractor = _extractor(4, [8, 16, 32], 1)
-    with mock.patch.object(ssd_build, 'build_extractor', return_value=extractor):
+    network = extractor(4, [8, 16, 32], 1)
+    with mock.patch.object(ssd_build, 'build_extractor', return_value=network):
         return ssd_build.build_detector(configs.tiny(changes).ssd, is_training=False)
 
 
@@ -136,7 +136,7 @@ def _center_net() -> DetectionModel:
     return CenterNet(
         num_classes=2,
         resizer=FixedShapeResizer(height=SIDE, width=SIDE),
-        feature_extractor=_extractor(2, [4], 2),
+        feature_extractor=extractor(2, [4], 2),
         heads=PredictionHeads(heads, num_stacks=2),
         tasks=tasks,
         post_processing=PostProcessing(),
