@@ -84,7 +84,8 @@ def graphs_as_they_are():
 
 @pytest.fixture(autouse=True)
 def _unoptimized(request):
-    if request.node.nodeid.startswith(_UNOPTIMIZED):
+    is_left = request.node.nodeid.startswith(_UNOPTIMIZED)
+    if is_left and not request.node.get_closest_marker('optimized'):
         request.getfixturevalue('graphs_as_they_are')
 
 
@@ -150,7 +151,8 @@ def pytest_runtest_protocol(item: pytest.Item):
     """Traces functions of data sets as they are, which is what `dataset_builder` does.
 
     AutoGraph would rewrite their code first, and then watch each call: a fourth of the time. Nor
-    are the graphs of data sets optimized, of which a test takes a few elements.
+    are the graphs of data sets optimized, of which a test takes a few elements, unless it is marked
+    `optimized`.
     """
     if 'tensorflow' not in sys.modules:
         return (yield)
@@ -159,7 +161,8 @@ def pytest_runtest_protocol(item: pytest.Item):
     from tensorflow.python.data.ops.dataset_ops import DatasetV2
 
     options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
+    if not item.get_closest_marker('optimized'):
+        options.experimental_optimization.apply_default_optimizations = False
     with (
         ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED),
         # Each iterator calls it; the data set's own options stay.

@@ -477,8 +477,11 @@ def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):
     [
         pytest.param('shuffle_buffer_size: 4 filter_empty_images: true', marks=pytest.mark.slow),
         pytest.param('sample_1_of_n_examples: 2 shuffle: false', marks=pytest.mark.slow),
-        "tf_record_input_reader { input_path: 'PATH' } "
-        'sample_from_datasets_weights: 0.7 sample_from_datasets_weights: 0.3',
+        pytest.param(
+            "tf_record_input_reader { input_path: 'PATH' } "
+            'sample_from_datasets_weights: 0.7 sample_from_datasets_weights: 0.3',
+            marks=pytest.mark.optimized,
+        ),
         'synthetic_input_reader { num_examples: 9 }',
     ],
     ids=['filtered', 'in order', 'mixture', 'synthetic'],
