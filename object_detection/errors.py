@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 class UserError(ValueError):
     """A mistake of a user or a fault of the machine, as opposed to a defect of this package.
 
-    The message alone tells the user what to change.
+    The message alone says what to change.
     """
 
-    # AutoGraph raises errors anew, with the place in the code that it has converted. It keeps the
+    # AutoGraph raises errors again, with the place in the code that it has converted. It keeps the
     # classes that have this initializer, and makes a StagingError, no ValueError, of others.
     __init__ = Exception.__init__
 
@@ -129,7 +129,7 @@ class WorkerError(UserError):
 
 
 class DownloadError(UserError):
-    """Something could not be downloaded or unpacked; the message tells a user what to do."""
+    """Something could not be downloaded or unpacked; the message says what to do."""
 
 
 class MissingFileError(FileNotFoundError, UserError):

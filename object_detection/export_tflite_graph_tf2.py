@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
     if values.keypoint_label_map_path:
         pipeline.model.center_net.keypoint_label_map_path = values.keypoint_label_map_path
     validate(pipeline, for_what='export')
-    # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    # Imported here: TensorFlow takes seconds, and mistakes are reported before.
     tensorflow_setup.import_tensorflow()
     from object_detection.export import tflite_graph
 

@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
     )
     validate(pipeline, for_what='export')
     _hide_others(values.verbosity)
-    # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    # Imported here: TensorFlow takes seconds, and mistakes are reported before.
     tensorflow_setup.import_tensorflow()
     from object_detection.export import exporter
 

@@ -67,7 +67,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
       start: `time.perf_counter()` when the process started.
 
     Returns:
-      A row of the report, but for the imports.
+      A row of the report without the imports.
     """
     strategy = work.set_up_devices(job)
     replicas = strategy.num_replicas_in_sync

@@ -30,7 +30,7 @@ PARTS = {
 # Those that call the others.
 _OUTER = ('postprocess', 'loss')
 _OTHER = '(other)'
-# How a profile calls a program of XLA, and what it is called here; its node is not told.
+# How a profile calls a program of XLA, and what it is called here; its node is not known.
 _XLA = 'CpuExecutable::ExecuteAsyncOnStream'
 _SLOWEST = 3
 

@@ -31,7 +31,7 @@ def shares(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def label(row: Mapping[str, Any]) -> str:
-    """Returns what tells a measurement apart from the others."""
+    """Returns what distinguishes a measurement from the others."""
     return f'{row["precision"]}, batch {row["batch_size"]}'
 
 

@@ -23,7 +23,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
       start: `time.perf_counter()` when the process started.
 
     Returns:
-      A row of the report, but for the imports.
+      A row of the report without the imports.
     """
     strategy = work.set_up_devices(job)
     strategies.check_batch_size(strategy, job.batch_size, '--batch_size')

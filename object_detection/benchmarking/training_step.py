@@ -20,7 +20,7 @@ def mask_stage(detector):
 
 
 def build_step(pipeline, detector, batch, jit_compile: bool | None = False):
-    """Builds the step as training does, but for a rate at which the weights hardly change.
+    """Builds the step as training does, except for a rate at which the weights hardly change.
 
     `jit_compile` replaces the config's; None leaves that.
     """

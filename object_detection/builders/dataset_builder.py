@@ -165,7 +165,7 @@ def build_eval(
       reader_index: index of the `eval_input_reader` entry.
       batch_size: None takes `eval_config.batch_size`.
       shard: (index, count) of the part of this worker; all parts together have
-        `eval_config.eval_samples` images. None reads all images, whatever their number.
+        `eval_config.eval_samples` images. None reads all images.
       left_out: as in `build_train`.
 
     Returns:

@@ -32,7 +32,7 @@ KEYPOINT_METRICS = 'coco_keypoint_metrics'
 # DetectionMasks_PerformanceByCategory/mAP/<name>
 _SAME_NAMES = {'coco_mask_metrics', 'lvis_mask_metrics'}
 
-_LOSSES_OF_ALL = ('Loss/regularization_loss', 'Loss/total_loss')
+_COMMON_LOSSES = ('Loss/regularization_loss', 'Loss/total_loss')
 
 
 def build(
@@ -318,7 +318,7 @@ def categories(
 def keypoint_edges(config: eval_pb2.EvalConfig, label_map_path: str) -> tuple[tuple[int, int], ...]:
     """Returns the lines between keypoints in pictures, as pairs of their positions.
 
-    They are `eval_config.keypoint_edge`, or those that the label map tells.
+    They are `eval_config.keypoint_edge`, or those of the label map.
 
     Raises:
       ValueError: if the label map cannot be read.
@@ -336,7 +336,7 @@ def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) ->
     if has_losses(pipeline_config, reader_index):
         model = pipeline_config.model
         names += families.find(model).loss_names(families.options(model))
-        names += _LOSSES_OF_ALL
+        names += _COMMON_LOSSES
     return names
 
 

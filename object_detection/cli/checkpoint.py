@@ -82,9 +82,9 @@ def convert(
 ) -> None:
     """Writes the weights of PATH as a checkpoint of this toolkit, for training and evaluation.
 
-    --output gets the checkpoint ckpt-0 and the config. What PATH does not hold is initialised
-    anew, such as all but the backbone with --checkpoint_type=classification. A variable that is
-    absent or of another shape for another reason than num_classes is an error, unless
+    --output gets the checkpoint ckpt-0 and the config. What PATH does not hold is freshly
+    initialised, such as all but the backbone with --checkpoint_type=classification. A variable that
+    is absent or of another shape for another reason than num_classes is an error, unless
     train_config.load_all_detection_checkpoint_vars is true.
     """
     from google.protobuf import text_format
@@ -109,15 +109,15 @@ def convert(
         path,
         output,
         checkpoint_type=checkpoint_type,
-        whatever_fits=pipeline.train_config.load_all_detection_checkpoint_vars,
+        all_that_fits=pipeline.train_config.load_all_detection_checkpoint_vars,
         pipeline_text=text_format.MessageToString(pipeline),
     )
     lines = [f'{done.source}, as {done.checkpoint_type!r}:', *_report_lines(done.report)]
     lines.append(f'written: {done.prefix}')
-    anew = len(done.report.missing) + len(done.report.mismatched)
-    if anew:
+    fresh = len(done.report.missing) + len(done.report.mismatched)
+    if fresh:
         lines.append(
-            f'{anew} variables are freshly initialised: train the model before it is used.'
+            f'{fresh} variables are freshly initialised: train the model before it is used.'
         )
     option_flags.show_result(done, lines)
 

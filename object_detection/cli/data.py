@@ -47,7 +47,7 @@ def download(
 ) -> None:
     """Downloads and unpacks a data set: OUTPUT/train2017, OUTPUT/annotations and so on.
 
-    A download that was stopped or cut off goes on where it was. Sizes and checksums are verified,
+    A download that was stopped or cut off continues where it was. Sizes and checksums are verified,
     wherever the files come from; what is complete is not downloaded again. COCO 2017 needs about
     40 GB while it is unpacked, and 21 GB afterwards.
     """

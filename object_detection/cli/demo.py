@@ -104,7 +104,7 @@ def command(
 ) -> None:
     """Generates data, converts, trains, evaluates, exports and predicts; writes a report.
 
-    Prints each command, so that you can run it on your own data. The same command goes on with a
+    Prints each command, so that you can run it on your own data. The same command continues a
     training that was interrupted.
     """
     start = time.monotonic()

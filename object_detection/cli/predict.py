@@ -21,7 +21,7 @@ _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.w
 _OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
 
 # The options that are not about pictures.
-_OF_RECORDS = {'model', 'config', 'checkpoint_dir', 'output', 'limit', 'json', 'quiet'}
+_RECORD_OPTIONS = {'model', 'config', 'checkpoint_dir', 'output', 'limit', 'json', 'quiet'}
 
 
 @option_flags.json_option
@@ -135,7 +135,7 @@ def command(
     Writes one annotated picture an image, an annotated video NAME.mp4 a video, and detections.json,
     a COCO results file with every detection of any score (boxes in pixels of the image as [x, y,
     width, height], masks as RLE); or what --output_format names. A file's image id is its name if
-    that is a number, else the lowest number that no file has; images.json tells for each image its
+    that is a number, else the lowest number that no file has; images.json has for each image its
     id, file and picture. Pictures are called NAME.png, and NAME_2.png and so on where several
     images have that name. A command that is stopped leaves what it has in detections.json.partial;
     a camera or stream is read until --limit or Ctrl-C, which ends it in order.
@@ -306,7 +306,7 @@ def _check_draws_nothing() -> None:
     """Refuses options for pictures, since no pictures of records are drawn."""
     context = click.get_current_context()
     for parameter in context.command.params:
-        if parameter.name in _OF_RECORDS:
+        if parameter.name in _RECORD_OPTIONS:
             continue
         source = context.get_parameter_source(parameter.name)
         if source is click.core.ParameterSource.COMMANDLINE:

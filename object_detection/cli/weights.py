@@ -41,7 +41,7 @@ def list_all() -> None:
 def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) -> None:
     """Downloads backbones, such as resnet50, and detectors; `tfod weights list` names all.
 
-    A download that was stopped or cut off goes on where it was. A file that is there is verified
+    A download that was stopped or cut off continues where it was. A file that is there is verified
     and not downloaded again. The archive of a detector is unpacked and then deleted.
     """
     from object_detection.dataset_tools.downloads import archives, known_files

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from object_detection.config import walk
 from object_detection.protos.train_pb2 import TrainConfig
 
-_LONGEST = 60
+_MAX_LENGTH = 60
 _SIZES = 'The sizes of images differ, and a TPU compiles a program for fixed shapes.'
 _ARGMAX = (
     'argmax_matcher { matched_threshold: 0.5 unmatched_threshold: 0.5 ignore_thresholds: false '
@@ -46,7 +46,7 @@ def found(message: Message, name: str) -> str:
     if isinstance(value, Message):
         text = text_format.MessageToString(value, as_one_line=True)
         text = f'{{ {text} }}' if text else '{ }'
-        return text if len(text) <= _LONGEST else text[: _LONGEST - 5] + '... }'
+        return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 5] + '... }'
     if field.enum_type is not None:
         text = field.enum_type.values_by_number[value].name
     else:

@@ -39,7 +39,7 @@ def anchor_lists(generator: Message, kind: str, path: str) -> Iterator[str]:
 
 
 def matched_threshold(matcher: Matcher, default: float) -> float:
-    """Returns the threshold of a matcher: 0 for one that matches every object, whatever its IoU."""
+    """Returns the threshold of a matcher: 0 for one that matches every object at any IoU."""
     kind = matcher.WhichOneof('matcher_oneof')
     if kind is None:
         return default

@@ -17,7 +17,7 @@ EVALUATION_IMAGES = 5000
 _STANDSTILL = 1e-9
 
 # Fields about files, their content, or weights to read.
-_OF_READERS = (
+_READER_FIELDS = (
     'input_type',
     'frame_index',
     'label_map_path',
@@ -31,7 +31,7 @@ _OF_READERS = (
     'data_service',
     'record_cache',
 )
-_OF_TRAINING = (
+_TRAINING_FIELDS = (
     'class_weight',
     'data_augmentation_options',
     'merge_multiple_label_boxes',
@@ -56,7 +56,7 @@ def without_files(pipeline: TrainEvalPipelineConfig) -> TrainEvalPipelineConfig:
     for each in changed.eval_input_reader:
         _replace(each, EVALUATION_IMAGES)
     if changed.HasField('train_config'):
-        for field in _OF_TRAINING:
+        for field in _TRAINING_FIELDS:
             changed.train_config.ClearField(field)
         multipliers = changed.train_config.optimizer.learning_rate_multiplier
         del multipliers[:]
@@ -88,14 +88,14 @@ def check_same_kind_of_data(pipeline: TrainEvalPipelineConfig, earlier: str) -> 
     was_synthetic = is_synthetic(before.train_input_reader)
     if was_synthetic != is_synthetic(pipeline.train_input_reader):
         raise ConfigError(
-            '--use_synthetic_data: expected another model_dir, as a training goes on with the kind '
-            f'of data that it began with. Received: {os.path.dirname(earlier)}, a training on '
+            '--use_synthetic_data: expected another model_dir, as a training continues with the '
+            f'kind of data that it began with. Received: {os.path.dirname(earlier)}, a training on '
             f'{"synthetic" if was_synthetic else "real"} data.'
         )
 
 
 def _replace(config: InputReader, num_examples: int) -> None:
-    for field in _OF_READERS:
+    for field in _READER_FIELDS:
         config.ClearField(field)
     if not is_synthetic(config):
         config.synthetic_input_reader.num_examples = num_examples

@@ -227,7 +227,7 @@ def _crop_by_index(
     rows = neighbours(y, heights[..., tf.newaxis], ratio)
     columns = neighbours(x, widths[..., tf.newaxis], ratio)
     terms = combine_axes(rows, columns, first, widths)
-    # For images of varying size, XLA would compile each size anew.
+    # For images of varying size, XLA would compile each size separately.
     is_static = all(None not in features.shape[1:] for features in feature_maps)
     crops = sum_terms(pyramid, terms, is_static)
     shape = [batch, count, rows.pixels.shape[-2], columns.pixels.shape[-2], channels]

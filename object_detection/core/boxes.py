@@ -10,16 +10,16 @@ import tensorflow as tf
 
 # Which sides of a box move by the same share, and which way; see `move_sides`. For each side (ymin,
 # xmin, ymax, xmax), the index of its random number.
-_OWN, _OF_AXIS, _OF_BOX = (0, 1, 2, 3), (0, 1, 0, 1), (0, 0, 0, 0)
+_OWN_SIDE, _AXIS_SIDES, _ALL_SIDES = (0, 1, 2, 3), (0, 1, 0, 1), (0, 0, 0, 0)
 ANY_WAY = 'DEFAULT'
 JITTER_MODES = {
-    ANY_WAY: _OWN,
-    'EXPAND': _OWN,
-    'SHRINK': _OWN,
-    'EXPAND_SYMMETRIC': _OF_AXIS,
-    'SHRINK_SYMMETRIC': _OF_AXIS,
-    'EXPAND_SYMMETRIC_XY': _OF_BOX,
-    'SHRINK_SYMMETRIC_XY': _OF_BOX,
+    ANY_WAY: _OWN_SIDE,
+    'EXPAND': _OWN_SIDE,
+    'SHRINK': _OWN_SIDE,
+    'EXPAND_SYMMETRIC': _AXIS_SIDES,
+    'SHRINK_SYMMETRIC': _AXIS_SIDES,
+    'EXPAND_SYMMETRIC_XY': _ALL_SIDES,
+    'SHRINK_SYMMETRIC_XY': _ALL_SIDES,
 }
 _OUTWARDS = (-1.0, -1.0, 1.0, 1.0)
 

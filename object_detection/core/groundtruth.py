@@ -21,12 +21,12 @@ _ATTRIBUTES = {
     'is_crowd': F.GROUNDTRUTH_IS_CROWD,
 }
 # Fields that no record has, [n, 2] and [n]: only `Groundtruth.from_lists` takes them.
-_OF_LISTS = {
+_LISTS = {
     F.GROUNDTRUTH_TEMPORAL_OFFSETS: np.float32,
     F.GROUNDTRUTH_TRACK_MATCH_FLAGS: np.float32,
 }
 # Classes of images, [B, K], whose entries in a batch the decoder made on request.
-_OF_IMAGES = (F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_VERIFIED_NEG_CLASSES)
+_PER_IMAGE = (F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_VERIFIED_NEG_CLASSES)
 # Names of the reference without 'groundtruth_' that are not those of the fields here.
 _ALIASES = {
     'mask_weights': F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS,
@@ -102,7 +102,7 @@ class Groundtruth(NamedTuple):
         fields = _full_names(fields)
         # Strings, which have no padding, are files of masks: `masks` takes them decoded.
         known = {name for name, field in OBJECT_FIELDS.items() if field.dtype != tf.string}
-        known = (known | set(_OF_LISTS) | set(_OF_IMAGES)) - set(_ATTRIBUTES.values())
+        known = (known | set(_LISTS) | set(_PER_IMAGE)) - set(_ATTRIBUTES.values())
         unknown = fields.keys() - known
         if unknown:
             raise UserError(
@@ -123,7 +123,7 @@ class Groundtruth(NamedTuple):
         for argument, rows in given.items():
             if rows is None:
                 continue
-            if argument in _OF_IMAGES:
+            if argument in _PER_IMAGE:
                 batch[argument] = tf.constant(np.stack(rows), tf.float32)
                 continue
             if [len(row) for row in rows] != counts:
@@ -132,8 +132,8 @@ class Groundtruth(NamedTuple):
                     f'for the images of the batch; `boxes` has {counts}.'
                 )
             name = _ATTRIBUTES.get(argument, argument)
-            if name in _OF_LISTS:
-                batch[name] = _pad_rows(rows, max(counts, default=0), 0, _OF_LISTS[name])
+            if name in _LISTS:
+                batch[name] = _pad_rows(rows, max(counts, default=0), 0, _LISTS[name])
                 continue
             field = OBJECT_FIELDS[name]
             # Classes and masks are decoded as integers, but used as numbers.
@@ -163,7 +163,7 @@ class Groundtruth(NamedTuple):
             is_crowd=batch.get(F.GROUNDTRUTH_IS_CROWD),
             fields={
                 name: batch[name]
-                for name in (*OBJECT_FIELDS, *_OF_LISTS, *_OF_IMAGES, *image_fields_of_batches())
+                for name in (*OBJECT_FIELDS, *_LISTS, *_PER_IMAGE, *image_fields_of_batches())
                 if name in batch and name not in known
             },
         )
@@ -204,7 +204,7 @@ def _full_names(fields: Mapping[str, Sequence]) -> dict[str, Sequence]:
             full[F.GROUNDTRUTH_DP_SURFACE] = [np.asarray(row)[..., 2:] for row in rows]
             continue
         prefixed = _ALIASES.get(name, f'groundtruth_{name}')
-        is_known = prefixed in (*OBJECT_FIELDS, *_OF_LISTS, *_OF_IMAGES)
+        is_known = prefixed in (*OBJECT_FIELDS, *_LISTS, *_PER_IMAGE)
         full[prefixed if is_known else name] = rows
     return full
 

@@ -28,7 +28,7 @@ class NmsParams:
       iou_threshold: a box is suppressed by a better one of its class if their IoU is above it.
       max_detections_per_class: maximum number of detections per class and image.
       max_total_detections: T, maximum number of detections per image.
-      use_class_agnostic_nms: boxes suppress each other whatever their classes; each box keeps its
+      use_class_agnostic_nms: boxes of all classes suppress each other; each box keeps its
         best classes only, and `max_detections_per_class` plays no role.
       max_classes_per_detection: with `use_class_agnostic_nms`, of how many classes a kept box is
         returned at most, each a detection of its own. The reference refuses more than one.

@@ -138,8 +138,8 @@ def gather_rows(params: tf.Tensor, indices: tf.Tensor, use_matmul: bool = False)
       indices: int32 [B, S], in [0, N).
       use_matmul: whether to multiply with a one-hot matrix [B, S, N], which is faster on hardware
         that is poor at gathering, and takes its memory. The result is the same to the bit for
-        finite float32 (but for subnormal numbers, which hardware may flush to zero), booleans and
-        integers below 2^24.
+        finite float32 (except for subnormal numbers, which hardware may flush to zero), booleans
+        and integers below 2^24.
 
     Returns:
       [B, S, ...] of the type of `params`.

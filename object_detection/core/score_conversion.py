@@ -77,7 +77,7 @@ class PlattScaling:
     """Platt's sigmoid calibration: 1 / (1 + exp(a * logit + b)).
 
     "Probabilistic outputs for support vector machines", J. Platt, 1999. The logit is that of the
-    converted score, so that the defaults (-1, 0) change nothing, whatever the converter.
+    converted score, so that the defaults (-1, 0) change nothing with any converter.
 
     Args:
       a, b: the parameters.

@@ -10,7 +10,7 @@ FORMAT = 'image/format'  # 'jpeg', 'png', ...
 HEIGHT = 'image/height'  # int64, pixels
 WIDTH = 'image/width'
 FILENAME = 'image/filename'
-SOURCE_ID = 'image/source_id'  # text that tells images apart
+SOURCE_ID = 'image/source_id'  # text that identifies an image
 SHA256 = 'image/key/sha256'  # hexadecimal, of the image file
 ADDITIONAL_CHANNELS = 'image/additional_channels/encoded'  # files of one channel, a list
 

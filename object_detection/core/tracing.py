@@ -30,7 +30,7 @@ def portable() -> Iterator[None]:
     """Graphs that are traced in the block hold no function that has to be compiled by XLA.
 
     Exports are such graphs: servers and converters without XLA refuse the others, and XLA would
-    compile anew for each batch size that it meets.
+    compile again for each batch size that it meets.
     """
     token = _may_compile.set(False)
     try:

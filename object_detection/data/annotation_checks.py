@@ -25,7 +25,7 @@ IGNORED = {
 }
 # Shares of a set's boxes above which its coordinates are in doubt, and the least number of boxes
 # that show another convention than relative coordinates.
-_MANY_TINY, _MANY, _LEAST = 0.05, 0.2, 3
+_MANY_TINY, _MANY, _MIN_COUNT = 0.05, 0.2, 3
 
 # (height, width) that annotations state in pixels; None for a value that they do not state.
 StatedSize = tuple[int | None, int | None]
@@ -115,7 +115,7 @@ def doubt_of_order(num_objects: int, num_without_area: int) -> str:
       num_without_area: number of boxes of which a maximum is not above its minimum.
     """
     total = num_objects + num_without_area
-    if num_without_area < _LEAST or num_without_area <= _MANY * total:
+    if num_without_area < _MIN_COUNT or num_without_area <= _MANY * total:
         return ''
     return (
         f'{num_without_area} of {total} boxes have a maximum that is not above its minimum; are '
@@ -147,10 +147,10 @@ def doubt(notes: Mapping[str, int], num_objects: int, num_outside: int = 0) -> s
     )
     end, total = short + other, num_objects + num_outside
     beyond = start + end + num_outside
-    if beyond < _LEAST or beyond <= _MANY * total:
+    if beyond < _MIN_COUNT or beyond <= _MANY * total:
         return ''
     # It is not known on which side boxes are outside.
-    is_known = start + end >= max(_LEAST, _MANY * beyond)
+    is_known = start + end >= max(_MIN_COUNT, _MANY * beyond)
     kind = ''
     if is_known and start > 4 * end:
         kind = 'to the left or above; are x and y a corner where the center is expected?'
@@ -164,7 +164,7 @@ def doubt(notes: Mapping[str, int], num_objects: int, num_outside: int = 0) -> s
     said = f'{beyond} of {total} boxes reach beyond their image'
     if kind:
         return f'{said}, most of them {kind}'
-    if beyond > max(total / 2, 3 * _LEAST):
+    if beyond > max(total / 2, 3 * _MIN_COUNT):
         return (
             f'{said}; do their numbers mean something else, such as pixels where relative '
             'coordinates are expected, or [x1, y1, x2, y2] where a center and a size are?'

@@ -183,7 +183,7 @@ def stored_size(encoded: bytes) -> tuple[int, int]:
 
 
 def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> ImageFile | None:
-    """Makes a file of a smaller image, of the same aspect ratio but for rounding down.
+    """Makes a file of a smaller image, of the same aspect ratio, rounded down.
 
     It is a JPEG file, and a PNG file of 16 bits for one of 16 bits.
 

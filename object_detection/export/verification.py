@@ -16,7 +16,7 @@ from object_detection.runtime.runtime import Runtime
 # Folded batch norms round differently; boxes are normalized, scores and masks lie in [0, 1].
 _TOLERANCE = 1e-3
 # Of quantized models: the clear detections of an image, and the IoU of a counterpart.
-_MOST_CLEAR, _LEAST_IOU = 10, 0.5
+_MAX_CLEAR, _MIN_IOU = 10, 0.5
 
 
 class Comparison(NamedTuple):
@@ -153,12 +153,12 @@ def resemble(
     for image, outputs in expected:
         (ours,) = Detections.from_batch(outputs, [image.shape[:2]])
         (theirs,) = exported.run([image])
-        clear = ours.best(_MOST_CLEAR)
+        clear = ours.best(_MAX_CLEAR)
         for each in clear.above(0.5 * clear.scores.max(initial=0.0)):
             count += 1
             found = theirs.take((theirs.ids() == each.ids()) & (theirs.scores > 0))
             ious = box_ops.iou(each.boxes, found.boxes).numpy()[0] if len(found) else np.zeros(1)
-            if ious.max() >= _LEAST_IOU:
+            if ious.max() >= _MIN_IOU:
                 overlaps.append(ious.max())
                 differences.append(abs(found.scores[ious.argmax()] - each.scores[0]))
     none = float('nan')

@@ -66,7 +66,7 @@ _RESTORE = (
     'object_detection.weights.restore.restore(detector, path, "detection") restores the layers '
     'whose shapes do not depend on the classes'
 )
-_ATTRIBUTES_OF_THE_REFERENCE = {
+_REFERENCE_ATTRIBUTES = {
     '_feature_extractor': _RESTORE,
     '_box_predictor': _RESTORE,
     'restore_map': _RESTORE,
@@ -374,8 +374,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     def __getattr__(self, name: str) -> NoReturn:
         # Called for names that do not exist.
         message = f'{type(self).__name__!r} object has no attribute {name!r}'
-        if name in _ATTRIBUTES_OF_THE_REFERENCE:
-            message += f': {_ATTRIBUTES_OF_THE_REFERENCE[name]}'
+        if name in _REFERENCE_ATTRIBUTES:
+            message += f': {_REFERENCE_ATTRIBUTES[name]}'
         raise AttributeError(message, name=name, obj=self)
 
     # Hooks of TensorFlow's checkpoints.

@@ -28,7 +28,7 @@ def convolve(maps: tf.Tensor, kernel: tf.Tensor, *, is_sparse: bool = False) -> 
     convert the layout of whole maps.
 
     Args:
-      maps: float [B, H, W, C], of static sizes but for B.
+      maps: float [B, H, W, C], of static sizes except B.
       kernel: [k, k', C, D] of the same dtype, k and k' odd.
       is_sparse: whether most pixels of the upstream gradient may be zero, such as those of anchors
         that are not sampled. If so, gradients are computed from the others alone.

@@ -33,7 +33,7 @@ class SeparableSetup(enum.Enum):
     # As in TF-Slim: the initializer of both; the penalty of the pointwise kernel, and of the other
     # one with `regularize_depthwise`.
     SLIM = enum.auto()
-    # As in towers and pyramids of the reference, whatever `regularize_depthwise` says.
+    # As in towers and pyramids of the reference, independent of `regularize_depthwise`.
     DEPTHWISE = enum.auto()
     # With the reference's `apply_conv_hyperparams_pointwise`, and in bidirectional pyramids.
     BOTH = enum.auto()

@@ -54,8 +54,8 @@ class BatchNorm(Roundable, keras.layers.BatchNormalization):
     """Batch normalisation of feature maps [B, H, W, C] by one kernel, or by none.
 
     Keras uses a dozen operations, each of which reads and writes the whole map. Results are the
-    same up to rounding, but for the moving variance, see `population_variance`. bfloat16 maps are
-    read without conversion; the statistics are float32. Keras normalizes inputs of other ranks,
+    same up to rounding, except for the moving variance, see `population_variance`. bfloat16 maps
+    are read without conversion; the statistics are float32. Keras normalizes inputs of other ranks,
     and with statistics over several replicas; one replica alone needs no exchange.
 
     In graphs, normalisation by the moving statistics is folded into the layer before it if

@@ -4,7 +4,7 @@ Weights are rounded to levels that are symmetric around 0, with a scale for each
 TFLite's integer kernels need them. Rounding commutes with scaling the channels, so that a batch
 norm may be folded before or after it: the training needs no second convolution for the norm.
 Activations are rounded within ranges, one for a tensor, that are moving averages of the smallest
-and largest values of a batch. Gradients pass rounding unchanged, but for values out of range.
+and largest values of a batch. Gradients pass rounding unchanged, except for values out of range.
 """
 
 import dataclasses
@@ -61,8 +61,8 @@ class QuantizationParams:
       delay: number of steps of a training before it rounds; it learns the ranges from the start.
         Evaluations and exports always round.
       weight_bits, activation_bits: 2 to 16.
-      symmetric: whether ranges of activations are as wide below 0 as above, but for one level more
-        below, as in two's complement. Those of weights are symmetric in any case.
+      symmetric: whether ranges of activations are as wide below 0 as above, except for one level
+        more below, as in two's complement. Those of weights are symmetric in any case.
     """
 
     delay: int = 0
@@ -91,7 +91,7 @@ class Quantization:
     def __init__(self, params: QuantizationParams):
         self.params = params
         self.ranges: dict[str, tf.Variable] = {}
-        # Counts the batches in the ranges, so that a training goes on with ranges that it restores.
+        # Counts the batches in the ranges, so that a training continues with restored ranges.
         self._count = _variable('count', 0.0)
         self._names: dict[int, str] = {}
         self._calls: Counter[str] = Counter()

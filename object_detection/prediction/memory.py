@@ -54,7 +54,7 @@ class Memory:
     """A memory of one camera for a model with `context_config`, in a TFRecord file.
 
     Use it as a context manager. Each image is added to the file when it is seen, as a tf.Example
-    with the keys of the embedding job; a memory whose process was killed goes on after the last
+    with the keys of the embedding job; a memory whose process was killed continues after the last
     complete image.
 
     Args:
@@ -187,7 +187,7 @@ class Memory:
                 raise UserError(
                     f'{error}. Expected a memory of `tfod predict --memory`.'
                 ) from error
-            _logger.warning('%s; the memory goes on after the image before it', error)
+            _logger.warning('%s; the memory continues after the image before it', error)
             file.truncate(error.end)
 
     def _parse(self, serialized: bytes) -> _Seen:

@@ -20,7 +20,7 @@ _IN_LINE = 0.5
 _SCORE_RATIO = 2.0
 # The distance from the border of a tile, as a share of its side, up to which a box is cut by it.
 _BORDER = 0.01
-_LEAST_BORDER = 2.0
+_MIN_BORDER = 2.0
 _TOP, _LEFT, _BOTTOM, _RIGHT = range(4)
 
 
@@ -167,7 +167,7 @@ def _cuts(objects: Detections, tile: Tile, size: tuple[int, int]) -> np.ndarray:
     """Returns bool [n, 4]: whether a box ends at each border of its tile within the image."""
     margins = np.array([tile.bottom - tile.top, tile.right - tile.left] * 2) * _BORDER
     inside = np.array(tile) != [0, 0, *size]
-    near = np.abs(objects.boxes - np.array(tile)) <= np.maximum(margins, _LEAST_BORDER)
+    near = np.abs(objects.boxes - np.array(tile)) <= np.maximum(margins, _MIN_BORDER)
     return near & inside
 
 
@@ -213,7 +213,7 @@ def _continuations(
     )
     sides = np.stack(np.broadcast_arrays(box[across + 2] - box[across], _sides(boxes, across)))
     follows = (boxes[:, low] >= box[low]) & (boxes[:, side] >= box[side])
-    touches = boxes[:, low] <= box[side] + _LEAST_BORDER
+    touches = boxes[:, low] <= box[side] + _MIN_BORDER
     in_line = lengths > _IN_LINE * np.maximum(sides.min(0), 1e-12)
     scores = np.stack(np.broadcast_arrays(objects.scores[row], objects.scores[others]))
     alike = scores.min(0) * _SCORE_RATIO >= scores.max(0)

@@ -20,8 +20,8 @@ MERGES: dict[str, Callable[[Sequence[Detections]], Detections]] = {
     'wbf': merging.fused,
     'nms': merging.suppressed_views,
 }
-_LEAST_TILE, _MOST_OVERLAP = 32, 0.75
-_LEAST_SCALE, _MOST_SCALE = 0.25, 4.0
+_MIN_TILE, _MAX_OVERLAP = 32, 0.75
+_MIN_SCALE, _MAX_SCALE = 0.25, 4.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Tiling:
     whole_image: bool = True
 
     def __post_init__(self) -> None:
-        if self.size < _LEAST_TILE:
+        if self.size < _MIN_TILE:
             raise UserError(
-                f'tile: expected a size of at least {_LEAST_TILE} pixels. Received: {self.size}.'
+                f'tile: expected a size of at least {_MIN_TILE} pixels. Received: {self.size}.'
             )
-        if not 0 <= self.overlap <= _MOST_OVERLAP:
+        if not 0 <= self.overlap <= _MAX_OVERLAP:
             raise UserError(
-                f'tile_overlap: expected a share from 0 to {_MOST_OVERLAP}. '
+                f'tile_overlap: expected a share from 0 to {_MAX_OVERLAP}. '
                 f'Received: {self.overlap}.'
             )
 
@@ -71,7 +71,7 @@ class Augmentation:
     """Looks at an image several times, flipped and at other scales, and merges what is found.
 
     Images of each scale have the size of the image, so that objects are larger or smaller for
-    every model, whatever size it resizes images to: a smaller one is padded with black, and a
+    every model, at any size that it resizes images to: a smaller one is padded with black, and a
     larger one is cut into tiles.
 
     Attributes:
@@ -88,10 +88,10 @@ class Augmentation:
     merge: str = 'wbf'
 
     def __post_init__(self) -> None:
-        wrong = [each for each in self.scales if not _LEAST_SCALE <= each <= _MOST_SCALE]
+        wrong = [each for each in self.scales if not _MIN_SCALE <= each <= _MAX_SCALE]
         if wrong:
             raise UserError(
-                f'tta: expected scales from {_LEAST_SCALE} to {_MOST_SCALE}. Received: {wrong[0]}.'
+                f'tta: expected scales from {_MIN_SCALE} to {_MAX_SCALE}. Received: {wrong[0]}.'
             )
         if self.merge not in MERGES:
             raise UserError(

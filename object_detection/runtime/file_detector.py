@@ -1,4 +1,4 @@
-"""A detector that a model file and its description make, whatever runs the file."""
+"""A detector that a model file and its description make, for every format of the file."""
 
 import hashlib
 import pathlib

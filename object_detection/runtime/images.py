@@ -17,7 +17,7 @@ ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
 MAX_PIXELS = image_files.MAX_PIXELS
 # The part of TensorFlow's messages that describes the failed operation.
 _INTERNALS = re.compile(r'\{\{.*?\}\}|\[Op:.*?\](\s*name:\s*)?')
-_MOST = np.iinfo(np.uint16).max
+_MAX_UINT16 = np.iinfo(np.uint16).max
 
 
 def read(
@@ -115,7 +115,7 @@ def _is_of_16_bits(image: Image.Image) -> bool:
 def _stored_values(image: Image.Image) -> np.ndarray:
     """Returns the values of a grey PIL image of more than 8 bits; uint16 as a PNG file has them."""
     values = np.asarray(image)
-    if image.mode == 'F' or values.min(initial=0) < 0 or values.max(initial=0) > _MOST:
+    if image.mode == 'F' or values.min(initial=0) < 0 or values.max(initial=0) > _MAX_UINT16:
         return values
     return values.astype(np.uint16)
 

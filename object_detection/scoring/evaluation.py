@@ -1,6 +1,6 @@
 """Computes the metrics of a file of detections against a file of ground truth, without a model.
 
-The tables `TRUTHS` and `DETECTIONS` list the formats, which their content tells apart.
+The tables `TRUTHS` and `DETECTIONS` list the formats, which differ by their content.
 """
 
 import dataclasses
@@ -132,7 +132,7 @@ def _truth_form(path: str, files: Files) -> str:
     raise DataError(
         f'{path}: expected a COCO annotation file, a folder of XML files of PASCAL VOC, or a CSV '
         'file of boxes of Open Images (ImageID, LabelName, XMin, XMax, YMin, YMax). Received: none '
-        'of them; the format can be told by --groundtruth_format.'
+        'of them; the format can be given by --groundtruth_format.'
     )
 
 
@@ -157,7 +157,7 @@ def _detections_form(path: str, files: Files) -> tuple[str, str]:
         f'{path}: expected a COCO results file, a folder of result files of PASCAL VOC '
         '(comp4_det_test_CLASS.txt), a CSV file of Open Images (ImageID, LabelName, Conf, XMin, '
         'XMax, YMin, YMax), or what tfod predict writes: detections.json or detections.csv. '
-        'Received: none of them; the format can be told by --detections_format.'
+        'Received: none of them; the format can be given by --detections_format.'
     )
 
 

@@ -17,7 +17,7 @@ _COCO_GROUPS = {
     'DetectionMasks': limits.BOXES_AND_MASKS,
     'Keypoints': limits.KEYPOINTS,
 }
-_OF_CATEGORY = (
+_CATEGORY_COLUMNS = (
     re.compile(r'(?P<group>[^_]+)_(?P<metric>.+) ByCategory/(?P<name>.+)'),
     re.compile(r'(?P<group>[^_]+)_PerformanceByCategory/(?P<metric>[^/]+)/(?P<name>.+)'),
 )
@@ -49,7 +49,7 @@ def _grouped(
     groups: dict[str, dict[str, float]] = {}
     categories: dict[str, dict[str, dict[str, float]]] = {}
     for full_name, value in metrics.items():
-        found = next(filter(None, (each.fullmatch(full_name) for each in _OF_CATEGORY)), None)
+        found = next(filter(None, (each.fullmatch(full_name) for each in _CATEGORY_COLUMNS)), None)
         if found is None:
             group, separator, name = full_name.partition('_')
             if not separator:

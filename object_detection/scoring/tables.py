@@ -1,4 +1,4 @@
-"""What is read of a file of ground truth and of a file of detections, whatever its format.
+"""What is read of a file of ground truth and of a file of detections, for all formats.
 
 Checks of values in files of strangers; errors name the file, the record and the field.
 """

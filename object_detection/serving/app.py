@@ -39,11 +39,11 @@ from object_detection.serving.model import (
 # Larger bodies of JSON are read one at a time.
 _LARGE = 1_000_000
 # Forms are copied into files in memory, and from there.
-_COPIES_OF_FORMS = 2
+_FORM_COPIES = 2
 _PIECE = 65_536
 # What the decoding of an image holds: its pixels, and those of the upright image; and its values as
 # floats, if it has more than 8 bits or the model takes floats.
-_BYTES_OF_PIXEL, _BYTES_OF_FLOATS = 6, 18
+_PIXEL_BYTES, _FLOAT_PIXEL_BYTES = 6, 18
 _PAGE_RULES = {
     'Content-Security-Policy': "default-src 'none'; script-src 'unsafe-inline'; style-src "
     "'unsafe-inline'; img-src blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'",
@@ -134,7 +134,7 @@ class Service:
 
     def _bytes_of_pixel(self, encoded: bytes) -> int:
         has_floats = self.model.input.dtype == FLOAT or image_files.has_16_bits(encoded)
-        return _BYTES_OF_FLOATS if has_floats else _BYTES_OF_PIXEL
+        return _FLOAT_PIXEL_BYTES if has_floats else _PIXEL_BYTES
 
     def _describe(
         self, outputs: Outputs, size: tuple[int, int], wanted: Mapping[str, Any]
@@ -253,7 +253,7 @@ def _add_predict(app: fastapi.FastAPI, service: Service) -> None:
 
 def _bytes_to_read(kind: str) -> int:
     """Returns how many bytes reading takes for each byte of a body of a type."""
-    return {_JSON: json_bodies.BYTES_PER_BYTE, _MULTIPART: _COPIES_OF_FORMS}.get(kind, 0)
+    return {_JSON: json_bodies.BYTES_PER_BYTE, _MULTIPART: _FORM_COPIES}.get(kind, 0)
 
 
 async def _read_files(

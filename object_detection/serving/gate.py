@@ -223,7 +223,7 @@ class _Body:
 
         Raises:
           RequestError: with status 408 if it does not come in time, 413 if it is larger than is
-            allowed, whatever its header says, 415 if it is compressed, and 503 without memory.
+            allowed, also if its header says less, 415 if it is compressed, and 503 without memory.
         """
         headers = dict(scope['headers'])
         if headers.get(b'content-encoding', b'identity') != b'identity':

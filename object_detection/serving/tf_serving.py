@@ -20,7 +20,7 @@ from object_detection.serving.model import FLOAT, STRING, LoadedModel, Row, Tens
 SIGNATURE = 'serving_default'
 _METHOD = 'tensorflow/serving/predict'
 _NUMBERS_AT_ONCE = 10_000
-_OF_URLS = bytes.maketrans(b'-_', b'+/')
+_URL_LETTERS = bytes.maketrans(b'-_', b'+/')
 _KEYS = {'signature_name', 'instances', 'inputs'}
 _TYPES = {'uint8': 'DT_UINT8', 'float32': 'DT_FLOAT', 'string': 'DT_STRING', 'int64': 'DT_INT64'}
 
@@ -232,7 +232,7 @@ def decode_base64(text: Any, where: str, *, status: int) -> bytes:
     try:
         if not isinstance(text, str):
             raise TypeError
-        plain = text.encode().translate(_OF_URLS, b' \t\r\n')
+        plain = text.encode().translate(_URL_LETTERS, b' \t\r\n')
         return base64.b64decode(plain + b'=' * (-len(plain) % 4), validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise RequestError(status, f'{where}: expected base64 text. Received other.') from error

@@ -195,7 +195,7 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
     is a multiple of the stride, otherwise at 0. The test needs the sides as Python ints; a side
     given as a tensor (an image of dynamic size) counts as a multiple, so static and dynamic sizes
     give different anchors where it is not one. Weights trained with the reference rely on both.
-    After `for_images` its argument decides, whatever sides are given. With `center_offset`, the
+    After `for_images` its argument decides, not the given sides. With `center_offset`, the
     first centre is at that offset for every image size.
 
     Args:

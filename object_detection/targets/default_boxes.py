@@ -131,7 +131,7 @@ def ssd_box_specs(
       aspect_ratios: width / height.
       interpolated_scale_aspect_ratio: aspect ratio of the interpolated box; 0 omits that box.
       reduce_boxes_in_lowest_layer: whether layer 0 has only three boxes, (0.1, 1), (scale, 2) and
-        (scale, 1/2), whatever the aspect ratios are.
+        (scale, 1/2), for all aspect ratios.
 
     Raises:
       ValueError: if there are too few or too many scales, or one is not positive.

@@ -21,8 +21,8 @@ _logger = logging.getLogger(__name__)
 _COMPILE = 'train_config.jit_compile'
 _ACCUMULATE = 'train_config.gradient_accumulation_steps'
 _SIZES_VARY = (
-    'images have no fixed size, and each size is compiled anew; set pad_height and pad_width of '
-    'keep_aspect_ratio_resizer, or aspect_ratio_buckets of the reader'
+    'images have no fixed size, and each size is compiled for itself; set pad_height and pad_width '
+    'of keep_aspect_ratio_resizer, or aspect_ratio_buckets of the reader'
 )
 
 

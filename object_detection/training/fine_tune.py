@@ -40,10 +40,10 @@ def from_config(
             'train_config.fine_tune_checkpoint: expected one outside model_dir, where the new '
             f'checkpoints go. Received: {path}.'
         )
-    whatever_fits = train_config.load_all_detection_checkpoint_vars
+    all_that_fits = train_config.load_all_detection_checkpoint_vars
     checkpoint_type = resolve_type(
         train_config.fine_tune_checkpoint_type, train_config.from_detection_checkpoint
     )
-    if whatever_fits and checkpoint_type == 'detection':
+    if all_that_fits and checkpoint_type == 'detection':
         checkpoint_type = 'full'
-    return restore(detector, path, checkpoint_type, whatever_fits=whatever_fits)
+    return restore(detector, path, checkpoint_type, all_that_fits=all_that_fits)

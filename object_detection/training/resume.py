@@ -128,7 +128,7 @@ def finished_result(
     if reason:
         _logger.info(
             '%s is at step %d and stopped early: %s; change eval_config.early_stopping to go '
-            'on, or choose another model_dir to start anew',
+            'on, or choose another model_dir to start at step 0',
             directory,
             step,
             reason,
@@ -176,7 +176,7 @@ def resume_input(
     latest: str | None,
     seed: int | None,
 ) -> InputState:
-    """Reads seed and data position of the newest checkpoint, or begins anew. Collective.
+    """Reads seed and data position of the newest checkpoint, or begins at step 0. Collective.
 
     Args:
       reader: the config of the training data.
@@ -199,8 +199,8 @@ def resume_input(
         used = saved.seed
         if seed not in (None, used):
             _logger.warning(
-                '--seed %d has no effect: the run goes on with seed %d, that of its checkpoint; '
-                'another model_dir starts anew',
+                '--seed %d has no effect: the run continues with seed %d, that of its checkpoint; '
+                'another model_dir starts at step 0',
                 seed,
                 used,
             )

@@ -42,7 +42,7 @@ _PARAMETERS = {
     'eval_with_moving_averages': 'eval_config.use_moving_averages',
     'retain_original_images_in_eval': 'eval_config.retain_original_images',
 }
-_OF_ALL_INPUTS = {'label_map_path': 'label_map_path', 'mask_type': 'mask_type'}
+_ALL_INPUTS = {'label_map_path': 'label_map_path', 'mask_type': 'mask_type'}
 
 _ONE_FILE = 'a config is one file, which get_configs_from_pipeline_file reads'
 _BY_OVERRIDES = 'change the fields of the pipeline, or call merge_external_params_with_configs'
@@ -235,9 +235,9 @@ def _set_learning_rate(train_config: TrainConfig, value: float) -> None:
 
 def _paths(pipeline: TrainEvalPipelineConfig, name: str) -> list[str]:
     """Returns the paths of the fields in the pipeline that a parameter sets."""
-    if name in _OF_ALL_INPUTS:
+    if name in _ALL_INPUTS:
         evaluations = [f'eval_input_reader[{i}]' for i in range(len(pipeline.eval_input_reader))]
-        return [f'{part}.{_OF_ALL_INPUTS[name]}' for part in ('train_input_reader', *evaluations)]
+        return [f'{part}.{_ALL_INPUTS[name]}' for part in ('train_input_reader', *evaluations)]
     if name in _PARAMETERS:
         family = pipeline.model.WhichOneof('model') or ''
         optimizer = get_optimizer_type(pipeline.train_config) or ''
@@ -245,7 +245,7 @@ def _paths(pipeline: TrainEvalPipelineConfig, name: str) -> list[str]:
     part, dot, rest = name.partition('.')
     part = 'eval_input_reader[0]' if part == 'eval_input_config' else _PARTS.get(part, part)
     if not dot:
-        names = sorted({'learning_rate', *_PARAMETERS, *_OF_ALL_INPUTS})
+        names = sorted({'learning_rate', *_PARAMETERS, *_ALL_INPUTS})
         raise ConfigError(
             f'{name}: expected one of {names}, or the path of a field, such as '
             f'`train_config.batch_size`. Received: {name!r}.'

@@ -18,7 +18,7 @@ _FLIPS = ('random_horizontal_flip', 'random_vertical_flip')
 # Steps that change every training image in the same way.
 _FIXED_CHANGES = ('normalize_image', 'subtract_channel_mean', 'rgb_to_gray', 'adjust_gamma')
 # Steps that take and make colours of 0..255 alone.
-_OF_BYTES = (
+_BYTE_STEPS = (
     'adjust_gamma',
     'autoaugment_image',
     'gaussian_blur',
@@ -63,7 +63,7 @@ def warnings(config: TrainConfig) -> Iterator[str]:
     before = ''
     for path, step in training_rules.augmentation_steps(config):
         kind = step.WhichOneof('preprocessing_step')
-        if before and kind in _OF_BYTES:
+        if before and kind in _BYTE_STEPS:
             yield (
                 f'{path}.{kind} is made for colours of 0..255, which they are not after {before}; '
                 'put it before that.'

@@ -175,7 +175,7 @@ _MAX_WITHOUT_CLASS = 5000
 # Bytes of a reader's records that are checked for corruption, which takes seconds from a disk.
 _MAX_BYTES = 1 << 30
 # Annotators draw a little over the border; coordinates further outside were never normalized.
-_LOWEST, _HIGHEST = -0.5, 1.5
+_MIN_COORDINATE, _MAX_COORDINATE = -0.5, 1.5
 _TRAINING = 'train_input_reader'
 
 # Bytes of a PNG file up to its number of bits.
@@ -338,7 +338,7 @@ def _box_problem(features) -> str | None:
     if not all(map(math.isfinite, itertools.chain(*sides))):
         return 'expected finite coordinates of the boxes. Received: NaN or infinity.'
     lowest, highest = min(map(min, sides)), max(map(max, sides))
-    if lowest >= _LOWEST and highest <= _HIGHEST:
+    if lowest >= _MIN_COORDINATE and highest <= _MAX_COORDINATE:
         ymin, xmin, ymax, xmax = sides
         if all(ymin[n] > ymax[n] or xmin[n] > xmax[n] for n in range(len(ymin))):
             return (

@@ -25,14 +25,14 @@ from object_detection.validation import warnings
 _PATH = 'train_config'
 _ENLARGEMENT = 8
 # Images of a core: the fewest of the published recipes.
-_FEWEST_IMAGES = 8
+_MIN_IMAGES = 8
 _RATE, _RATE_BATCH = 0.04, 64
 # The published rates for each image of a batch, 0.0003 to 0.0016, are within this factor.
 _RATE_TOLERANCE = 4.0
-_WARMUP_STEPS, _FEWEST_WARMUP_STEPS = 2000, 500
+_WARMUP_STEPS, _MIN_WARMUP_STEPS = 2000, 500
 # Where the warm-up starts, as a share of the rate.
 _WARMUP_SHARE = 1 / 3
-_MOST_STEPS = 100_000
+_MAX_STEPS = 100_000
 _STEPS = 25_000
 _SCALED = 'momentum_optimizer'
 
@@ -67,9 +67,9 @@ def find_in_recipe(config: TrainConfig, cores: int) -> Iterator[Finding]:
 
 def _plan(config: TrainConfig, cores: int) -> _Plan:
     batch, steps = config.batch_size, config.num_steps or _STEPS
-    if batch >= _FEWEST_IMAGES * cores:
+    if batch >= _MIN_IMAGES * cores:
         return _Plan(cores * math.ceil(batch / cores), steps, is_enlarged=False)
-    enlarged = max(_FEWEST_IMAGES * cores, cores * math.ceil(batch * _ENLARGEMENT / cores))
+    enlarged = max(_MIN_IMAGES * cores, cores * math.ceil(batch * _ENLARGEMENT / cores))
     if config.num_steps:
         # As many images as now.
         steps = max(1, round(steps * batch / enlarged))
@@ -85,7 +85,7 @@ def _batch(config: TrainConfig, cores: int, plan: _Plan) -> Iterator[Finding]:
         yield Finding(path, found(config, 'batch_size'), reason, write, is_obstacle=True)
     elif plan.is_enlarged:
         reason = (
-            f'Images per core: {batch // cores}. Published recipes have {_FEWEST_IMAGES} to 128: '
+            f'Images per core: {batch // cores}. Published recipes have {_MIN_IMAGES} to 128: '
             'use the largest batch that fits the memory, about 8 times that of a GPU.'
         )
         yield Finding(path, found(config, 'batch_size'), reason, write)
@@ -111,7 +111,7 @@ def _steps(config: TrainConfig, plan: _Plan) -> Iterator[Finding]:
             f'{batch}: {steps * batch / 1e6:.3g} million.'
         )
         yield Finding(path, str(steps), reason, write)
-    elif steps > _MOST_STEPS:
+    elif steps > _MAX_STEPS:
         reason = (
             f'That is {steps * batch / 1e6:.3g} million images. Published recipes have tens of '
             'thousands of steps, with large batches.'
@@ -155,7 +155,7 @@ def _rate(config: TrainConfig, kind: str, plan: _Plan) -> Iterator[Finding]:
     elif not schedule.has_warmup:
         reason = 'The rates of large batches need a warm-up, without which the training diverges.'
         yield Finding(schedule.path, 'no warm-up', reason, write)
-    elif 0 < schedule.warmup_steps < _FEWEST_WARMUP_STEPS:
+    elif 0 < schedule.warmup_steps < _MIN_WARMUP_STEPS:
         reason = (
             f'The warm-up is {schedule.warmup_steps} steps; published recipes have 1000 to 2000 '
             'for batches of 64 to 1024.'

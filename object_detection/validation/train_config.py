@@ -242,7 +242,7 @@ def check_fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     chosen = resolve_type(config.fine_tune_checkpoint_type, config.from_detection_checkpoint)
     if config.load_all_detection_checkpoint_vars and chosen == 'classification':
         yield (
-            f'{_ROOT}.load_all_detection_checkpoint_vars takes whatever fits from the checkpoint '
+            f'{_ROOT}.load_all_detection_checkpoint_vars takes all that fits from the checkpoint '
             f"of a detector; expected {_ROOT}.fine_tune_checkpoint_type: 'detection' or 'full'. "
             "Received: 'classification'"
             + ('.' if config.fine_tune_checkpoint_type else ' (unset).')

@@ -28,7 +28,7 @@ _AVERAGES = (
 )
 _ONLY_IN_TRAINING = 'evaluation sees all images and all objects'
 _ONE_PASS = 'an evaluation reads each image once'
-_OF_RECORDS = (
+_RECORD_FIELDS = (
     'num_readers',
     'read_block_length',
     'filenames_shuffle_buffer_size',
@@ -119,7 +119,7 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
             yield 'eval_input_reader', f'eval_input_reader[{index}].num_epochs', _ONE_PASS
     for path, reader in readers(pipeline, ('train_input_reader', 'eval_input_reader')):
         kind = reader.WhichOneof('input_reader')
-        for name in _OF_RECORDS if reader_rules.reads_annotations(reader) else ():
+        for name in _RECORD_FIELDS if reader_rules.reads_annotations(reader) else ():
             if reader.HasField(name):
                 yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS.format(kind)
         if reader.data_service and reader.HasField('record_cache'):

@@ -223,7 +223,7 @@ def describe_end(directory: str, step: int, num_steps: int) -> str | None:
     return (
         f'{directory} is at step {step}, beyond the {num_steps} steps asked for: nothing left to '
         f'do. Ask for more than {step} (train_config.num_steps or --num_train_steps) to go on, or '
-        'choose another model_dir to start anew'
+        'choose another model_dir to start at step 0'
     )
 
 

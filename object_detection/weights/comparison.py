@@ -15,7 +15,7 @@ from object_detection.weights import networks
 from object_detection.weights.interfaces import Entry
 
 _TOLERANCE = (
-    'load_all_detection_checkpoint_vars: true takes whatever fits and starts the rest anew.'
+    'load_all_detection_checkpoint_vars: true takes all that fits and initialises the rest.'
 )
 # fine_tune_checkpoint_type -> advice in errors.
 _ADVICE = {
@@ -42,7 +42,7 @@ class Comparison(NamedTuple):
       restored: variables of the same shape in both.
       of_classes: variables whose shapes differ because the number of classes differs.
       reshaped: variables whose shapes differ for another reason.
-      absent: variables that are not in the file, but for dispensable ones and the ranges of
+      absent: variables that are not in the file, except for dispensable ones and the ranges of
         activations, which a training learns.
       extra: variables that are only in the file, of layers that the detector has.
       num_classes: number of classes of the detector in the file; None if it is not known.

@@ -43,7 +43,7 @@ def convert(
     output: str,
     *,
     checkpoint_type: str | None = None,
-    whatever_fits: bool = False,
+    all_that_fits: bool = False,
     pipeline_text: str,
 ) -> Conversion:
     """Restores a detector from a file and writes it as `ckpt-0`, together with `pipeline.config`.
@@ -55,7 +55,7 @@ def convert(
       path: path of a file that `restore.restore` accepts.
       output: folder on this machine; an earlier conversion in it is replaced.
       checkpoint_type: see `restore.restore`; None takes the largest type that the file supports.
-      whatever_fits: see `restore.restore`.
+      all_that_fits: see `restore.restore`.
       pipeline_text: the pipeline config as text.
 
     Raises:
@@ -68,7 +68,7 @@ def convert(
         description = source.description
         checkpoint_type = checkpoint_type or max(source.types, key=CHECKPOINT_TYPES.index)
     disk.check_writable(output, checkpoints.num_bytes(detector.named_variables()))
-    report = restore.restore(detector, path, checkpoint_type, whatever_fits=whatever_fits)
+    report = restore.restore(detector, path, checkpoint_type, all_that_fits=all_that_fits)
     _write(detector, output, pipeline_text)
     return Conversion(description, checkpoint_type, report, os.path.join(output, _NAME))
 

@@ -60,7 +60,7 @@ def restore(
     checkpoint_path: str,
     checkpoint_type: str = 'full',
     *,
-    whatever_fits: bool = False,
+    all_that_fits: bool = False,
 ) -> Report:
     """Assigns the weights of a file, all or, after an error, none, and logs the result.
 
@@ -69,7 +69,7 @@ def restore(
       checkpoint_path: a prefix ('DIR/ckpt-3'), a folder of checkpoints, whose newest is restored,
         or a weights file of a format that `sources.open_source` supports.
       checkpoint_type: 'classification', 'detection' or 'full'; see the module.
-      whatever_fits: whether variables that are absent, or have another shape for another reason
+      all_that_fits: whether variables that are absent, or have another shape for another reason
         than the number of classes, keep their initial values; false makes them an error.
 
     Raises:
@@ -95,7 +95,7 @@ def restore(
         entries = comparison.adapt(entries, wanted)
         found = compare(wanted, entries, detector.num_classes, names)
         check_backbones(wanted, entries, checkpoint_path, names)
-        if not whatever_fits:
+        if not all_that_fits:
             check(found, wanted, entries, checkpoint_path, checkpoint_type, names)
         if not found.restored:
             raise CheckpointError(f'{checkpoint_path} holds no variable that fits the model.')
@@ -104,14 +104,14 @@ def restore(
     _log(report, f"{source.description} ('{checkpoint_type}')", variables)
     if found.of_classes:
         _logger.info(
-            'num_classes is %d, and %d there; started anew: %s',
+            'num_classes is %d, and %d there; initialised: %s',
             detector.num_classes,
             found.num_classes,
             _by_layer(found.of_classes, variables),
         )
     if found.reshaped:
         _logger.info(
-            'of another shape there; started anew: %s', _by_layer(found.reshaped, variables)
+            'of another shape there; initialised: %s', _by_layer(found.reshaped, variables)
         )
     return report
 
@@ -162,7 +162,7 @@ def _log(report: Report, source: str, variables: Collection[str]) -> None:
     restored = len(report.restored)
     _logger.info('fine-tuning from %s: %d of %d variables', source, restored, len(variables))
     if report.missing:
-        _logger.info('not taken from it; started anew: %s', _by_layer(report.missing, variables))
+        _logger.info('not taken from it; initialised: %s', _by_layer(report.missing, variables))
     if report.unused:
         _logger.info('not used of it: %s', _by_layer(report.unused))
 

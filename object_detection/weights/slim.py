@@ -109,13 +109,13 @@ def _block(found: re.Match) -> str:
 
 _SCOPE = re.compile(r'\w*(?:FeatureExtractor|BoxPredictor(?:_\d+)?)/')
 # Suffix of a variable here -> suffix in TF-Slim, where a norm lies within the layer before it.
-_OF_LAYER = {
+_LAYERS = {
     'kernel': 'weights',
     'bias': 'biases',
     'depthwise_kernel': 'depthwise_weights',
     'pointwise_kernel': 'pointwise_weights',
 }
-_OF_NORM = ('gamma', 'beta', 'moving_mean', 'moving_variance')
+_NORMS = ('gamma', 'beta', 'moving_mean', 'moving_variance')
 
 
 class SlimCheckpoint(WeightSource):
@@ -162,13 +162,13 @@ def match(
     found = {
         f'{ours}/{name}': f'{theirs}/{there}'
         for ours, theirs in layers
-        for name, there in _OF_LAYER.items()
+        for name, there in _LAYERS.items()
     }
     found |= {
         f'{networks.norm_after(ours)}/{name}': f'{theirs}/BatchNorm/{name}'
         for ours, theirs in layers
-        for name in _OF_NORM
+        for name in _NORMS
     }
     # In towers that several maps share, each map has norms of its own.
-    found |= {f'{ours}/{name}': f'{theirs}/{name}' for ours, theirs in layers for name in _OF_NORM}
+    found |= {f'{ours}/{name}': f'{theirs}/{name}' for ours, theirs in layers for name in _NORMS}
     return {name: key for name, key in found.items() if key in keys}

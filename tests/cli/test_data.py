@@ -98,7 +98,7 @@ def test_a_stopped_download_resumes(server, tmp_path, number):
     kept = part.stat().st_size
     assert 0 < kept < len(CONTENT)
     if number == signal.SIGINT:
-        assert error.strip().endswith('the same command goes on from there.')
+        assert error.strip().endswith('the same command continues from there.')
     result = subprocess.run(arguments, capture_output=True, text=True, check=False)
     # The bytes are right, but they are no archive: it is unpacking that complains.
     assert 'val2017.zip: the archive is damaged' in result.stderr

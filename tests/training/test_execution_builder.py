@@ -58,7 +58,7 @@ def test_automatically_compiles_fixed_sizes_alone(monkeypatch, caplog):
 def test_compiles_on_request_and_logs_the_cost(caplog):
     assert _of(jit_compile=True) == Execution(jit_compile=True)
     assert _of(_spec(None, None), jit_compile=True).jit_compile
-    assert 'each size is compiled anew' in caplog.text
+    assert 'each size is compiled for itself' in caplog.text
 
 
 def test_eager_steps_are_not_compiled(caplog):

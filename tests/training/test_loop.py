@@ -105,7 +105,7 @@ def test_the_history_and_the_config_are_written(tmp_path):
 
 def test_resumes_from_the_newest_checkpoint(tmp_path):
     whole, parts = tmp_path / 'whole', tmp_path / 'parts'
-    # Three batches an epoch, so that the data of both runs starts anew at step 3 or 6.
+    # Three batches an epoch, so that the data of both runs starts again at step 3 or 6.
     options = {'intervals': Intervals(log=3, checkpoint=3)}
     _run(whole, 7, **options)
     _run(parts, 4, **options)
@@ -511,7 +511,7 @@ def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
         )
     drawn = seen[0][0]
     assert seen == [(drawn, 0), (drawn, 3), (drawn, 5)]
-    assert f'--seed 4 has no effect: the run goes on with seed {drawn}, ' in caplog.text
+    assert f'--seed 4 has no effect: the run continues with seed {drawn}, ' in caplog.text
 
 
 @slow_cases.parametrize(1, 'interrupted_at', [2, None, 1, 4])

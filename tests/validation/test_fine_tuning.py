@@ -42,4 +42,4 @@ def test_types(tmp_path):
     assert problem.endswith("expected 'classification'. Received: 'detection'.")
     options = {'load_all_detection_checkpoint_vars': True}
     (problem,) = problems(fine_tune_checkpoint=str(path), **options)
-    assert problem.startswith('train_config.load_all_detection_checkpoint_vars takes whatever')
+    assert problem.startswith('train_config.load_all_detection_checkpoint_vars takes all that')

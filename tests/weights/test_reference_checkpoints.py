@@ -164,7 +164,7 @@ def test_another_number_of_classes_starts_the_heads_anew(tmp_path, caplog):
     heads = ['box_head/box_codes/kernel', 'box_head/classes/bias', 'box_head/classes/kernel']
     assert report.mismatched == [*heads, 'mask_head/masks/bias']
     assert report.unused == sorted(KEYS[name] + VALUE_SUFFIX for name in report.mismatched)
-    assert 'num_classes is 4, and 90 there; started anew: box_head, mask_head/masks' in caplog.text
+    assert 'num_classes is 4, and 90 there; initialised: box_head, mask_head/masks' in caplog.text
 
 
 def test_state_of_the_optimizer_is_no_weight_and_averages_are_left(tmp_path, caplog):

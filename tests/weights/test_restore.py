@@ -57,7 +57,7 @@ def test_only_the_heads_concerned_start_anew_and_one_line_says_so(tmp_path, capl
     assert report.missing == []
     assert report.unused == sorted(f'model/{name}' for name in HEADS | MASKS)
     (line,) = [line for line in caplog.messages if 'num_classes' in line]
-    assert line == ('num_classes is 4, and 1 there; started anew: box_head, mask_head/masks')
+    assert line == ('num_classes is 4, and 1 there; initialised: box_head, mask_head/masks')
 
 
 def test_a_real_detector_with_fewer_classes(tmp_path):
@@ -89,11 +89,11 @@ def test_what_the_classes_do_not_explain_is_an_error(tmp_path):
     restore.restore(weights(), prefix, 'detection')
 
 
-def test_whatever_fits_is_taken_where_that_is_requested(tmp_path):
+def test_all_that_fits_is_taken_where_that_is_requested(tmp_path):
     prefix = save(tmp_path, weights(1.0, masks=False))
     assert_refused(weights(), prefix, 'not in it: mask_head/conv_1/kernel')
     target = weights()
-    report = restore.restore(target, prefix, whatever_fits=True)
+    report = restore.restore(target, prefix, all_that_fits=True)
     assert report.missing == ['mask_head/conv_1/kernel', *sorted(MASKS)]
     assert target.values()['rpn/conv/kernel'] == 1.0
     assert target.values()['mask_head/conv_1/kernel'] == 0.0
@@ -101,7 +101,7 @@ def test_whatever_fits_is_taken_where_that_is_requested(tmp_path):
 
 def test_another_backbone_is_refused_in_any_case(tmp_path):
     prefix = save(tmp_path, weights(1.0, blocks=3))
-    for options in ({'checkpoint_type': 'classification'}, {'whatever_fits': True}):
+    for options in ({'checkpoint_type': 'classification'}, {'all_that_fits': True}):
         assert_refused(weights(), prefix, 'of 2 basic blocks. Received: a ResNet of 3', **options)
 
 

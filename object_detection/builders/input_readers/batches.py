@@ -157,7 +157,7 @@ def _explainer(
         except UnicodeDecodeError as error:
             # The message of TensorFlow, which has a part of the record in it.
             return bad_records.plain_message(error.object.decode(errors='replace'))
-        except Exception as error:  # Whatever it is, the record has been left out already.
+        except Exception as error:  # Of any kind: the record has been left out already.
             return f'{type(error).__name__}: {error}'
         return 'it could not be decoded when it was read, but can be now'
 

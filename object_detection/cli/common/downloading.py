@@ -31,7 +31,7 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print_line('Stopped. What has arrived is kept; the same command goes on from there.')
+        print_line('Stopped. What has arrived is kept; the same command continues from there.')
         raise click.exceptions.Exit(_STATUS_AFTER_SIGINT) from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from object_detection.config.findings import Finding
 
 _WIDTH = 100
-_MOST_INSTRUCTIONS = 20
+_MAX_INSTRUCTIONS = 20
 _INDENT = 10
 
 
@@ -39,7 +39,7 @@ def program_lines(count: int, unfit: Sequence[tuple[str, str]]) -> Iterator[str]
     """
     verdict = 'all shapes are fixed, and the host computes nothing' if not unfit else 'does not fit'
     yield f'\nThe training step of a core is one program of {count:,} instructions: {verdict}.'
-    for what, name in list(dict.fromkeys(unfit))[:_MOST_INSTRUCTIONS]:
+    for what, name in list(dict.fromkeys(unfit))[:_MAX_INSTRUCTIONS]:
         yield f'   {what}{f" of {name}" if name else ""}'
 
 

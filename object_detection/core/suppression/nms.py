@@ -30,7 +30,7 @@ from object_detection.core.suppression.nms_tiles import (
 # scores are then read only once.
 _MAX_ROWS = 1024
 # Of graphs of basic operations; see `_select_by_operation`.
-_MAX_DROPPED, _MAX_ROWS_OF_OPERATION = 256, 4096
+_MAX_DROPPED, _MAX_OPERATION_ROWS = 256, 4096
 
 
 class MulticlassSelection(NamedTuple):
@@ -305,7 +305,7 @@ def _select_by_operations(pairs: _Pairs, *limits: int | float) -> MulticlassSele
     pairs that it gets, millions in a detector of 90 classes.
     """
     (num_rows,) = dimensions(pairs.scores, 1)
-    count = _MAX_ROWS_OF_OPERATION
+    count = _MAX_OPERATION_ROWS
     if not isinstance(num_rows, int) or num_rows <= count:
         return _select_by_operation(pairs, *limits)
     best_of_row = tf.reduce_max(pairs.scores, axis=2)

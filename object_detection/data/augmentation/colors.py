@@ -27,7 +27,7 @@ _SIZES = tuple(part << power for power in range(13, 28) for part in (2, 3))
 # Places of red, green and blue on the circle of hues, in sixths of it.
 _PLACES = (5.0, 3.0, 1.0)
 # Pixels whose channels differ less are grey.
-_LEAST_CHROMA = 1e-9
+_MIN_CHROMA = 1e-9
 
 Number = float | tf.Tensor
 
@@ -111,7 +111,7 @@ def _change(
     red, green, blue = tf.unstack(planes)
     value = tf.maximum(tf.maximum(red, green), blue)
     chroma = value - tf.minimum(tf.minimum(red, green), blue)
-    scale = 1.0 / tf.maximum(chroma, _LEAST_CHROMA)
+    scale = 1.0 / tf.maximum(chroma, _MIN_CHROMA)
     hue = tf.where(
         red == value,
         (green - blue) * scale,

@@ -19,7 +19,7 @@ _SHORT = 64
 # long; the outlines of a whole city map are shorter than this.
 _MAX_OUTLINE = 1_000_000
 # Of a polygon: three corners.
-_LEAST_NUMBERS = 6
+_MIN_NUMBERS = 6
 # pycocotools counts in 32 bits.
 _MAX_PIXELS = 2**31 - 1
 _PNG_START = b'\x89PNG\r\n\x1a\n'
@@ -49,7 +49,7 @@ def num_ignored(segmentation: Any) -> int:
     """Returns the number of polygons with less than three corners of a usable segmentation."""
     if isinstance(segmentation, dict):
         return 0
-    return sum(np.size(polygon) < _LEAST_NUMBERS for polygon in _nested(segmentation))
+    return sum(np.size(polygon) < _MIN_NUMBERS for polygon in _nested(segmentation))
 
 
 def check(segmentation: Any, height: int, width: int) -> None:
@@ -192,7 +192,7 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
     polygons = [np.asarray(polygon, np.float64) for polygon in _nested(segmentation)]
     # Some programs write points, [[x, y], ...].
     polygons = [polygon.ravel() if polygon.shape[1:] == (2,) else polygon for polygon in polygons]
-    polygons = [polygon for polygon in polygons if polygon.size >= _LEAST_NUMBERS]
+    polygons = [polygon for polygon in polygons if polygon.size >= _MIN_NUMBERS]
     if not polygons or any(polygon.ndim > 1 or len(polygon) % 2 for polygon in polygons):
         raise UserError(
             'expected a list of polygons, [[x, y, x, y, ...], ...], of at least three corners '

@@ -172,7 +172,7 @@ class BadRecords:
         self._num_before = 0
 
     def add_read(self, count: int) -> None:
-        """Counts records that were read, and whose numbers begin anew from now on."""
+        """Counts records that were read, and whose numbers begin again from now on."""
         with self._lock:
             self._num_before, self._latest = count, -1
 

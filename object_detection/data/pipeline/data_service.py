@@ -252,8 +252,8 @@ def _watch(address: str, is_over: threading.Event) -> None:
     """Ends the process when the service is lost before `is_over`."""
     if _is_lost(address, is_over):
         _logger.error(
-            '%s: %s has not answered for %g s; start it and the training again, which goes on from '
-            'the newest checkpoint',
+            '%s: %s has not answered for %g s; start it and the training again, which continues '
+            'from the newest checkpoint',
             _WHERE,
             address,
             _LOST_TIMEOUT,

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 # Positions of the element after the last record: of a complete pass, and of a pass that began
 # later.
-_END, _END_OF_A_PART = -1, -2
+_END, _PART_END = -1, -2
 
 _REASONS = {
     **objects.INVALID_KINDS,
@@ -127,7 +127,7 @@ class EmptyImageFilter:
             )
             return is_kept
 
-        position = tf.where(is_whole, tf.constant(_END, tf.int64), _END_OF_A_PART)
+        position = tf.where(is_whole, tf.constant(_END, tf.int64), _PART_END)
         nothing = bad_records.empty(records.element_spec[1])
         end = tf.data.Dataset.from_tensors((position, nothing))
         return records.concatenate(end).filter(keep)
@@ -156,7 +156,7 @@ class _Counter:
     def update(self, position: np.ndarray) -> np.int32:
         if position >= 0:
             self._count += 1
-        elif position == _END_OF_A_PART:
+        elif position == _PART_END:
             self._count = 0
         elif not self._is_logged:
             self._is_logged = True

@@ -1,7 +1,7 @@
 """Gives examples the partners that augmentations of several images combine them with.
 
 The partners of an example are those that follow it in the stream. So they depend only on the order
-of the records, and a run that resumes at the example finds the same ones, whatever came before.
+of the records, and a run that resumes at the example finds the same ones.
 """
 
 from collections.abc import Sequence

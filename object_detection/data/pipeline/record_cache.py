@@ -99,7 +99,7 @@ class DiskStore:
         part = target.with_name(f'.{target.name}.part')
         with part.open('ab') as opened:
             try:
-                # Of a process that was killed, the lock is gone and its part is written anew.
+                # Of a process that was killed, the lock is gone and its part is written again.
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield None

@@ -5,7 +5,7 @@ so epochs before a position are not read at all. In its own epoch, the records b
 as they lie in the files, before they are decoded.
 
 A *cursor* int64 [R] is where a dataset is read from: one position (R = 1), or in a mixture of R - 1
-sets the number of draws so far and the position of each set. The first number of a cursor tells
+sets the number of draws so far and the position of each set. The first number of a cursor says
 which of two is earlier.
 
 The iterator state: where an input pipeline resumes after a batch, carried as `STREAM_STATE`.

@@ -35,7 +35,7 @@ def examples(
       context_size: number and length of the context features of each image; None makes none.
 
     Returns:
-      Examples with what `ExampleDecoder` gives for records, but for keypoints and scores of all
+      Examples with what `ExampleDecoder` gives for records, except for keypoints and scores of all
       classes; masks as groundtruth_instance_masks.
     """
     parts = []

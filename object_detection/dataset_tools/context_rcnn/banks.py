@@ -137,7 +137,7 @@ def row_of(example: Example, place: Place) -> Row:
             f'{example}: expected {keys.EMBEDDING} of {keys.EMBEDDING_COUNT} times '
             f'{keys.EMBEDDING_LENGTH} numbers, and a score of each. Received: {size} numbers, '
             f'counts {list(counts)}, lengths {list(lengths)} and {len(scores)} scores; '
-            'generate_embedding_data.py makes them anew.'
+            'generate_embedding_data.py makes them again.'
         )
     return Row(
         path=place.path,

@@ -20,7 +20,7 @@ CLIP_BYTES = 256 << 20
 # Readers refuse records of more than 1 GiB, which is half the limit of protocol buffers.
 _MAX_SEQUENCE_BYTES = (1 << 30) - (1 << 20)
 # Features that reducing an image would make wrong.
-_OF_PIXELS = (keys.MASK, keys.ADDITIONAL_CHANNELS)
+_PIXEL_KEYS = (keys.MASK, keys.ADDITIONAL_CHANNELS)
 # Key in a tf.Example -> key of the list in a tf.SequenceExample. All frames have the first ones.
 _FRAME_LISTS = {
     keys.ENCODED: keys.ENCODED,
@@ -177,7 +177,7 @@ def _reduced(example: Example, options: ContextOptions, counts: Counts) -> dict[
         return {}
     if image is None:
         return {}
-    if found := [key for key in _OF_PIXELS if key in example]:
+    if found := [key for key in _PIXEL_KEYS if key in example]:
         what = f'images without {", ".join(found)}, which would no longer fit'
         raise expected('--reduce_image_size', what, f'{example}; give --noreduce_image_size')
     counts['images_reduced'] += 1

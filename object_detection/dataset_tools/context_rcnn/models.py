@@ -22,7 +22,7 @@ Outputs = dict[str, np.ndarray]
 # Images of one size are looked for among so many batches.
 _BATCHES_AT_A_TIME = 4
 _BOXES = (DetectionFields.BOXES, DetectionFields.SCORES, DetectionFields.NUM_DETECTIONS)
-_FIELD_OF_OUTPUT = {
+_OUTPUT_FIELDS = {
     DetectionFields.FEATURES: 'output_final_box_features',
     DetectionFields.CROPPED_FEATURES: 'output_final_box_rpn_features',
 }
@@ -126,7 +126,7 @@ class Model:
         wanted = (*_BOXES, self._features) if self._features else _BOXES
         missing = [name for name in wanted if name not in outputs]
         if missing:
-            fields = [_FIELD_OF_OUTPUT[name] for name in missing if name in _FIELD_OF_OUTPUT]
+            fields = [_OUTPUT_FIELDS[name] for name in missing if name in _OUTPUT_FIELDS]
             hint = f'; set {", ".join(fields)} of its config and export again' if fields else ''
             raise UserError(
                 f'{directory}: expected the outputs {", ".join(wanted)}{hint}. Missing: '

@@ -15,7 +15,7 @@ from object_detection.errors import DataError
 from object_detection.protos.tf_example_pb2 import TfFeature, TfFeatureList, TfSequenceExample
 
 # Key of the list in a tf.SequenceExample -> key in a tf.Example; other keys are the same.
-_KEY_OF_LIST = {
+_LIST_KEYS = {
     **dict(zip(keys.SEQUENCE_BOX_SIDES, keys.BOX_SIDES, strict=True)),
     keys.SEQUENCE_LABEL: keys.CLASS_TEXT,
     keys.SEQUENCE_LABEL_INDEX: keys.CLASS_LABEL,
@@ -193,7 +193,7 @@ def _images(message: TfSequenceExample, place: Place) -> list[Example]:
     return [
         Example(
             {key: context[key] for key in context}
-            | {_KEY_OF_LIST.get(key, key): lists[key].feature[number] for key in lengths},
+            | {_LIST_KEYS.get(key, key): lists[key].feature[number] for key in lengths},
             place._replace(frame=number),
         )
         for number in range(count)

@@ -238,7 +238,7 @@ def label_map_path(prefix: str) -> str:
     return f'{prefix}_label_map.pbtxt'
 
 
-_IMAGES_OF_SHARD, _MOST_SHARDS = 100, 10
+_IMAGES_PER_SHARD, _MAX_SHARDS = 100, 10
 
 
 def convert(
@@ -283,8 +283,8 @@ def convert(
     # Broken inputs are found before anything is written.
     job = _job(source, strict)
     if num_shards is None:
-        whole = math.ceil(job.num_images / _IMAGES_OF_SHARD)
-        num_shards = _MOST_SHARDS if runner else max(1, workers, min(whole, _MOST_SHARDS))
+        whole = math.ceil(job.num_images / _IMAGES_PER_SHARD)
+        num_shards = _MAX_SHARDS if runner else max(1, workers, min(whole, _MAX_SHARDS))
     with sharded_writer.open_output(
         output_prefix, num_shards, is_single_file=is_single_file
     ) as output:

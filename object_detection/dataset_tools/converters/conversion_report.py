@@ -20,7 +20,7 @@ COUNTS = (
 )
 # Maximum number of problems of one reason that a report lists; all are counted.
 MAX_LISTED = 100
-_NUM_EXAMPLES_OF_PROBLEMS = 3
+_MAX_EXAMPLES = 3
 _SUMS = (
     *('counts', 'changed_images', 'left_out_objects', 'unwanted_objects', 'notes', 'classes'),
     'ignored',
@@ -33,7 +33,7 @@ _MANY = 0.05
 # has annotated.
 _MANY_EMPTY = 1 / 3
 
-_OF_IMAGES = ('bad_image', 'bad_annotations', DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE)
+_IMAGES = ('bad_image', 'bad_annotations', DUPLICATE, NOT_ANNOTATED, UNKNOWN_FILE)
 
 
 @dataclasses.dataclass
@@ -198,16 +198,16 @@ def summary(report: dict[str, Any]) -> str:
     for reason, count in report['num_problems'].items():
         lines.append(f'{count} x {reason}, for example:')
         alike = [item for item in report['problems'] if item['reason'] == reason]
-        lines += [_describe(item) for item in alike[:_NUM_EXAMPLES_OF_PROBLEMS]]
+        lines += [_describe(item) for item in alike[:_MAX_EXAMPLES]]
     return '\n'.join(lines)
 
 
 def warning(report: dict[str, Any]) -> str:
     """Returns sentences if an unusually large share is left out or seems to be wrong, or ''."""
     problems = report['num_problems']
-    annotations = sum(n for reason, n in problems.items() if reason not in (*_OF_IMAGES, _DOUBT))
+    annotations = sum(n for reason, n in problems.items() if reason not in (*_IMAGES, _DOUBT))
     # Files that no image of the set belongs to, and images that are left out of a list.
-    others = max(0, sum(problems.get(reason, 0) for reason in _OF_IMAGES) - report['bad_images'])
+    others = max(0, sum(problems.get(reason, 0) for reason in _IMAGES) - report['bad_images'])
     sentences = [
         f'{count} of {total} {what} could not be used and are left out'
         for count, total, what in (

@@ -133,7 +133,7 @@ class PartialFile:
             except OSError as error:
                 raise DownloadError(
                     f'{self.path}: {os.strerror(error.errno)}. What has arrived is kept; the same '
-                    'command goes on from there.'
+                    'command continues from there.'
                 ) from error
             self._digest.update(view[:count])
             self.position += count

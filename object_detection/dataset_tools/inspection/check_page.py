@@ -18,7 +18,7 @@ _MAX_BARS = 40
 _MAX_ROWS = 20
 _NUM_PICTURES = 12
 # Pictures of each kind of problem, and in all.
-_PICTURES_OF_KIND, _MAX_BAD_PICTURES = 2, 16
+_MAX_KIND_PICTURES, _MAX_BAD_PICTURES = 2, 16
 _MEANINGS = {
     **record_checks.RECORD_KINDS,
     **record_checks.OBJECT_KINDS,
@@ -256,7 +256,7 @@ def _bad(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
             continue
         chosen: list[tuple[Finding, RecordPicture]] = []
         for finding in checked.summary.findings[kind]:
-            if len(chosen) == _PICTURES_OF_KIND or len(shown) == _MAX_BAD_PICTURES:
+            if len(chosen) == _MAX_KIND_PICTURES or len(shown) == _MAX_BAD_PICTURES:
                 break
             is_shown = finding.place in shown
             picture = None if is_shown else record_pictures.draw(checked, finding.place)

@@ -216,7 +216,7 @@ def convert(
     Args:
       graph: the graph.
       kind: one of `QUANTIZATIONS`: FLOAT32; FLOAT16 halves the weights; DYNAMIC stores them in 8
-        bits and quantizes activations as they come; INT8 computes in 8 bits alone but for the
+        bits and quantizes activations as they come; INT8 computes in 8 bits alone except for the
         post-processing, and takes uint8 images.
       samples: images for INT8; None takes the ranges that a training has learnt. Operations
         without a range, such as the normalization of images, then stay in 32 bits.

@@ -44,7 +44,7 @@ _FURTHER_OUTPUTS = (DetectionFields.MASKS, *_KEYPOINT_OUTPUTS, DetectionFields.S
 # it one of them, for fewer threads than columns.
 SPARE_CLASSES = 32
 # Scores of 0 are no detections: 8 bits know no smaller ones.
-_LOWEST_SCORE = 1e-8
+_MIN_SCORE = 1e-8
 _BOX_CODER = 'faster_rcnn_box_coder'
 
 
@@ -92,7 +92,7 @@ class PostProcessOptions:
         for name in ('max_detections', 'max_classes_per_detection'):
             operation.attr[name].i = getattr(self, name)
         operation.attr['detections_per_class'].i = self.max_detections_per_class
-        operation.attr['nms_score_threshold'].f = max(self.score_threshold, _LOWEST_SCORE)
+        operation.attr['nms_score_threshold'].f = max(self.score_threshold, _MIN_SCORE)
         operation.attr['nms_iou_threshold'].f = self.iou_threshold
         for name, value in zip('yxhw', self.scale_factors, strict=True):
             operation.attr[f'{name}_scale'].f = value

@@ -85,8 +85,8 @@ _RANKED_BY = {
         rules.RANKINGS,
     ),
 }
-_OF_BOXES = ('box_scale', 'candidate_search_scale')
-_OF_DEPTH = ('per_keypoint_depth', 'keypoint_depth_loss_weight')
+_BOX_FIELDS = ('box_scale', 'candidate_search_scale')
+_DEPTH_FIELDS = ('per_keypoint_depth', 'keypoint_depth_loss_weight')
 _Task = center_net_pb2.CenterNet.KeypointEstimation
 
 
@@ -163,12 +163,12 @@ def _note_unused(task: _Task, has_boxes: bool) -> None:
     mode = task.candidate_ranking_mode
     unread = [name for name, modes in _RANKED_BY.items() if mode not in modes]
     if not has_boxes:
-        reading.unused(task, _OF_BOXES, 'without object_detection_task there are no boxes')
+        reading.unused(task, _BOX_FIELDS, 'without object_detection_task there are no boxes')
     reading.unused(task, unread, f'candidate_ranking_mode is {mode}')
     if not task.rescore_instances:
         reading.unused(task, 'rescoring_threshold', 'rescore_instances is false')
     if not task.predict_depth:
-        reading.unused(task, _OF_DEPTH, 'predict_depth is false')
+        reading.unused(task, _DEPTH_FIELDS, 'predict_depth is false')
 
 
 def _ranking(task: _Task) -> Ranking:

@@ -28,14 +28,14 @@ _NAMED = re.compile(
 )
 # Layers of the mask network of DeepMAC: those that checkpoints name, and those that they count.
 _MASK_NETWORK = 'model/_mask_net/'
-_NAMED_OF_MASKS = re.compile(
+_NAMED_MASKS = re.compile(
     r'mask_network/(?P<path>(?:conv_input|hourglass_network|output_conv)--.+|input_layer|fc[12])'
 )
-_COUNTED_OF_MASKS = re.compile(r'mask_network/resnet_mask_.+')
+_COUNTED_MASKS = re.compile(r'mask_network/resnet_mask_.+')
 _CLASSES = re.compile(r'heads/(?:object_center|segmentation--heatmap)_\d+_output/.+')
 _CENTERS = re.compile(r'heads/object_center_\d+_output/.+')
 # Outputs for each keypoint, and for each track of the training data.
-_OF_DATA = re.compile(r'heads/.+--keypoint--[a-z]+_\d+_output/.+|track_classifier/dense_\d+/.+')
+_BY_DATA = re.compile(r'heads/.+--keypoint--[a-z]+_\d+_output/.+|track_classifier/dense_\d+/.+')
 
 
 class CenterNetNames(VariableNames):
@@ -72,7 +72,7 @@ class CenterNetNames(VariableNames):
         return _CLASSES.fullmatch(name) is not None and shape[:-1] == other_shape[:-1]
 
     def depends_on_data(self, name: str, theirs: Sequence[int], ours: Sequence[int]) -> bool:
-        return _OF_DATA.fullmatch(name) is not None and theirs[:-1] == ours[:-1]
+        return _BY_DATA.fullmatch(name) is not None and theirs[:-1] == ours[:-1]
 
     def reference_groups(self, layers: Sequence[str]) -> Iterator[ReferenceGroup]:
         for neck in (_MERGED, _UPSAMPLED):
@@ -81,7 +81,7 @@ class CenterNetNames(VariableNames):
         # dense_0, dense_0_bn, dense_1, ...
         if classifier := sorted(layer for layer in layers if layer.startswith('track_classifier/')):
             yield classifier, _TRACK
-        if counted := [layer for layer in layers if _COUNTED_OF_MASKS.fullmatch(layer)]:
+        if counted := [layer for layer in layers if _COUNTED_MASKS.fullmatch(layer)]:
             yield counted, f'{_MASK_NETWORK}_net/model/layer_with_weights-'
         grouped: dict[str, list[str]] = {}
         for layer in layers:
@@ -99,7 +99,7 @@ class CenterNetNames(VariableNames):
             for layer, path in found.items()
         }
         for layer in layers:
-            if match := _NAMED_OF_MASKS.fullmatch(layer):
+            if match := _NAMED_MASKS.fullmatch(layer):
                 paths[layer] = f'{_MASK_NETWORK}_net/{match["path"].replace("--", "/")}/'
             elif layer == 'mask_network/project_out':
                 paths[layer] = f'{_MASK_NETWORK}project_out/'

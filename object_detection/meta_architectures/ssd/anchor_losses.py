@@ -248,7 +248,7 @@ class AnchorLosses:
         An anchor's label counts by its probability, and so does background; see
         `ExpectedLossWeights`. With a loss of independent classes, each class of an anchor counts
         for itself, and the anchor is an object as far as its most probable class is. If background
-        is one of these classes, it tells of the whole anchor whether it is an object.
+        is one of these classes, it says whether the whole anchor is an object.
         """
         options, goals, weights = self._target_options, targets.class_targets, targets.class_weights
         unmatched = tf.broadcast_to(options.unmatched_label(), tf.shape(goals))

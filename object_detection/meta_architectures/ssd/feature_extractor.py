@@ -20,8 +20,8 @@ from object_detection.models.necks.table import NECKS, NeckOptions
 
 # Number of maps of the networks without a feature pyramid, unless the config says otherwise.
 NUM_LAYERS = 6
-_OF_BACKBONE = ('depth_multiplier', 'min_depth', 'use_explicit_padding')
-_OF_NECK = ('fpn', 'bifpn', 'num_layers', 'use_depthwise')
+_BACKBONE_OPTIONS = ('depth_multiplier', 'min_depth', 'use_explicit_padding')
+_NECK_OPTIONS = ('fpn', 'bifpn', 'num_layers', 'use_depthwise')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +105,8 @@ def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Bac
         )
     if options.min_depth < 1:
         raise UserError(f'min_depth: expected at least 1. Received: {options.min_depth}.')
-    owners = {f'the backbone {extractor.backbone}': (_OF_BACKBONE, row)}
-    owners[f'the neck {extractor.neck}'] = (_OF_NECK, NECKS[extractor.neck])
+    owners = {f'the backbone {extractor.backbone}': (_BACKBONE_OPTIONS, row)}
+    owners[f'the neck {extractor.neck}'] = (_NECK_OPTIONS, NECKS[extractor.neck])
     problems = Problems()
     for owner, (fields, part) in owners.items():
         with problems:

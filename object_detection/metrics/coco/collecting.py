@@ -26,7 +26,7 @@ _ENTRIES = {
 }
 _DETECTED = {MASKS: [DetectionFields.MASKS], KEYPOINTS: [DetectionFields.KEYPOINTS]}
 # Entry of a batch -> the field of the reader that loads it.
-_OPTIONS_OF_ENTRIES = {
+_READER_OPTIONS = {
     InputFields.EVALUATION_MASKS: 'load_instance_masks: true',
     **dict.fromkeys(_ENTRIES[KEYPOINTS], 'num_keypoints'),
     InputFields.GROUNDTRUTH_IMAGE_CLASSES: 'load_image_labels: true',
@@ -34,7 +34,7 @@ _OPTIONS_OF_ENTRIES = {
     InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES: 'load_image_labels: true',
 }
 # Entry of the detections -> the models that return it.
-_MODELS_OF_ENTRIES = {
+_MODEL_KINDS = {
     DetectionFields.CLASSES: 'a model that classifies (not number_of_stages: 1)',
     DetectionFields.MASKS: 'a model with a mask head (number_of_stages: 3)',
     DetectionFields.KEYPOINTS: 'a model that predicts keypoints',
@@ -236,11 +236,11 @@ class CollectingEvaluator(abc.ABC):
             if detections.get(name) is None:
                 raise UserError(
                     f'{self._name}: the detections have no `{name}`; they need '
-                    f'{_MODELS_OF_ENTRIES[name]}. Received: {sorted(detections)}.'
+                    f'{_MODEL_KINDS[name]}. Received: {sorted(detections)}.'
                 )
         for name in self._batch_entries():
             if batch.get(name) is None:
-                option = _OPTIONS_OF_ENTRIES.get(name)
+                option = _READER_OPTIONS.get(name)
                 hint = f'; set `{option}` in eval_input_reader' if option else ''
                 raise UserError(
                     f'{self._name}: the batch has no `{name}`{hint}. Received: {sorted(batch)}.'

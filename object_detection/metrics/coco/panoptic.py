@@ -14,7 +14,7 @@ from object_detection.metrics.instances import Instances
 class PanopticEvaluator(StoringEvaluator):
     """Collects instance masks and computes their panoptic quality as segments.
 
-    Each detection is a segment, whatever its score, and segments may overlap, as in the reference:
+    Each detection is a segment at any score, and segments may overlap, as in the reference:
     a detector should give only what it is sure of, by `score_threshold` of its post-processing. In
     the order in which they come, as in the reference, segments are matched to the object of their
     class that they overlap most, of those that are not matched yet, if their IoU is above the

@@ -144,7 +144,7 @@ def _overlaps(
 ) -> np.ndarray:
     """Overlaps of detections and objects, float64 [n, m]; -1 where their classes differ.
 
-    They are intersections over unions, but for groups over the area of the detection.
+    They are intersections over unions, or for groups over the area of the detection.
     """
     if not (len(annotated.classes) and len(detected.classes)):
         return np.full((len(detected.classes), len(annotated.classes)), -1.0)

@@ -27,7 +27,7 @@ class Options:
       min_depth: minimum number of channels after a convolution, except for depthwise ones and the
         expansions of MobileNet v2.
       explicit_padding: whether convolutions of stride 2 are padded alike on both sides (fixed
-        padding), whatever the size of their input; False is SAME padding.
+        padding), for every size of their input; False is SAME padding.
 
     Raises:
       ValueError: if the factor is not positive, or the minimum is not.

@@ -2,7 +2,7 @@
 
 Layers are named as in `keras.applications`. Unless `Options` say otherwise, a stage's stride sits
 on the first convolution of its first block, as there, and as in the reference implementation
-convolutions with a stride are padded alike on both sides (fixed padding), whatever the size of
+convolutions with a stride are padded alike on both sides (fixed padding), for every size of
 their input, and the pooling is not. Convolutions that a norm follows have no bias.
 """
 

@@ -34,8 +34,8 @@ class Memory(NamedTuple):
 class Projection(keras.layers.Layer):
     """A fully connected layer, batch normalisation and ReLU6.
 
-    The norm trains if the detector does, whatever the norms of the feature extractor do, and takes
-    its statistics over all rows, padding included, as in the reference implementation.
+    The norm trains if the detector does, independent of the norms of the feature extractor, and
+    takes its statistics over all rows, padding included, as in the reference implementation.
     """
 
     def __init__(self, depth: int, *, norm_trainable: bool, name: str):

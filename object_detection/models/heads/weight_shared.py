@@ -163,7 +163,7 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
 
     @property
     def _use_bias(self) -> bool:
-        """Whether convolutions before norms have a bias: as in the reference, whatever `center`."""
+        """Whether convolutions before norms have a bias: as in the reference, with any `center`."""
         hyperparams = self._hyperparams
         has_norm = hyperparams.batch_norm is not None or hyperparams.group_norm is not None
         return hyperparams.force_use_bias or not has_norm

@@ -29,7 +29,7 @@ class Options:
       use_depthwise: whether the 3x3 convolutions are separable; initializer and penalty then only
         apply to their depthwise kernels, as in the reference.
       explicit_padding: whether the convolutions of stride 2 are padded alike on both sides,
-        whatever the size of their input; False is SAME padding.
+        for every size of their input; False is SAME padding.
       crop_upsampled: whether maps of the backbone need not be exactly half as large as those
         before, but may be rounded up: a doubled map is then cut at the bottom and right to the size
         of the map that it is added to.

@@ -35,7 +35,7 @@ class Options:
         norm and activation. As in the reference, the hyperparameters then do not apply to the
         depthwise kernels: these have Keras's initializer (Glorot uniform) and no penalty.
       explicit_padding: whether the convolutions of stride 2 are padded alike on both sides,
-        whatever the size of their input; False is SAME padding.
+        for every size of their input; False is SAME padding.
 
     Raises:
       ValueError: if the number of maps is not within its range.

@@ -54,7 +54,7 @@ def read(prefix: str) -> SavedInputState | None:
 
 
 class InputState:
-    """Tells input pipelines where to begin, and collects their iterator states for checkpoints.
+    """Gives input pipelines their place, and collects their iterator states for checkpoints.
 
     To be made outside of the strategy's scope.
 

@@ -20,7 +20,7 @@ _DRAFTS = re.compile(
     r'|ckpt-\d+\.(index|data-\d{5}-of-\d{5})\.tempstate\d+'
     r'|checkpoint\.(tmp[0-9a-f]{32}|\d+\.tmp)'
 )
-_SUFFIX_OF_DAMAGED = '.damaged'
+_DAMAGED_SUFFIX = '.damaged'
 
 
 def prepare(directory: str) -> str | None:
@@ -32,7 +32,7 @@ def prepare(directory: str) -> str | None:
       directory: the folder; made if it does not exist.
 
     Returns:
-      The prefix of the newest complete checkpoint, which the state file names; None to start anew.
+      The prefix of the newest complete checkpoint, which the state file names; None to begin.
 
     Raises:
       CheckpointError: if the folder cannot be written, if none of the named checkpoints is
@@ -165,11 +165,11 @@ def _set_aside(damages: dict[str, str]) -> None:
     """Renames the files of corrupt checkpoints, so that the user can inspect them."""
     for prefix in damages:
         for path in files.files_of(prefix):
-            os.replace(path, path + _SUFFIX_OF_DAMAGED)
+            os.replace(path, path + _DAMAGED_SUFFIX)
 
 
 def _none_is_whole(directory: str, damages: Iterable[str]) -> str:
     return (
         f'{directory}: it holds no checkpoint that is whole. {" ".join(filter(None, damages))} '
-        'Nothing was changed; bring a copy back, or choose another model_dir to start anew.'
+        'Nothing was changed; bring a copy back, or choose another model_dir to start at step 0.'
     )

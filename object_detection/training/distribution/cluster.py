@@ -104,7 +104,7 @@ def _of_slurm(environment: Mapping[str, str], hosts: str | None, port: int | Non
         return None
     if hosts is not None:
         raise ConfigError(
-            f'--worker_hosts: expected none with srun, which tells them. Received: {hosts!r}.'
+            f'--worker_hosts: expected none with srun, which gives them. Received: {hosts!r}.'
         )
     nodes = _first(environment, 'SLURM_STEP_NODELIST', 'SLURM_JOB_NODELIST', 'SLURM_NODELIST')
     names = expand_hosts(environment[nodes], nodes)

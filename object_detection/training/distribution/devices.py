@@ -32,7 +32,7 @@ def set_up(
       options: the flags.
       choice: the strategy of a training: one device is the first chosen one, and the workers of a
         machine divide its GPUs among them.
-      environment: tells whether SLURM has divided the GPUs already.
+      environment: says whether SLURM has divided the GPUs already.
 
     Raises:
       ConfigError: if a device does not exist.

@@ -182,7 +182,7 @@ class Workers:
                 number = signal.SIGTERM  # workers have no terminal, and do not handle it
             # The first signal lets them save, the second ends Python.
             number = signal.SIGKILL if self._num_forwarded > 2 else number
-            _logger.warning('%s goes on to the workers', number.name)
+            _logger.warning('%s is sent on to the workers', number.name)
             _send(running, number)
 
     def _stop_after_a_failure(self, running: Sequence[int]) -> None:

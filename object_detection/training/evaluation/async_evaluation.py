@@ -108,7 +108,7 @@ class AsyncEvaluation:
         return self._steps()
 
     def add(self, checkpoint: str, step: int) -> bool:
-        """Has a checkpoint evaluated as it is, whatever becomes of it afterwards.
+        """Has a checkpoint evaluated as it is, also if it is changed or deleted afterwards.
 
         Args:
           checkpoint: its prefix.

@@ -184,7 +184,7 @@ def evaluate(
       dataset: yields batches for evaluation; a tf.data dataset if `predict` is None.
       evaluators: empty ones; each sees every image once.
       with_losses: whether to add the means of the losses over the data set.
-      losses_by_batch: whether each batch counts alike in these means, whatever it holds.
+      losses_by_batch: whether each batch counts alike in these means, however many images it holds.
       predict: what `make_predict` returned for this detector and data set; saves building the
         graph again.
       on_batch: called with each batch and its detections, NumPy arrays.

@@ -175,7 +175,7 @@ class Speed:
         self.clear()
 
     def clear(self) -> None:
-        """Starts anew."""
+        """Starts again."""
         self.steps = 0
         self.seconds = 0.0
         self._waited = Latencies()

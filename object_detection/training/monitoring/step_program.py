@@ -18,7 +18,7 @@ _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 # Instructions that exchange data with the host in the midst of a program, or that only one kind of
 # device has.
-_OF_HOST = ('custom-call', 'infeed', 'outfeed', 'send', 'recv')
+_HOST_OPERATIONS = ('custom-call', 'infeed', 'outfeed', 'send', 'recv')
 
 
 class Instruction(NamedTuple):
@@ -46,7 +46,7 @@ def host_operations(text: str) -> list[Instruction]:
     """Returns the instructions that the host, or a kernel of one kind of device, computes."""
     found = []
     for line, opcode, op_name in _instructions(text):
-        if opcode.removesuffix('-done') in _OF_HOST:
+        if opcode.removesuffix('-done') in _HOST_OPERATIONS:
             target = _TARGET.search(line)
             found.append(Instruction(f'{opcode} {target[1]}' if target else opcode, op_name))
     return found

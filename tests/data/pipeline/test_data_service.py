@@ -83,7 +83,7 @@ def test_a_service_that_is_gone_ends_the_process(ended, caplog):
     warning, reason = caplog.messages
     assert 'The training ends if it stays so for 0.2 s' in warning
     assert reason.endswith(
-        'start it and the training again, which goes on from the newest checkpoint'
+        'start it and the training again, which continues from the newest checkpoint'
     )
 
 

@@ -371,7 +371,7 @@ def test_fine_tuning_from_a_detector_without_context(checkpoint_type, tmp_path, 
         report = restore.restore(target, save(tmp_path, source), checkpoint_type)
     added = {name for name in before if name.startswith('context_')}
     assert added <= set(report.missing)
-    (line,) = [line for line in caplog.messages if 'started anew' in line]
+    (line,) = [line for line in caplog.messages if 'initialised: ' in line]
     assert 'context_attention, context_memory' in line
     for name in added:
         np.testing.assert_array_equal(target.named_variables()[name], before[name])

@@ -142,4 +142,4 @@ def test_another_number_of_classes_starts_the_class_heads_anew(tmp_path, caplog)
     with caplog.at_level('INFO', 'object_detection'):
         report = restore.restore(here, prefix, 'full')
     assert report.restored == ['box_predictor/box_codes/kernel', 'fpn/base/kernel']
-    assert 'num_classes is 3, and 90 there; started anew: box_predictor/classes' in caplog.text
+    assert 'num_classes is 3, and 90 there; initialised: box_predictor/classes' in caplog.text

@@ -9,8 +9,8 @@ _MAX_VALUE = 255.0
 _NUM_VALUES = 256
 _CHANNELS = 3
 # Of red, green and blue in grey, and their sum; all products and sums are exact in float32.
-_OF_GRAY = (19595.0, 38470.0, 7471.0)
-_SUM_OF_GRAY = 65536.0
+_GRAY_WEIGHTS = (19595.0, 38470.0, 7471.0)
+_GRAY_SUM = 65536.0
 # Keeps whole numbers whole where they are rounded down; fractions of 255ths are larger.
 _ROUNDING = 1e-3
 # The centre of the filter of `change_sharpness`; its eight neighbours are 1.
@@ -96,9 +96,9 @@ def change_sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 def _gray(image: tf.Tensor) -> tf.Tensor:
     """Returns an image of three equal channels."""
     # Products of a matrix are faster than sums over the last axis.
-    weights = tf.tile(tf.constant(_OF_GRAY)[:, tf.newaxis], [1, _CHANNELS])
+    weights = tf.tile(tf.constant(_GRAY_WEIGHTS)[:, tf.newaxis], [1, _CHANNELS])
     total = tf.reshape(tf.matmul(tf.reshape(image, [-1, _CHANNELS]), weights), tf.shape(image))
-    return tf.floor((total + 0.5 * _SUM_OF_GRAY) / _SUM_OF_GRAY)
+    return tf.floor((total + 0.5 * _GRAY_SUM) / _GRAY_SUM)
 
 
 def _blend(other: float | tf.Tensor, image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:

@@ -26,7 +26,7 @@ _FILL = 128.0
 # Objects with a smaller share of their mapped box inside are dropped.
 _MIN_OVERLAP = 0.1
 # Of the probability of an operation, for each box that it changes independently.
-_SHARE_OF_BOX = 1 / 3
+_BOX_SHARE = 1 / 3
 # Values of an operation: its own, up to five, and the probability of each box.
 NUM_VALUES = 6
 
@@ -223,7 +223,7 @@ def _whole(number: float) -> Callable[[float], Sequence[float]]:
 # Indices of the values of `_motion`.
 _SHEAR_Y, _SHEAR_X, _SHIFT_Y, _SHIFT_X = range(1, 5)
 
-_OF_BOXES = functools.partial(Operation, is_in_boxes=True)
+_BoxOperation = functools.partial(Operation, is_in_boxes=True)
 OPERATIONS = {
     'AutoContrast': Operation(_of_image(_enhance(enhancement.stretch_contrast, has_value=False))),
     'Equalize': Operation(_of_image(_equalize)),
@@ -241,15 +241,15 @@ OPERATIONS = {
     'TranslateY_BBox': Operation(_warp, _scaled(250, _SHIFT_Y)),
     'ShearX_BBox': Operation(_warp, _scaled(0.3, _SHEAR_X)),
     'ShearY_BBox': Operation(_warp, _scaled(0.3, _SHEAR_Y)),
-    'Rotate_Only_BBoxes': _OF_BOXES(_warp_boxes, _angle),
-    'ShearX_Only_BBoxes': _OF_BOXES(_warp_boxes, _scaled(0.3, _SHEAR_X)),
-    'ShearY_Only_BBoxes': _OF_BOXES(_warp_boxes, _scaled(0.3, _SHEAR_Y)),
-    'TranslateX_Only_BBoxes': _OF_BOXES(_warp_boxes, _scaled(120, _SHIFT_X)),
-    'TranslateY_Only_BBoxes': _OF_BOXES(_warp_boxes, _scaled(120, _SHIFT_Y)),
-    'Flip_Only_BBoxes': _OF_BOXES(_in_boxes(_flip)),
-    'Solarize_Only_BBoxes': _OF_BOXES(_in_boxes(_solarize), _threshold),
-    'Equalize_Only_BBoxes': _OF_BOXES(_in_boxes(_equalize)),
-    'Cutout_Only_BBoxes': _OF_BOXES(_in_boxes(_cutout), _whole(50)),
+    'Rotate_Only_BBoxes': _BoxOperation(_warp_boxes, _angle),
+    'ShearX_Only_BBoxes': _BoxOperation(_warp_boxes, _scaled(0.3, _SHEAR_X)),
+    'ShearY_Only_BBoxes': _BoxOperation(_warp_boxes, _scaled(0.3, _SHEAR_Y)),
+    'TranslateX_Only_BBoxes': _BoxOperation(_warp_boxes, _scaled(120, _SHIFT_X)),
+    'TranslateY_Only_BBoxes': _BoxOperation(_warp_boxes, _scaled(120, _SHIFT_Y)),
+    'Flip_Only_BBoxes': _BoxOperation(_in_boxes(_flip)),
+    'Solarize_Only_BBoxes': _BoxOperation(_in_boxes(_solarize), _threshold),
+    'Equalize_Only_BBoxes': _BoxOperation(_in_boxes(_equalize)),
+    'Cutout_Only_BBoxes': _BoxOperation(_in_boxes(_cutout), _whole(50)),
 }
 
 
@@ -266,7 +266,7 @@ def values_of(choice: Choice) -> np.ndarray:
     values = np.zeros(NUM_VALUES, np.float32)
     own = OPERATIONS[choice.name].values(choice.magnitude)
     values[: len(own)] = own
-    values[-1] = choice.probability * _SHARE_OF_BOX
+    values[-1] = choice.probability * _BOX_SHARE
     return values
 
 

@@ -36,7 +36,7 @@ _NO_NEIGHBOURS = (
     'loss is 0'
 )
 # Field -> those without an effect where it is 0 or false.
-_OPTIONS_OF = {
+_NEEDED_BY = {
     'augmented_self_supervision_loss_weight': tuple(
         f'augmented_self_supervision_{name}'
         for name in (
@@ -93,14 +93,14 @@ def build_task(
 
 
 def _note_unused(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> None:
-    for switch, names in _OPTIONS_OF.items():
+    for switch, names in _NEEDED_BY.items():
         value = getattr(config, switch)
         if not value:
             reading.unused(config, names, f'{switch} is {"false" if value is False else 0}')
     if config.predict_full_resolution_masks:
         reading.unused(config, 'mask_size', 'predict_full_resolution_masks is true')
     elif config.color_consistency_loss_weight:
-        names = ('color_consistency_loss_weight', *_OPTIONS_OF['color_consistency_loss_weight'])
+        names = ('color_consistency_loss_weight', *_NEEDED_BY['color_consistency_loss_weight'])
         reading.unused(config, names, _NO_NEIGHBOURS)
     if config.network_type in _WITHOUT_CHANNELS:
         reason = f'{config.network_type} has no channels between its first and last layer'

@@ -1,6 +1,6 @@
 """Masks of classes without mask annotations: DeepMAC (https://arxiv.org/abs/2104.00613).
 
-A network that sees the pixels around one object predicts its mask, whatever its class: it learns
+A network that sees the pixels around one object predicts its mask for any class: it learns
 from the masks of some classes, and from boxes, colours, points or a second view of the others.
 
 What the mask network sees of each object: pixels in or around its box, and its embedding.
@@ -108,7 +108,7 @@ _MASKS, _BOXES, _COLORS, _VIEWS, _POINTS = (
     )
 )
 LOSS_NAMES = (_MASKS, _BOXES, _COLORS, _VIEWS, _POINTS)
-# Told apart in the seeds, so that the random numbers of the three uses are independent.
+# Different in the seeds, so that the random numbers of the three uses are independent.
 _CHOICE, _JITTER, _VIEW = (11, 0), (11, 1), (12, 0)
 
 

@@ -24,7 +24,7 @@ TYPES = (
 )
 _CONDITIONAL = re.compile(r'cond_inst(?P<depth>[1-9]\d?)')
 # Losses that compare the classes of a pixel with each other; a mask is one class.
-_OF_SEVERAL_CLASSES = ('weighted_softmax', 'weighted_logits_softmax')
+_SOFTMAX_LOSSES = ('weighted_softmax', 'weighted_logits_softmax')
 # Fields of the weights of losses -> names of the losses.
 LOSSES = {
     'task_loss_weight': 'estimation',
@@ -65,7 +65,7 @@ def _loss(task: CenterNet.DeepMACMaskEstimation, path: str) -> Iterator[str]:
     kind = task.classification_loss.WhichOneof('classification_loss')
     if kind is None:
         yield f'{path}.classification_loss is not set; expected e.g. weighted_sigmoid {{}}.'
-    elif kind in _OF_SEVERAL_CLASSES:
+    elif kind in _SOFTMAX_LOSSES:
         yield (
             f'{path}.classification_loss.{kind}: a mask is a single class, for which a softmax '
             'is always 1; expected e.g. weighted_sigmoid.'
