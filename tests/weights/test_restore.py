@@ -57,7 +57,7 @@ def test_only_the_heads_concerned_start_anew_and_one_line_says_so(tmp_path, capl
     assert report.missing == []
     assert report.unused == sorted(f'model/{name}' for name in HEADS | MASKS)
     (line,) = [line for line in caplog.messages if 'num_classes' in line]
-    assert line == ('num_classes is 4, and 1 there; initialised: box_head, mask_head/masks')
+    assert line == 'num_classes is 4, and 1 there; initialised: box_head, mask_head/masks'
 
 
 def test_a_real_detector_with_fewer_classes(tmp_path):
