@@ -56,10 +56,6 @@ _checked: dict[tuple[bytes, int], _Checked] = {}
 _MAX_CHECKED = 64
 
 
-class _TracedError(Exception):
-    """Ends a function that is only traced, before its variables get values."""
-
-
 def check(model: Message, num_channels: int, *, stages: bool = False) -> Unread:
     """Builds a detector in a graph, without values and memory.
 
@@ -93,34 +89,39 @@ def _check(model: Message, num_channels: int, stages: bool) -> Unread:
     import tensorflow as tf
 
     from object_detection.builders import model_builder
+    from object_detection.system import private_names
 
     view = reading.tracked(model, 'model')
     family, options = families.find(view), families.options(view)
     family.loss_names(options)
     mask_size = family.needs(options).example_options.get('mask_crop_size', 0)
 
-    def build() -> 'DetectionModel':
-        with image_channels.scope(num_channels):
-            detector = model_builder.build(view)
-        detector.build_variables()
-        return detector
-
-    def run() -> None:
-        trace(build(), mask_size)
-        raise _TracedError
-
+    graph = private_names.new_function_graph('check')
     try:
-        if stages:
-            # A plain graph would compare tensors by identity.
-            tf.function(run, autograph=False).get_concrete_function()
-        else:
-            with tf.Graph().as_default():
-                build()
-    except _TracedError:
-        pass
+        with graph.as_default(), tf.variable_creator_scope(_without_value):
+            with image_channels.scope(num_channels):
+                detector = model_builder.build(view)
+            detector.build_variables()
+            if stages:
+                trace(detector, mask_size)
     except ValueError as error:
         raise_if_any(dict.fromkeys(reading.located(options, each) for each in sentences(error)))
     return tuple(reading.unread(view))
+
+
+def _without_value(
+    next_creator: object, *, initial_value: Any, dtype: Any = None, **options: Any
+) -> Any:
+    """Creates a variable that never gets its initial value, but has the shape and dtype of it."""
+    import tensorflow as tf
+
+    from object_detection.system import private_names
+
+    del next_creator
+    value = initial_value() if callable(initial_value) else initial_value
+    value = tf.convert_to_tensor(value, dtype)
+    options |= {'shape': value.shape, 'dtype': value.dtype}
+    return private_names.variable_without_value(**options)
 
 
 def trace(detector: 'DetectionModel', mask_size: int) -> None:

@@ -59,6 +59,14 @@ def is_function_graph(graph: tf.Graph) -> bool:
     return isinstance(graph, FuncGraph)
 
 
+def new_function_graph(name: str) -> tf.Graph:
+    """Returns an empty graph like those of traced functions, where tensors are compared by value.
+
+    In a `tf.Graph` they are compared by identity.
+    """
+    return FuncGraph(name)
+
+
 def function_graph(graph: tf.Graph, name: str) -> tf.Graph:
     """Returns the graph, with shapes, of the function `name` that nodes of `graph` call."""
     return graph._get_function(name).graph
@@ -89,6 +97,13 @@ def new_variable(value: tf.Tensor, name: str) -> tf.Variable:
     `tf.Variable` would have the function traced once more.
     """
     return resource_variable_ops.ResourceVariable(value, trainable=False, name=name)
+
+
+def variable_without_value(**options: Any) -> tf.Variable:
+    """Makes a variable with the options of `tf.Variable`, `shape` and `dtype` included, but without
+    a value, so that it takes no memory. It may be made and used in the graph of a function.
+    """
+    return resource_variable_ops.UninitializedVariable(**options)
 
 
 def stablehlo_artifact(text: str, version: str) -> bytes:
