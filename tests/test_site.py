@@ -82,6 +82,7 @@ def test_nav_lists_every_page_and_nothing_else(site):
             '[a](../README.md) ![b](images/c.png)',
             '[a](index.md) ![b](images/c.png)',
         ),
+        ('docs/data.md', '[a](../object_detection/protos/ssd.proto)', '[a](reference/ssd.md)'),
         ('docs/howto/loss.md', '[a](../data.md) [b](#c)', '[a](../data.md) [b](#c)'),
         ('docs/howto/loss.md', '[a](../../CHANGELOG.md)', '[a](../CHANGELOG.md)'),
         ('docs/data.md', '[a](https://b.c/d.md)', '[a](https://b.c/d.md)'),

@@ -20,6 +20,7 @@ PAGES = {
     'benchmarks/NOTES.md': 'NOTES.md',
 }
 LINK = re.compile(r'(\]\()([^)#:]+)((?:#[^)]*)?\))')
+SCHEMA = re.compile(rf'{config_reference.PROTOS}/(\w+)\.proto')
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -56,7 +57,7 @@ def linked(markdown: str, path: str) -> str:
         target = (folder / match[2]).resolve()
         if not target.is_relative_to(ROOT):
             return match[0]
-        place = target.relative_to(ROOT).as_posix()
+        place = SCHEMA.sub(r'reference/\1.md', target.relative_to(ROOT).as_posix())
         place = PAGES.get(place) or place.removeprefix('docs/').replace('LICENSE', 'LICENSE.txt')
         return match[1] + '../' * (len(page.parts) - 1) + place + match[3]
 
