@@ -15,7 +15,7 @@ import numpy as np
 import scenes
 import tensorflow as tf
 from google.protobuf import text_format
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from PIL import Image
 
 from object_detection.builders import preprocessor_builder
@@ -68,6 +68,8 @@ INVISIBLE = ('convert_class_logits_to_softmax',)
 
 # Numbers of options and fields that the TensorFlow Object Detection API does not have.
 _FIRST_OWN_NUMBER = 1000
+# The site makes this link one to its page about the file.
+_FIELDS = '../object_detection/protos/preprocessor.proto'
 _URL = re.compile(r'https://[\w./-]+\w')
 _CELL = 144
 _DRAWS = 3
@@ -122,15 +124,9 @@ class Page:
         kinds = preprocessor_builder.kinds()
         of_reference = [k for k in kinds if self._options[k].number < _FIRST_OWN_NUMBER]
         own = [k for k in kinds if self._options[k].number >= _FIRST_OWN_NUMBER]
-        common = [
-            field for field in PreprocessingStep.DESCRIPTOR.fields if field.message_type is None
-        ]
         parts = {
             'number_of_reference': str(len(of_reference)),
             'number_of_own': str(len(own)),
-            'common_fields': '\n'.join(self._table(common)),
-            'contents_of_reference': '\n'.join(map(self._line, of_reference)),
-            'contents_of_own': '\n'.join(map(self._line, own)),
             'sections_of_reference': '\n\n'.join(map(self._section, of_reference)),
             'sections_of_own': '\n\n'.join(map(self._section, own)),
             'unsupported': '\n'.join(self._unsupported()) or 'All of them are supported.',
@@ -140,16 +136,9 @@ class Page:
             text = text.replace(f'<!-- {name} -->', part)
         return text
 
-    def _comment(self, descriptor: Descriptor | FieldDescriptor | EnumDescriptor) -> str:
+    def _comment(self, descriptor: Descriptor | FieldDescriptor) -> str:
         package = descriptor.file.package
         return self._comments[descriptor.full_name.removeprefix(f'{package}.')]
-
-    def _summary(self, kind: str) -> str:
-        """Returns the first sentence about a step, without links."""
-        return _without_links(self._comment(self._options[kind])).split('. ')[0].rstrip('.') + '.'
-
-    def _line(self, kind: str) -> str:
-        return f'- [`{kind}`](#{kind}): {self._summary(kind)}'
 
     def _section(self, kind: str) -> str:
         option = self._options[kind]
@@ -162,37 +151,11 @@ class Page:
         links = dict.fromkeys(url for text in texts for url in _URL.findall(text))
         if links:
             lines += ['', 'Paper: ' + ', '.join(f'<{url}>' for url in links) + '.']
-        if kind not in INVISIBLE:
-            path = f'{PICTURES.relative_to(DOCS)}/{kind}.jpg'
-            lines += ['', f'![A scene, and what {kind} makes of it]({path})']
-        lines += ['', *_example(kind)]
         if message.fields:
-            lines += ['', *self._table(message.fields)]
-        for field in message.fields:
-            inner = field.message_type
-            if inner is not None and inner is not PreprocessingStep.DESCRIPTOR:
-                lines += ['', f'Fields of each of `{field.name}`:', '', *self._table(inner.fields)]
-        return '\n'.join(lines)
-
-    def _table(self, fields: list[FieldDescriptor]) -> list[str]:
-        rows = [
-            f'| `{f.name}` | {_default(f)} | {_range(f)} | {self._meaning(f)} |' for f in fields
-        ]
-        return ['| field | default | range | meaning |', '|---|---|---|---|', *rows]
-
-    def _meaning(self, field: FieldDescriptor) -> str:
-        text = self._comment(field)
-        if field.enum_type is not None:
-            enum = self._comment_name(field.enum_type)
-            values = [
-                f'`{value.name}`: {self._comments[f"{enum}.{value.name}"].rstrip(".")}'
-                for value in field.enum_type.values
-            ]
-            text = f'{text} {"; ".join(values)}.'
-        return text.replace('|', '\\|')
-
-    def _comment_name(self, descriptor: EnumDescriptor) -> str:
-        return descriptor.full_name.removeprefix(f'{descriptor.file.package}.')
+            lines += ['', f'Fields: [`{message.name}`]({_FIELDS}#{message.name}).']
+        if kind not in INVISIBLE:
+            lines += ['', f'![{kind}]({PICTURES.relative_to(DOCS)}/{kind}.jpg)']
+        return '\n'.join([*lines, *_example(kind)])
 
     def _unsupported(self) -> Iterator[str]:
         for kind, option in self._options.items():
@@ -214,28 +177,11 @@ def _without_repetitions(sentences: Iterable[str]) -> list[str]:
     return [s for s in words if not any(words[s] < words[other] for other in words)]
 
 
-def _default(field: FieldDescriptor) -> str:
-    if field.is_repeated:
-        return 'empty'
-    if field.message_type is not None or not field.has_default_value:
-        return 'not set'
-    if field.enum_type is not None:
-        return f'`{field.enum_type.values_by_number[field.default_value].name}`'
-    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        return str(field.default_value).lower()
-    if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT:
-        return f'{field.default_value:.7g}'
-    return str(field.default_value)
-
-
-def _range(field: FieldDescriptor) -> str:
-    bounds = ranges.options(field).range
-    return '-' if bounds is None else ranges.expected(bounds)
-
-
 def _example(kind: str) -> list[str]:
+    if not FIELDS.get(kind):
+        return []
     text = text_format.MessageToString(preprocessor_builder.build_sample_steps(kind, FIELDS))
-    return ['    data_augmentation_options {', *_indented(text), '    }']
+    return ['', '    data_augmentation_options {', *_indented(text), '    }']
 
 
 def _indented(text: str) -> list[str]:
