@@ -19,7 +19,7 @@ def rows(heading: str) -> list[list[list[str]]]:
 
 
 def test_types_of_feature_extractors():
-    listed = [types[0] for types, *_ in rows('Feature extractors') if types != ['type']]
+    listed = [name for types, *_ in rows('Feature extractors') for name in types if name != 'type']
     assert len(set(listed)) == len(listed)
     assert set(listed) == {*faster_rcnn.EXTRACTORS, *ssd.EXTRACTORS}
 
