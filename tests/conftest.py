@@ -7,7 +7,6 @@ import os
 import pathlib
 import random
 import sys
-from unittest import mock
 
 import pytest
 
@@ -75,11 +74,10 @@ def shared() -> pathlib.Path:
 @pytest.fixture
 def graphs_as_they_are():
     """Leaves graphs unoptimized, where nothing runs often enough to be worth it."""
-    import tensorflow as tf
+    from tests import quick_graphs
 
-    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
-    yield
-    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
+    with quick_graphs.unoptimized():
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -148,28 +146,12 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item):
-    """Traces functions of data sets as they are, which is what `dataset_builder` does.
-
-    AutoGraph would rewrite their code first, and then watch each call: a fourth of the time. Nor
-    are the graphs of data sets optimized, of which a test takes a few elements, unless it is marked
-    `optimized`.
-    """
+    """Makes data sets plain; their graphs are optimized for tests that are marked `optimized`."""
     if 'tensorflow' not in sys.modules:
         return (yield)
-    import tensorflow as tf
-    from tensorflow.python.autograph.core import ag_ctx
-    from tensorflow.python.data.ops.dataset_ops import DatasetV2
+    from tests import quick_graphs
 
-    options = tf.data.Options()
-    if not item.get_closest_marker('optimized'):
-        options.experimental_optimization.apply_default_optimizations = False
-    with (
-        ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED),
-        # Each iterator calls it; the data set's own options stay.
-        mock.patch.object(
-            DatasetV2, '_apply_debug_options', lambda data: data.with_options(options)
-        ),
-    ):
+    with quick_graphs.plain_data_sets(optimized=bool(item.get_closest_marker('optimized'))):
         return (yield)
 
 

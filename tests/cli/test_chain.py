@@ -6,11 +6,25 @@ import pytest
 from click.testing import CliRunner
 from google.protobuf import text_format
 
+from object_detection import register
 from object_detection.cli.main import main
 from object_detection.dataset_tools import shapes
+from object_detection.models.backbones.table import BACKBONES
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests import quick_graphs
 from tests.meta_architectures.ssd import configs
+from tests.plugin.toy_parts.backbones import PLAIN
 
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
+# Five convolutions, since six commands build it.
+MODEL = """
+  num_classes: 4
+  feature_extractor {
+    type: 'ssd_fpn' backbone: 'plain' depth_multiplier: 1 min_depth: 16
+    fpn { min_level: 3 max_level: 5 additional_layer_depth: 16 }
+  }
+"""
 REST = """
 train_config {
   batch_size: 2 num_steps: 2
@@ -34,11 +48,18 @@ def run(*arguments):
     return result.output
 
 
+@pytest.fixture(scope='module', autouse=True)
+def _registered():
+    register.backbone('plain', PLAIN)
+    yield
+    del BACKBONES._rows['plain']
+
+
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """Annotations became records, a config was checked, a model was trained for two steps."""
     folder = tmp_path_factory.mktemp('chain')
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, quick_graphs.unoptimized():
         patch.chdir(folder)
         shapes.write_shapes('shapes', num_train=3, num_val=2, image_size=64)
         for split in ('train', 'val'):
@@ -48,7 +69,9 @@ def folder(tmp_path_factory):
                 *('--output', f'data/{split}', '--shards', '1'),
             )
             run('data', 'check', f'data/{split}-00000-of-00001')
-        pipeline = TrainEvalPipelineConfig(model=configs.tiny('num_classes: 4'))
+        model = configs.tiny(MODEL)
+        model.ssd.feature_extractor.ClearField('num_layers')
+        pipeline = TrainEvalPipelineConfig(model=model)
         (folder / 'tiny.config').write_text(text_format.MessageToString(pipeline) + REST)
         assert 'ready to train, eval, export' in run('config', 'check', 'tiny.config')
         run('train', '--config', 'tiny.config', '--model_dir', 'model', '--log_every_n', '1')

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import click
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,8 +17,9 @@ from google.protobuf import text_format
 from PIL import Image
 
 from object_detection import register
+from object_detection.cli.main import main
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from tests import toy_family
+from tests import forks, quick_graphs, toy_family
 from tests.meta_architectures.ssd import configs
 from tests.plugin.toy_parts.losses import Asymmetric
 from tests.plugin.toy_parts.steps import Posterize
@@ -66,20 +68,6 @@ eval_input_reader {
   tf_record_input_reader { input_path: 'data/train-00000-of-00001' }
 }
 """
-# Commands of one process, since each would load TensorFlow.
-DRIVER = """
-import json, sys
-import click
-from object_detection.cli.main import main
-for command in json.load(sys.stdin):
-    try:
-        main(command, standalone_mode=False)
-    except click.ClickException as error:
-        print('refused:', error.message)
-    except SystemExit as end:
-        if end.code:
-            raise
-"""
 PLACES = ('--config', 'toy.config', '--checkpoint_dir', 'model')
 FAMILY_PLACES = ('--config', 'family.config', '--checkpoint_dir', 'family')
 PLUGIN = ('--plugin', 'toy_parts.registered')
@@ -121,17 +109,26 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope='module')
 def output(folder):
     """What the commands printed."""
-    paths = os.pathsep.join((str(folder / 'site'), str(ROOT)))
-    done = subprocess.run(
-        [sys.executable, '-c', DRIVER],
-        input=json.dumps(COMMANDS),
-        cwd=folder,
-        env=os.environ | {'PYTHONPATH': paths, 'TF_CPP_MIN_LOG_LEVEL': '3'},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+    forks.call(_run, COMMANDS, folder)
+    return (folder / 'printed.txt').read_text()
+
+
+def _run(commands, folder):
+    """Runs commands in this process, where the package is installed from now on."""
+    sys.path.insert(0, str(folder / 'site'))
+    os.chdir(folder)
+    with open('printed.txt', 'w') as printed:
+        os.dup2(printed.fileno(), sys.stdout.fileno())
+    with quick_graphs.unoptimized(), quick_graphs.plain_data_sets():
+        for command in commands:
+            try:
+                main(command, standalone_mode=False)
+            except click.ClickException as error:
+                print('refused:', error.message)
+            except SystemExit as end:
+                if end.code:
+                    raise
+    sys.stdout.flush()
 
 
 def test_a_config_alone_loads_no_module(output):

@@ -1,0 +1,39 @@
+"""Graphs that are made fast rather than run fast: most tests run one a few times."""
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.data.ops.dataset_ops import DatasetV2
+
+
+@contextlib.contextmanager
+def unoptimized() -> Iterator[None]:
+    """Leaves graphs as they were traced."""
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
+
+
+@contextlib.contextmanager
+def plain_data_sets(*, optimized: bool = False) -> Iterator[None]:
+    """Traces functions of data sets as they are, which is what `dataset_builder` does.
+
+    AutoGraph would rewrite their code first, and then watch each call: a fourth of the time. Nor
+    are the graphs of data sets optimized unless `optimized`: a test takes a few elements of them.
+    """
+    options = tf.data.Options()
+    if not optimized:
+        options.experimental_optimization.apply_default_optimizations = False
+    with (
+        ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED),
+        # Each iterator calls it; the data set's own options stay.
+        mock.patch.object(
+            DatasetV2, '_apply_debug_options', lambda data: data.with_options(options)
+        ),
+    ):
+        yield
