@@ -17,6 +17,7 @@ SETTINGS = {
     'flexible_grid_anchor_generator': 3
     * 'anchor_grid { base_sizes: 8 aspect_ratios: 1 height_stride: 8 width_stride: 8 }',
     'grid_anchor_generator': 'scales: 1 aspect_ratios: 1',
+    'group_norm': 'groups: 1',
     'keypoint_head': 'num_keypoints: 2',
     'min_dimension_range': 'min: 20 max: 30',
     'multiscale_anchor_generator': 'max_level: 5 aspect_ratios: 1',

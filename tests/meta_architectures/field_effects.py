@@ -1,14 +1,16 @@
 """Sets each field of a model in turn and compares what is built and traced of it.
 
 The fields are those of the descriptors, also below messages that the model does not set. The effect
-of a field is seen in the graph of all stages with the initializers and penalties, in the names of
-variables and in what the family asks of data.
+of a field is seen in the graph of all stages with the initializers and penalties, if need be as XLA
+compiles them, in the names of variables and in what the family asks of data.
 """
 
 import gc
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -21,6 +23,7 @@ from object_detection.config import families, ranges, reading
 from object_detection.core import tracing as tracing_scopes
 from object_detection.meta_architectures import tracing
 from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.system import private_names
 from tests.field_variants import Variant
 
 # Attributes of nodes that differ from one trace to the next.
@@ -158,12 +161,23 @@ def effects(all_fields: Iterator[list[Variant]]) -> Iterator[tuple[str, str]]:
     gc.unfreeze()
 
 
+def _forms_for_xla() -> AbstractContextManager[object]:
+    """What is traced takes the forms that XLA compiles."""
+    return mock.patch.object(private_names, 'is_compiled_by_xla', return_value=True)
+
+
 def _effect_of_field(of_field: list[Variant], base: Outcome) -> str:
     seen = []
     for variant in of_field:
         seen.append(_effect(variant, base, outcome(variant.root, base.digests)))
         if seen[-1] in ('changed', 'warned'):
             return seen[-1]
+    if '' in seen and not base.errors:
+        with _forms_for_xla():
+            base = outcome(of_field[0].base)
+            found = (outcome(variant.root, base.digests) for variant in of_field)
+            if 'changed' in map(_effect, of_field, itertools.repeat(base), found):
+                return 'changed'
     return ('empty' if of_field[0].is_empty else '') if '' in seen else seen[0]
 
 

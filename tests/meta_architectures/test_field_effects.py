@@ -30,9 +30,17 @@ model { faster_rcnn { context_config {
   max_num_context_features: 6 context_feature_length: 5 attention_bottleneck_dimension: 8
 } } }
 """
+# Layers without a norm have a bias anyway.
+_NORMS = """
+model { faster_rcnn {
+  first_stage_box_predictor_conv_hyperparams { batch_norm {} }
+  second_stage_box_predictor { %s { conv_hyperparams { batch_norm {} } } }
+} }
+"""
 _OTHER_SSD = """
 box_predictor { weight_shared_convolutional_box_predictor {
   depth: 8 num_layers_before_predictor: 1 box_code_size: 3
+  conv_hyperparams { batch_norm {} }
 } }
 anchor_generator { multiscale_anchor_generator { max_level: 5 aspect_ratios: 1 } }
 box_coder { square_box_coder {} }
@@ -55,6 +63,7 @@ def _on_one_map(*settings: str) -> DetectionModel:
     """Without a pyramid, for `small_networks`."""
     model = tiny_models.tiny_pipeline(*settings, loss_families.ONE_MAP).model
     model.faster_rcnn.second_stage_batch_size = 8
+    model.faster_rcnn.ClearField('clip_anchors_to_image')
     extractor = model.faster_rcnn.feature_extractor
     extractor.Clear()
     extractor.type = 'faster_rcnn_resnet50_keras'
@@ -99,18 +108,21 @@ MODELS: dict[str, tuple[Callable[[], DetectionModel], tuple[str, ...]]] = {
             'loss.hard_example_miner',
         ),
     ),
-    'faster_rcnn': (lambda: _on_one_map(_TWO_STAGES), ()),
+    'faster_rcnn': (lambda: _on_one_map(_TWO_STAGES, _NORMS % 'mask_rcnn_box_predictor'), ()),
     'mask_rcnn': (
-        lambda: _on_one_map(_MASKS),
+        lambda: _on_one_map(_MASKS, _NORMS % 'mask_rcnn_box_predictor'),
         ('second_stage_box_predictor.mask_rcnn_box_predictor',),
     ),
     'keypoint_rcnn': (
-        lambda: _on_one_map(test_keypoint_stage.HEAD, test_keypoint_stage.NO_MASKS),
+        lambda: _on_one_map(
+            *(test_keypoint_stage.HEAD, test_keypoint_stage.NO_MASKS),
+            _NORMS % 'mask_rcnn_box_predictor',
+        ),
         ('second_stage_box_predictor.mask_rcnn_box_predictor', 'keypoint_roi_align'),
     ),
     'context_rcnn': (lambda: _on_one_map(_TWO_STAGES, _CONTEXT), ('context_config',)),
     'rfcn': (
-        lambda: _on_one_map(test_rfcn.RFCN),
+        lambda: _on_one_map(test_rfcn.RFCN, _NORMS % 'rfcn_box_predictor'),
         ('second_stage_box_predictor.rfcn_box_predictor',),
     ),
     'center_net': (
@@ -147,7 +159,10 @@ DONE_ANYWAY = {
     'batch_non_max_suppression.use_static_shapes',
 }
 # The rows of which all fields have been looked at; each takes minutes.
-SETTLED = ('context_rcnn', 'deepmac_1', 'keypoints', 'tracks')
+SETTLED = (
+    *('context_rcnn', 'deepmac_0', 'deepmac_1', 'keypoint_rcnn', 'keypoints', 'mask_rcnn', 'masks'),
+    *('other_ssd', 'rfcn', 'tracks'),
+)
 
 
 @contextlib.contextmanager

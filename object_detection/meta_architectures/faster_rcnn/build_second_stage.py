@@ -295,6 +295,9 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
     }
     size = number('output_size', rules.OUTPUT_SIZES[field])
     levels = [stride.bit_length() - 1 for stride in strides]
+    least, most = number('min_level', levels[0]), number('max_level', levels[-1])
+    if least == most:
+        reading.unused(message, ('canonical_level', 'canonical_size'), 'all crops are of one level')
     with within(f'{config.DESCRIPTOR.full_name}.{field}'):
         return RoiAlignCropper(
             grid=SampleGrid(
@@ -303,8 +306,8 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
                 offset=-0.5 if message.aligned else 0.0,
             ),
             rule=LevelRule(
-                min_level=number('min_level', levels[0]),
-                max_level=number('max_level', levels[-1]),
+                min_level=least,
+                max_level=most,
                 canonical_level=message.canonical_level,
                 canonical_size=message.canonical_size,
             ),

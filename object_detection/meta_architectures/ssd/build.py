@@ -180,6 +180,9 @@ def _convolutional(
 def _weight_shared(
     config: box_predictor_pb2.WeightSharedConvolutionalBoxPredictor, **arguments: Any
 ) -> WeightSharedConvolutionalBoxPredictor:
+    if not config.use_depthwise:
+        names = ('apply_conv_hyperparams_to_heads', 'apply_conv_hyperparams_pointwise')
+        reading.unused(config, names, 'use_depthwise is false')
     options = WeightSharedOptions(
         depth=config.depth,
         share_tower=config.share_prediction_tower,
