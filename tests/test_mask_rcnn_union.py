@@ -1,4 +1,7 @@
-"""The tables of docs/mask_rcnn_union.md name flags that exist, and tests of their fields."""
+"""The tables of docs/mask_rcnn_union.md name flags that exist, and fields that tests use.
+
+mask_rcnn_union.txt names the tests of each feature.
+"""
 
 import importlib
 import pathlib
@@ -16,12 +19,16 @@ PAGE = TESTS.parent / 'docs' / 'mask_rcnn_union.md'
 
 
 def read_rows() -> list[tuple[str, list[str], list[str]]]:
-    """Feature, backquoted terms of the second cell, and test files of each row with tests."""
-    rows = []
+    """Feature, backquoted terms of its row, and test files of each feature with tests."""
+    cells = {}
     for line in PAGE.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip('|').split('|')]
-        if line.startswith('| ') and len(cells) == 3 and 'test_' in cells[2]:
-            rows.append((cells[0], re.findall(r'`([^`]+)`', cells[1]), cells[2].split(', ')))
+        if line.startswith('| '):
+            feature, setting = (cell.strip() for cell in line.strip('|').split('|'))
+            cells[feature] = setting
+    rows = []
+    for line in (TESTS / 'mask_rcnn_union.txt').read_text().splitlines():
+        feature, _, files = line.rpartition(': ')
+        rows.append((feature, re.findall(r'`([^`]+)`', cells[feature]), files.split(', ')))
     return rows
 
 
