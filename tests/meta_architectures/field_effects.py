@@ -19,9 +19,11 @@ import tensorflow as tf
 from google.protobuf.message import Message
 
 from object_detection.builders import hyperparams_builder, model_builder
+from object_detection.builders.input_readers import channels
 from object_detection.config import families, ranges, reading
 from object_detection.core import tracing as tracing_scopes
 from object_detection.meta_architectures import tracing
+from object_detection.models import image_channels
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.system import private_names
 from tests.field_variants import Variant
@@ -93,11 +95,14 @@ def outcome(model: DetectionModel, known: Sequence[str] = ()) -> Outcome:
 
 
 def _trace(view: DetectionModel, digests: _Digests) -> None:
-    detector = model_builder.build(view)
+    with image_channels.scope(1 if channels.is_grey(reading.plain(view)) else image_channels.RGB):
+        detector = model_builder.build(view)
     detector.build_variables()
     detector.regularization_losses()
     digests.add(*detector.named_trainable_variables(), str(detector.side_inputs()))
     digests.add(*map(_initial, detector.named_variables().values()))
+    seed, image = (tf.compat.v1.placeholder(tf.int32, shape) for shape in ([2], [None, None, 3]))
+    detector.resizer.for_training(seed)(image)
     digests.add_graph()
     loss = detector.loss
 

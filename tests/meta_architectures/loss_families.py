@@ -31,6 +31,7 @@ from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn import build as faster_rcnn_build
 from object_detection.meta_architectures.ssd import build as ssd_build
+from object_detection.models import image_channels
 from object_detection.models.backbones.table import BACKBONES
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.optimizers.gradients import Execution, LossGradients
@@ -96,7 +97,7 @@ def _faster_rcnn(*settings: str) -> DetectionModel:
 
 def extractor(channels: int, strides: list[int], num_stacks: int) -> FeatureExtractor:
     """One convolution for each map."""
-    images = keras.Input((None, None, 3))
+    images = keras.Input((None, None, image_channels.current()))
     features = [
         keras.layers.Conv2D(
             channels, stride, strides=stride, activation='tanh', name=f'conv_{index}'

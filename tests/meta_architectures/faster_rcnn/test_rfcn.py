@@ -14,6 +14,7 @@ from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     TwoStageFeatureExtractor,
 )
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
+from object_detection.models import image_channels
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from tests import goldens
@@ -57,7 +58,7 @@ def small_extractor(config, is_training):
         return keras.Model(features, hyperparams.activation_layer(name='relu')(x), name=name)
 
     return TwoStageFeatureExtractor(
-        backbone=network(3, 8, 16, 'backbone'),
+        backbone=network(image_channels.current(), 8, 16, 'backbone'),
         box_classifier=network(8, 12, 2, 'box_classifier'),
         strides=[16],
         pad_to_multiple=config.pad_to_multiple,
