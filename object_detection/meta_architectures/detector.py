@@ -75,8 +75,8 @@ def check_quantization(pipeline: TrainEvalPipelineConfig) -> None:
       ConfigError: if a layer cannot be quantized.
     """
     made = _quantization(pipeline.graph_rewriter.quantization)
-    # In a graph, variables are created without values.
-    with tf.Graph().as_default(), image_channels.scope(channels.of_detector(pipeline)):
+    num_channels = channels.of_detector(pipeline)
+    with private_names.graph_without_values(), image_channels.scope(num_channels):
         with rounding.rounded_by(made):
             detector = model_builder.build(pipeline.model)
             detector.build_variables()

@@ -86,8 +86,6 @@ def check(model: Message, num_channels: int, *, stages: bool = False) -> Unread:
 
 
 def _check(model: Message, num_channels: int, stages: bool) -> Unread:
-    import tensorflow as tf
-
     from object_detection.builders import model_builder
     from object_detection.system import private_names
 
@@ -96,9 +94,8 @@ def _check(model: Message, num_channels: int, stages: bool) -> Unread:
     family.loss_names(options)
     mask_size = family.needs(options).example_options.get('mask_crop_size', 0)
 
-    graph = private_names.new_function_graph('check')
     try:
-        with graph.as_default(), tf.variable_creator_scope(_without_value):
+        with private_names.graph_without_values():
             with image_channels.scope(num_channels):
                 detector = model_builder.build(view)
             detector.build_variables()
@@ -107,21 +104,6 @@ def _check(model: Message, num_channels: int, stages: bool) -> Unread:
     except ValueError as error:
         raise_if_any(dict.fromkeys(reading.located(options, each) for each in sentences(error)))
     return tuple(reading.unread(view))
-
-
-def _without_value(
-    next_creator: object, *, initial_value: Any, dtype: Any = None, **options: Any
-) -> Any:
-    """Creates a variable that never gets its initial value, but has the shape and dtype of it."""
-    import tensorflow as tf
-
-    from object_detection.system import private_names
-
-    del next_creator
-    value = initial_value() if callable(initial_value) else initial_value
-    value = tf.convert_to_tensor(value, dtype)
-    options |= {'shape': value.shape, 'dtype': value.dtype}
-    return private_names.variable_without_value(**options)
 
 
 def trace(detector: 'DetectionModel', mask_size: int) -> None:

@@ -4,8 +4,9 @@ There is no public interface for these functions. A new version of either librar
 module, but no other.
 """
 
+import contextlib
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -59,12 +60,25 @@ def is_function_graph(graph: tf.Graph) -> bool:
     return isinstance(graph, FuncGraph)
 
 
-def new_function_graph(name: str) -> tf.Graph:
-    """Returns an empty graph like those of traced functions, where tensors are compared by value.
+@contextlib.contextmanager
+def graph_without_values() -> Iterator[None]:
+    """What is made in the block is part of a graph, where variables have no values and no memory.
 
-    In a `tf.Graph` they are compared by identity.
+    As in a traced function, tensors are compared by value; in a `tf.Graph` by identity.
     """
-    return FuncGraph(name)
+    with FuncGraph('without_values').as_default(), tf.variable_creator_scope(_without_value):
+        yield
+
+
+def _without_value(
+    next_creator: object, *, initial_value: Any, dtype: Any = None, **options: Any
+) -> tf.Variable:
+    """Creates a variable that never gets its initial value, but has the shape and dtype of it."""
+    del next_creator
+    value = initial_value() if callable(initial_value) else initial_value
+    value = tf.convert_to_tensor(value, dtype)
+    options |= {'shape': value.shape, 'dtype': value.dtype}
+    return resource_variable_ops.UninitializedVariable(**options)
 
 
 def function_graph(graph: tf.Graph, name: str) -> tf.Graph:
@@ -97,13 +111,6 @@ def new_variable(value: tf.Tensor, name: str) -> tf.Variable:
     `tf.Variable` would have the function traced once more.
     """
     return resource_variable_ops.ResourceVariable(value, trainable=False, name=name)
-
-
-def variable_without_value(**options: Any) -> tf.Variable:
-    """Makes a variable with the options of `tf.Variable`, `shape` and `dtype` included, but without
-    a value, so that it takes no memory. It may be made and used in the graph of a function.
-    """
-    return resource_variable_ops.UninitializedVariable(**options)
 
 
 def stablehlo_artifact(text: str, version: str) -> bytes:

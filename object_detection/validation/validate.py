@@ -5,6 +5,7 @@ names of files, which is fast; the builders, which load TensorFlow; the first re
 `tfod config check` lists the problems of the first two together.
 """
 
+import functools
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -41,16 +42,21 @@ def _rules_of_family(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     return families.find(pipeline.model).rules(families.options(pipeline.model))
 
 
-def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what is wrong with the model, which is built without values."""
+def check_model(pipeline: TrainEvalPipelineConfig, *, stages: bool = False) -> Iterator[str]:
+    """Yields what is wrong with the model, which is built without values.
+
+    Args:
+      pipeline: the config.
+      stages: whether the stages of the model are traced too.
+    """
     tensorflow_setup.import_tensorflow()
-    problems = list(_traced(pipeline))
+    problems = list(_traced(pipeline, stages))
     yield from problems
     if not problems:
         yield from _quantization(pipeline)
 
 
-def _traced(pipeline: TrainEvalPipelineConfig, *, stages: bool = False) -> Iterator[str]:
+def _traced(pipeline: TrainEvalPipelineConfig, stages: bool) -> Iterator[str]:
     try:
         tracing.check(pipeline.model, channels.of_detector(pipeline), stages=stages)
     except ValueError as error:
@@ -165,8 +171,11 @@ def validate(
         if rules is _BUILDER_RULES:
             prepare()
         due = dict.fromkeys(rule for purpose in purposes for rule in rules[purpose])
-        with console.phase('checking the config'):
+        traces = reads_all and check_model in due
+        with console.phase('tracing the model' if traces else 'checking the config'):
             for rule in due:
+                if traces and rule is check_model:
+                    rule = functools.partial(check_model, stages=True)
                 if not (resumes and rule is _fine_tuning):
                     problems += (
                         rule(pipeline) if rules is _RULES else _others(rule, pipeline, known)
@@ -174,8 +183,6 @@ def validate(
         if not (reads_all and rules is _RULES):
             _raise_if_any(problems)
     if reads_all:
-        with console.phase('tracing the model'):
-            _raise_if_any(list(_traced(pipeline, stages=True)))
         with console.phase('reading all records'):
             _raise_if_any(list(records.check_all(pipeline, parts)))
     # Warnings about a config with errors are not shown.

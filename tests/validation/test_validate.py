@@ -18,6 +18,8 @@ NMS = f'{MODEL}.second_stage_post_processing.batch_non_max_suppression'
 ANCHORS = f'{MODEL}.first_stage_anchor_generator'
 PREDICTOR = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
 AUGMENTATION = 'train_config.data_augmentation_options[0]'
+# For what no layer of a backbone decides.
+without_layers = pytest.mark.usefixtures('small_backbone')
 RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
 MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier[0]'
 
@@ -82,6 +84,7 @@ def test_mistakes_of_parts_are_reported_together(tmp_path, setting, begin):
         assert sum(problem.startswith(start) for problem in found) == 1
 
 
+@without_layers
 def test_a_check_lists_what_rules_and_builders_find(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     by_rules = {
@@ -468,6 +471,7 @@ def test_a_sound_config_passes(tmp_path):
         ),
     ],
 )
+@without_layers
 def test_one_mistake_gives_one_line(tmp_path, setting, purpose, field, message):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, setting)
@@ -611,6 +615,7 @@ EXTRACTOR = f'{MODEL}.feature_extractor.conv_hyperparams'
         ),
     ],
 )
+@without_layers
 def test_layers_and_anchors_that_cannot_be_built(tmp_path, setting, field, message):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, setting)
@@ -620,6 +625,7 @@ def test_layers_and_anchors_that_cannot_be_built(tmp_path, setting, field, messa
     assert 'protos' not in line
 
 
+@without_layers
 def test_a_group_norm_that_fits_passes(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, f'{PREDICTOR}.conv_hyperparams.group_norm={{}}')
@@ -627,6 +633,7 @@ def test_a_group_norm_that_fits_passes(tmp_path):
 
 
 @pytest.mark.parametrize('permutation', ['', 'keypoint_flip_permutation: [1, 0]'])
+@without_layers
 def test_a_flip_of_keypoints_needs_their_permutation(tmp_path, permutation):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, f'{AUGMENTATION}={{random_horizontal_flip {{{permutation}}}}}')
@@ -637,6 +644,7 @@ def test_a_flip_of_keypoints_needs_their_permutation(tmp_path, permutation):
     assert found.startswith(f'{field}: expected one entry for each of the 3 keypoints')
 
 
+@without_layers
 def test_points_of_surfaces_are_not_mirrored(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.train_input_reader.load_dense_pose = True
@@ -647,6 +655,7 @@ def test_points_of_surfaces_are_not_mirrored(tmp_path):
     assert problems(pipeline, 'train') == []
 
 
+@without_layers
 def test_turned_keypoints_keep_their_positions_unless_a_permutation_is_given(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.train_input_reader.num_keypoints = 3
@@ -700,6 +709,7 @@ def test_turned_keypoints_keep_their_positions_unless_a_permutation_is_given(tmp
         ),
     ],
 )
+@without_layers
 def test_steps_and_labels_that_do_not_fit(tmp_path, settings, field, message):
     pipeline = sound_pipeline(tmp_path)
     for setting in settings:
@@ -716,6 +726,7 @@ def test_steps_and_labels_that_do_not_fit(tmp_path, settings, field, message):
         'drop_label_probabilistically {label: 2}',
     ],
 )
+@without_layers
 def test_ids_that_no_object_keeps_need_no_class(tmp_path, step):
     pipeline = sound_pipeline(tmp_path)
     pipeline.model.faster_rcnn.num_classes = 1
@@ -727,6 +738,7 @@ def test_ids_that_no_object_keeps_need_no_class(tmp_path, step):
     assert found.startswith('model.faster_rcnn.num_classes is 1, but eval_input_reader[0].label_')
 
 
+@without_layers
 def test_mask_metrics_need_a_mask_model(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.model.faster_rcnn.number_of_stages = 2
@@ -736,6 +748,7 @@ def test_mask_metrics_need_a_mask_model(tmp_path):
     assert found.startswith('eval_config.metrics_set has coco_mask_metrics')
 
 
+@without_layers
 def test_a_keypoint_head_needs_keypoints(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, f'{PREDICTOR}.predict_keypoints=true')
@@ -755,6 +768,7 @@ def test_a_keypoint_head_needs_keypoints(tmp_path):
     assert found.endswith(f'keypoints of {labels}, 2. Received: 2.')
 
 
+@without_layers
 def test_static_shapes_need_images_of_one_size(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, f'{MODEL}.use_static_shapes=true')
@@ -785,6 +799,7 @@ def test_errors_of_an_empty_config_name_what_it_lacks():
         assert any(line.startswith(f'{start} is not set') for line in found)
 
 
+@without_layers
 def test_only_the_parts_of_the_purpose_are_checked(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.train_config.batch_size = 0
@@ -979,6 +994,7 @@ def flexible(*sizes: str) -> str:
         ),
     ],
 )
+@without_layers
 def test_what_the_builders_of_a_model_would_refuse(tmp_path, settings, message):
     pipeline = sound_pipeline(tmp_path)
     for setting in settings:
@@ -1018,6 +1034,7 @@ RFCN_SETTINGS = [
         ),
     ],
 )
+@without_layers
 def test_rfcn(tmp_path, setting, message):
     pipeline = sound_pipeline(tmp_path)
     for text in [*RFCN_SETTINGS, setting]:
@@ -1038,6 +1055,7 @@ def test_rfcn_takes_no_pyramid(tmp_path):
     assert line.startswith(f'{RFCN} needs a feature extractor of one feature map, but {MODEL}.')
 
 
+@without_layers
 def test_an_unknown_colour(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, 'eval_config.groundtruth_box_visualization_color=reddish')
@@ -1047,6 +1065,7 @@ def test_an_unknown_colour(tmp_path):
     assert problems(pipeline) == []
 
 
+@without_layers
 def test_names_of_keypoints_tell_their_flip(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     reader = pipeline.train_input_reader
@@ -1066,6 +1085,7 @@ def test_names_of_keypoints_tell_their_flip(tmp_path):
     assert 'random_vertical_flip.keypoint_flip_permutation: expected one entry' in found
 
 
+@without_layers
 def test_lines_between_keypoints_that_there_are_not(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.eval_input_reader[0].num_keypoints = 3

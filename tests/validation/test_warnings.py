@@ -1,12 +1,10 @@
 import importlib.resources
 import logging
 
-import keras
 import pytest
 
 from object_detection.config import reader, report
 from object_detection.config.overrides import apply_setting
-from object_detection.models.backbones import resnet_v1
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.validate import validate
 from tests.validation.pipelines import sound_pipeline
@@ -22,19 +20,8 @@ WITHOUT_PYRAMID = "type: 'faster_rcnn_resnet50_keras' first_stage_features_strid
 GRID = '{grid_anchor_generator {scales: 1 aspect_ratios: 1}}'
 
 
-@pytest.fixture(autouse=True)
-def small_backbone(monkeypatch):
-    """No warning here is about the layers of a backbone, which take a second to build."""
-
-    def trunk(depth, *, levels, name, **_):
-        images = keras.Input([None, None, 3])
-        maps = [
-            keras.layers.Conv2D(resnet_v1.stage_channels(depth, level), 1, 2**level)(images)
-            for level in levels
-        ]
-        return keras.Model(images, maps, name=name)
-
-    monkeypatch.setattr(resnet_v1, 'trunk', trunk)
+# No warning here is about the layers of a backbone.
+pytestmark = pytest.mark.usefixtures('small_backbone')
 
 
 @pytest.fixture
