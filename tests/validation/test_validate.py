@@ -4,9 +4,11 @@ import sys
 
 import pytest
 
+from object_detection.builders import model_builder
 from object_detection.config.overrides import apply_setting
 from object_detection.config.reader import read_pipeline
 from object_detection.errors import ConfigError
+from object_detection.meta_architectures import tracing
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.validate import PURPOSES, validate
 from tests import slow_cases
@@ -108,6 +110,17 @@ def test_a_check_lists_no_consequences(tmp_path):
     pipeline.train_config.optimizer.Clear()
     with pytest.raises(ConfigError, match=r'^The config has 2 problems:'):
         validate(pipeline, for_what='train', reads_all=True)
+
+
+@without_layers
+def test_a_check_builds_the_model_once(tmp_path, monkeypatch):
+    built, traced, build = [], [], model_builder.build
+    monkeypatch.setattr(model_builder, 'build', lambda view: built.append(build(view)) or built[0])
+    monkeypatch.setattr(tracing, 'trace', lambda detector, mask_size: traced.append(detector))
+    monkeypatch.setattr(tracing, '_checked', {})
+    validate(sound_pipeline(tmp_path), for_what=PURPOSES, reads_all=True)
+    assert len(built) == 1
+    assert traced == built
 
 
 def test_an_evaluation_by_swapped_ids_is_an_error(tmp_path):
