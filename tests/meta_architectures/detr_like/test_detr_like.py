@@ -124,7 +124,7 @@ def test_losses_fall(tmp_path):
     data = dataset_builder.build_train(pipeline, seed=1)
     step = setup.build_step(pipeline.train_config, detector, data.element_spec, seed=1)
     batch = next(iter(data))
-    losses = [step(batch) for _ in range(80)]
+    losses = [step(batch) for _ in range(60)]
     for name in LOSSES:
         assert losses[-1][name] < 0.7 * losses[0][name], name
 

@@ -130,7 +130,7 @@ def test_losses_fall(tmp_path):
     data = dataset_builder.build_train(pipeline, seed=1)
     step = setup.build_step(pipeline.train_config, detector, data.element_spec, seed=1)
     batch = next(iter(data))
-    losses = [step(batch) for _ in range(60)]
+    losses = [step(batch) for _ in range(30)]
     for name in LOSSES[:2]:
         assert losses[-1][name] < 0.6 * losses[0][name], name
 
