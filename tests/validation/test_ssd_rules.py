@@ -93,6 +93,15 @@ def test_problems(changes, found):
             'box_predictor.convolutional_box_predictor.class_prediction_bias_init',
         ),
         (
+            'box_predictor { convolutional_box_predictor { conv_hyperparams { batch_norm {} } } }',
+            'box_predictor.convolutional_box_predictor.conv_hyperparams.batch_norm',
+        ),
+        (
+            'box_predictor { convolutional_box_predictor { kernel_size: 3 use_depthwise: true '
+            'conv_hyperparams { batch_norm {} } } }',
+            None,
+        ),
+        (
             'feature_extractor { conv_hyperparams { regularize_depthwise: true } }',
             'feature_extractor.conv_hyperparams.regularize_depthwise',
         ),

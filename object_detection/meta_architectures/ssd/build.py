@@ -116,6 +116,8 @@ def _bifpn(config: fpn_pb2.BidirectionalFeaturePyramidNetworks) -> BiFpnOptions:
 _NO_DEPTH = 'min_depth and max_depth are 0, which leaves these layers out'
 _NO_LAYERS = 'num_layers_before_predictor is 0'
 _NO_BIAS = 'with use_depthwise the classes begin without a bias'
+_ONLY_OUTPUTS = 'the class and box layers have a bias, no norm and no activation'
+_HIDDEN = ('activation', 'batch_norm', 'sync_batch_norm', 'group_norm', 'force_use_bias')
 _NO_CONFIDENCES = 'without use_confidences_as_targets: true it is not read'
 
 BoxPredictor = ConvolutionalBoxPredictor | WeightSharedConvolutionalBoxPredictor
@@ -171,6 +173,8 @@ def _convolutional(
         reading.unused(config, ('min_depth', 'max_depth'), _NO_LAYERS)
     if config.use_depthwise:
         reading.unused(config, 'class_prediction_bias_init', _NO_BIAS)
+    elif not (config.num_layers_before_predictor and (config.max_depth or config.min_depth)):
+        reading.unused(config.conv_hyperparams, _HIDDEN, _ONLY_OUTPUTS)
     options = ConvolutionalOptions(
         min_depth=config.min_depth, max_depth=config.max_depth, **_common_options(config)
     )
