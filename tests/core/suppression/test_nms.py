@@ -397,7 +397,7 @@ def test_the_best_rows_first_give_the_selection_from_all(
 def test_basic_operations_select_the_same_pairs(
     batch_size, boxes_per_row, most_rows, max_outputs, searched, monkeypatch
 ):
-    monkeypatch.setattr(nms, '_MAX_ROWS_OF_OPERATION', most_rows)
+    monkeypatch.setattr(nms, '_MAX_OPERATION_ROWS', most_rows)
     select, rows_searched = nms._select_by_operation, []
 
     def count(pairs, *limits):
@@ -427,7 +427,7 @@ def test_basic_operations_select_the_same_pairs(
 
 
 def test_basic_operations_search_all_rows_for_ties_with_the_last_of_the_best(monkeypatch):
-    monkeypatch.setattr(nms, '_MAX_ROWS_OF_OPERATION', 4)
+    monkeypatch.setattr(nms, '_MAX_OPERATION_ROWS', 4)
     starts = np.arange(8.0)
     boxes = np.stack([starts, starts, starts + 0.9, starts + 0.9], axis=1)[
         np.newaxis, :, np.newaxis
