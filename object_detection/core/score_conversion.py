@@ -55,7 +55,7 @@ class PiecewiseLinear:
         self._ys = [y for _, y in points]
         if not points or any(a >= b for a, b in zip(self._xs, self._xs[1:], strict=False)):
             raise UserError(
-                'PiecewiseLinear: expected at least one (x, y) point, x strictly increasing. '
+                'PiecewiseLinear: expected at least one x_y_pair, x strictly increasing. '
                 f'Received: {list(points)}.'
             )
 
