@@ -23,7 +23,7 @@ def _measured(default: float, command: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What was measured of this toolkit, on the two cores of docs/performance.md.
+    """What was measured of this toolkit, on the two cores of benchmarks/NOTES.md.
 
     Attributes:
       loop_seconds: of the loop around a step, with one step a call.
@@ -44,8 +44,8 @@ class Measured:
       metrics_seconds: of what the chief computes of them, boxes and masks.
     """
 
-    loop_seconds: float = _measured(0.9e-3, 'hand, docs/performance.md')
-    looped_seconds: float = _measured(0.12e-3, 'hand, docs/performance.md')
+    loop_seconds: float = _measured(0.9e-3, 'hand, benchmarks/NOTES.md')
+    looped_seconds: float = _measured(0.12e-3, 'hand, benchmarks/NOTES.md')
     process_seconds: float = _measured(0.0, 'scaling_workers.py')
     ring_rate: float = _measured(322e6, 'scaling_workers.py')
     images_per_core: float = _measured(38.0, 'input_pipeline.py')
