@@ -59,7 +59,7 @@ def test_the_page_shows_what_the_command_prints(monkeypatch):
     printed = CliRunner().invoke(command, ['check', '--tpu', CONFIG]).output
     shown = _page('It prints, among others:', '**2. Write it.**')
     findings = re.sub('^    ', '', shown, flags=re.MULTILINE).strip().split('\n\n')
-    assert len(findings) > 5
+    assert len(findings) >= 4
     assert [each for each in findings if each not in printed] == []
 
 
@@ -67,7 +67,7 @@ def test_the_page_shows_what_the_command_prints(monkeypatch):
 def test_the_conversion_of_the_page_leaves_nothing_to_change():
     pipeline = read_pipeline(str(SAMPLES / CONFIG))
     assert any(finding.is_obstacle for finding in tpu.find(pipeline))
-    written = _page('of the old ones:', 'The focal loss')
+    written = _page('of the old ones:', 'The batch and the schedule')
     changes = text_format.Parse(written, TrainEvalPipelineConfig())
     pipeline.model.ssd.ClearField('loss')
     pipeline.train_config.ClearField('optimizer')
