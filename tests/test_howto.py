@@ -32,7 +32,7 @@ def test_a_family(monkeypatch):
     monkeypatch.setitem(sys.modules, 'my_toy.family', toy_family)
     names = {'__name__': 'my_toy.family'}
     exec(code('family.md', 'python'), names)
-    pipeline = text_format.Parse(code('family.md', 'proto'), TrainEvalPipelineConfig())
+    pipeline = text_format.Parse(code('family.md', 'textproto'), TrainEvalPipelineConfig())
     detector = model_builder.build(pipeline.model)
     assert detector.normalize(255.0) == 0.5
     assert FAMILIES['toy'] is names['FAMILY']

@@ -8,7 +8,7 @@ are.
 
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import click
 import numpy as np
@@ -144,15 +144,13 @@ class Page:
         option = self._options[kind]
         message = option.message_type
         texts = [self._comment(option), self._comment(message)]
-        sentences = [
-            sentence.rstrip('.') for text in texts for sentence in _without_links(text).split('. ')
-        ]
-        lines = [f'### {kind}', '', '. '.join(_without_repetitions(sentences)) + '.']
-        links = dict.fromkeys(url for text in texts for url in _URL.findall(text))
-        if links:
-            lines += ['', 'Paper: ' + ', '.join(f'<{url}>' for url in links) + '.']
+        urls = dict.fromkeys(url for text in texts for url in _URL.findall(text))
+        links = [f'[paper]({url})' for url in urls]
         if message.fields:
-            lines += ['', f'Fields: [`{message.name}`]({_FIELDS}#{message.name}).']
+            links.insert(0, f'[fields]({_FIELDS}#{message.name})')
+        # One of them: they say nearly the same.
+        what = max(map(_without_links, texts), key=lambda text: len(text.split())).rstrip('.')
+        lines = [f'### {kind}', '', what + (f' ({", ".join(links)}).' if links else '.')]
         if kind not in INVISIBLE:
             lines += ['', f'![{kind}]({PICTURES.relative_to(DOCS)}/{kind}.jpg)']
         return '\n'.join([*lines, *_example(kind)])
@@ -171,23 +169,15 @@ def _without_links(text: str) -> str:
     return re.sub(rf'(?:,| of)? {_URL.pattern}', '', text)
 
 
-def _without_repetitions(sentences: Iterable[str]) -> list[str]:
-    """Removes sentences all of whose words are in another one."""
-    words = {sentence: set(re.findall(r'\w+', sentence.lower())) for sentence in sentences}
-    return [s for s in words if not any(words[s] < words[other] for other in words)]
-
-
 def _example(kind: str) -> list[str]:
     if not FIELDS.get(kind):
         return []
-    text = text_format.MessageToString(preprocessor_builder.build_sample_steps(kind, FIELDS))
-    return ['', '    data_augmentation_options {', *_indented(text), '    }']
-
-
-def _indented(text: str) -> list[str]:
+    step = preprocessor_builder.build_sample_steps(kind, FIELDS)
+    text = text_format.MessageToString(step, use_short_repeated_primitives=True)
     # A message without fields takes one line.
-    text = re.sub(r'\{\s*\}', '{}', text)
-    return [f'      {line}' for line in text.splitlines()]
+    lines = re.sub(r'\{\s*\}', '{}', text).splitlines()
+    options = ['data_augmentation_options {', *(f'  {line}' for line in lines), '}']
+    return ['', '```textproto', *options, '```']
 
 
 def draw(kind: str) -> np.ndarray:

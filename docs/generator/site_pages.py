@@ -8,6 +8,7 @@ import pathlib
 import re
 
 import config_reference
+import textproto
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -21,6 +22,9 @@ PAGES = {
 }
 LINK = re.compile(r'(\]\()([^)#:]+)((?:#[^)]*)?\))')
 SCHEMA = re.compile(rf'{config_reference.PROTOS}/(\w+)\.proto')
+
+
+textproto.register()
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

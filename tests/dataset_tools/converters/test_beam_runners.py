@@ -68,7 +68,7 @@ def test_flag_is_distinguished_from_the_name_of_its_value():
 
 def test_documented_options_of_other_engines_exist():
     text = (pathlib.Path(__file__).parents[3] / 'docs' / 'clusters.md').read_text()
-    commands = re.findall(r'^    (tfod convert(?:.*\\\n)*.*)$', text, re.MULTILINE)
+    commands = re.findall(r'^(tfod convert(?:.*\\\n)*.*)$', text, re.MULTILINE)
     runners = []
     for command in commands:
         words = shlex.split(command.replace('\\\n', ' '))

@@ -4,10 +4,10 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
-import textwrap
 import tracemalloc
 
 import numpy as np
@@ -99,12 +99,15 @@ def test_archives_that_hold_more_than_their_size_are_refused(tmp_path):
 @pytest.mark.skipif(not JAX, reason='neither here nor as JAX_PYTHON is there an interpreter of jax')
 def test_the_program_of_the_documents_gives_the_same_detections(ssd_file, tmp_path):
     text = (ROOT / 'docs' / 'exporting.md').read_text().partition('<!-- A test runs')[2]
-    block = text.partition('-->')[2].partition('`tfod predict`')[0]
+    program = re.search(r'```python\n(.+?)```', text, re.DOTALL)[1]
     images = np.random.default_rng(0).uniform(0, 255, (2, 64, 64, 3)).astype(np.float32)
     np.savez(tmp_path / 'inputs.npz', image=images)
     arguments = [ssd_file.parent, tmp_path / 'inputs.npz', tmp_path / 'found.npz']
-    program = [JAX, '-c', textwrap.dedent(block.strip('\n')), *map(str, arguments)]
-    subprocess.run(program, check=True, env=os.environ | {'JAX_PLATFORMS': 'cpu'})
+    subprocess.run(
+        [JAX, '-c', program, *map(str, arguments)],
+        check=True,
+        env=os.environ | {'JAX_PLATFORMS': 'cpu'},
+    )
     expected = formats.load(ssd_file).run_batch(tf.constant(images))
     with np.load(tmp_path / 'found.npz') as found:
         assert sorted(found) == sorted(expected)
