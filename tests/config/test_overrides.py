@@ -5,13 +5,14 @@ from object_detection.config.overrides import apply_setting
 from object_detection.errors import ConfigError
 from object_detection.protos import calibration_pb2, train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests import rows
 
 
 def pipeline(text: str = '') -> TrainEvalPipelineConfig:
     return text_format.Parse(text, TrainEvalPipelineConfig())
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setting', 'expected'),
     [
         ('train_config.batch_size=4', 'train_config { batch_size: 4 }'),
@@ -86,7 +87,7 @@ def test_maps_of_messages_have_keys_of_their_own_type():
         apply_setting(config, f'{path}[a]={{}}')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setting', 'message'),
     [
         ('model.faster_rcn.num_classes=3', 'no field `faster_rcn`; did you mean `faster_rcnn`'),

@@ -13,6 +13,7 @@ from object_detection.protos.losses_pb2 import ClassificationLoss, LocalizationL
 from object_detection.protos.plugin_pb2 import Plugin
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.registry import Registry
+from tests import rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ def test_options_are_converted_by_the_annotations_of_the_dataclass():
     assert build(count='1', sizes='') == Part(1)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'message'),
     [
         ({'count': '1.5'}, r"count\]: expected an integer \(int\)\. Received: '1\.5'"),
@@ -67,7 +68,7 @@ def test_options_of_other_types_are_refused(options, message):
         build(**options)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'message'),
     [
         ('toi', r"name: expected one of toy, plain, which --plugin .*Did you mean 'toy'\?"),
@@ -126,7 +127,7 @@ def test_losses_of_plugins_are_built(registered):
     assert of_classes.numpy().tolist() == [[[1.0] * 3, [0.0] * 3]]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('function', 'message', 'compares', 'expected'),
     [
         (losses_builder.build_localization_of_codes, LocalizationLoss, 'boxes', 'codes'),

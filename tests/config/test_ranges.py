@@ -9,6 +9,7 @@ from object_detection.config import ranges, walk
 from object_detection.errors import ConfigError
 from object_detection.protos import options_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests import rows
 from tests.schema import is_unread, schema_fields
 
 
@@ -43,7 +44,7 @@ def test_what_is_not_lost_is_a_warning_given_once(caplog):
     assert 'train_config.summarize_gradients' in lines[1]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'text',
     [
         '',
@@ -161,7 +162,7 @@ def test_ranges_are_of_numbers_and_have_a_default_inside():
             assert ranges.is_in(field.default_value, bounds) != bounds.needed, field.full_name
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('bounds', 'expected'),
     [
         ({}, 'a finite number'),

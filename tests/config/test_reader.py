@@ -3,10 +3,11 @@ from google.protobuf import text_format
 
 from object_detection.config.reader import ConfigError, parse_pipeline, read_pipeline
 from object_detection.config.show import write_pipeline
+from tests import rows
 from tests.validation.pipelines import sound_pipeline, write_files
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         (
@@ -125,7 +126,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert [entry.name for entry in path.parent.iterdir()] == ['pipeline.config']
 
 
-@pytest.mark.parametrize('encoding', ['utf-8-sig', 'utf-16'])
+@rows.parametrize('encoding', ['utf-8-sig', 'utf-16'])
 def test_a_byte_order_mark_is_no_part_of_a_config(tmp_path, encoding):
     path = tmp_path / 'a.config'
     path.write_bytes('train_config { batch_size: 3 }'.encode(encoding))

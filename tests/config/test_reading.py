@@ -10,6 +10,7 @@ from object_detection.errors import UserError
 from object_detection.protos.center_net_pb2 import CenterNet
 from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.protos.ssd_pb2 import Ssd
+from tests import rows
 
 TEXT = """
   num_classes: 3
@@ -75,7 +76,7 @@ def test_a_view_is_as_its_message(ssd):
     assert 'num_classes' in paths(reading.tracked(copy, 'model.ssd'))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('method', 'arguments'),
     [
         ('Clear', ()),

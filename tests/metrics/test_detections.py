@@ -11,7 +11,7 @@ from pycocotools import mask as mask_api
 from object_detection.core.detections import Detections
 from object_detection.metrics import detections as tools
 from object_detection.metrics.mask_pasting import paste_mask
-from tests import goldens
+from tests import goldens, rows
 from tests.evaluation import fakes
 
 
@@ -20,7 +20,7 @@ def rng():
     return np.random.default_rng(0)
 
 
-@pytest.mark.parametrize('density', [0.0, 0.5, 1.0])
+@rows.parametrize('density', [0.0, 0.5, 1.0])
 def test_encode_window_equals_pycocotools(rng, density):
     for _ in range(20):
         window = rng.random(rng.integers(0, 9, 2)) < density
@@ -81,7 +81,7 @@ def test_no_detections(case_name):
     assert tools.coco_results(image, 1) == []
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('source_id', 'image_id'),
     [(b'000042', '000042'), ('-7', -7), (b'"7"', '7'), (b'img_1', 'img_1'), ('', '')],
 )

@@ -9,7 +9,7 @@ from object_detection.metrics.detections import (
     encode_masks,
 )
 from object_detection.metrics.mask_pasting import PasteMethod, mask_window, paste_mask
-from tests import goldens
+from tests import goldens, rows
 
 RESIZE, ACCURATE = PasteMethod.RESIZE, PasteMethod.ACCURATE
 
@@ -61,7 +61,7 @@ def _oracle(mask, box, height, width):
     return pasted
 
 
-@pytest.mark.parametrize('box', [[3, 4, 15, 11], [-5, -3.3, 30, 9.1], [2.2, 3.3, 2.9, 20]])
+@rows.parametrize('box', [[3, 4, 15, 11], [-5, -3.3, 30, 9.1], [2.2, 3.3, 2.9, 20]])
 def test_mask_window_equals_oracle(rng, box):
     mask = rng.random((5, 7)).astype(np.float32)
     box = np.array(box, np.float64)
@@ -77,7 +77,7 @@ def test_paste_mask_by_hand():
     np.testing.assert_array_equal(pasted, np.tile([1, 1, 0, 0, 0], (5, 1)))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'box',
     [[0, 0, 0, 0], [3, 3, 3, 9], [9, 9, 3, 3], [30, 30, 40, 40], [-40, 0, -30, 9], [np.nan] * 4],
 )
@@ -160,10 +160,8 @@ def _resize_oracle(mask, box, height, width):
     return pasted
 
 
-@pytest.mark.parametrize('box', [[3, 4, 15, 11], [-5, -3.3, 30, 9.1], [2.2, 3.3, 2.9, 20]])
-@pytest.mark.parametrize(
-    ('method', 'oracle'), [(ACCURATE, _accurate_oracle), (RESIZE, _resize_oracle)]
-)
+@rows.parametrize('box', [[3, 4, 15, 11], [-5, -3.3, 30, 9.1], [2.2, 3.3, 2.9, 20]])
+@rows.parametrize(('method', 'oracle'), [(ACCURATE, _accurate_oracle), (RESIZE, _resize_oracle)])
 def test_other_methods_equal_their_oracles(rng, method, oracle, box):
     mask = rng.random((5, 7)).astype(np.float32)
     box = np.array(box, np.float64)

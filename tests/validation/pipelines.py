@@ -16,11 +16,11 @@ model {
     feature_extractor {
       type: 'faster_rcnn_resnet18_fpn_keras'
       conv_hyperparams { batch_norm {} }
-      fpn { min_level: 2 max_level: 5 }
+      fpn { min_level: 4 max_level: 5 }
     }
     first_stage_anchor_generator {
       multiscale_anchor_generator {
-        min_level: 2 max_level: 5 aspect_ratios: [1.0] normalize_coordinates: false
+        min_level: 4 max_level: 5 aspect_ratios: [1.0] normalize_coordinates: false
       }
     }
     first_stage_max_proposals: 20

@@ -10,6 +10,7 @@ from object_detection.config.families import FAMILIES
 from object_detection.errors import UserError
 from object_detection.meta_architectures import tracing
 from object_detection.meta_architectures.center_net import build, warnings
+from tests import rows
 from tests.meta_architectures.center_net.test_center_net import parse
 from tests.meta_architectures.center_net.test_zoo_keys import pose_label_map
 from tests.unread import unread
@@ -20,7 +21,7 @@ LOSS = """loss { classification_loss { penalty_reduced_logistic_focal_loss { alp
 TASK = """keypoint_estimation_task { task_name: 'pose' FIELDS }"""
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'paths'),
     [
         ('', []),
@@ -51,13 +52,14 @@ TASK = """keypoint_estimation_task { task_name: 'pose' FIELDS }"""
         ),
     ],
 )
+@pytest.mark.usefixtures('small_backbone')
 def test_fields_without_an_effect(changes, paths):
     found = unread(parse(changes))
     assert [path for path, _ in found] == [f'model.center_net.{path}' for path in paths]
     assert all(reason for _, reason in found)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('fields', 'names'),
     [
         (
@@ -107,7 +109,7 @@ def unread_of_keypoints(config):
     return [name.removeprefix(path) for name, _ in found]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'found'),
     [
         ('', []),
@@ -137,7 +139,7 @@ def test_advice(changes, found):
     assert all(part in sentence for part, sentence in zip(found, sentences, strict=True))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'expected'),
     [
         ('', None),
@@ -169,6 +171,7 @@ def test_advice(changes, found):
         ),
     ],
 )
+@pytest.mark.usefixtures('small_backbone')
 def test_components_are_built(changes, expected, tmp_path):
     (tmp_path / 'map').write_text(LABELS)
     changes = changes.replace('FOLDER', str(tmp_path))

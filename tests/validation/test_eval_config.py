@@ -9,6 +9,7 @@ from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import eval_config as rules
 from object_detection.validation.validate import validate
+from tests import rows
 from tests.validation.pipelines import sound_pipeline
 
 BOXES, MASKS = 'DetectionBoxes_Precision/mAP', 'DetectionMasks_Precision/mAP'
@@ -20,7 +21,7 @@ def _pipeline(eval_config='', readers=('',)):
     return text_format.Parse(text, TrainEvalPipelineConfig())
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('names', 'expected'),
     [
         ([], []),
@@ -51,7 +52,7 @@ def test_stopping_uses_the_metric_of_the_best():
     assert rules.stopping_metric(_pipeline(own, ['a', 'b'])) == (BOXES, 'a')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('best_checkpoint { reader: "c" }', "best_checkpoint.reader: .*'a', 'b'. Received: 'c'"),
@@ -68,7 +69,7 @@ def test_one_mistake_gives_one_line(text, message):
     assert re.search(message, problem)
 
 
-@pytest.mark.parametrize('name', ['../other', '/tmp/x', 'a/../../b', '.'])
+@rows.parametrize('name', ['../other', '/tmp/x', 'a/../../b', '.'])
 def test_results_stay_in_their_folder(name):
     (problem,) = rules.check(_pipeline(readers=[name]))
     assert problem.startswith('eval_input_reader[0].name: expected the name of a folder')
@@ -79,7 +80,7 @@ def test_a_sound_config_has_nothing_wrong():
     assert not list(rules.check(_pipeline(text + 'value: 0.3 } patience: 3 }', ['a', 'b/c'])))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'field'),
     [
         ('best_checkpoint { metric: "mAP" }', 'best_checkpoint.metric'),
@@ -122,7 +123,7 @@ def test_an_annotation_file_needs_one_reader(tmp_path):
         rules.check_val_json_file(_pipeline(readers=['a', 'b']), str(path))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'metric'),
     [
         ('metrics_set: "open_images_metrics"', 'OpenImagesV2_Precision/mAP@0.5IOU'),
@@ -145,7 +146,7 @@ def test_best_checkpoint_follows_a_metric_that_is_evaluated(tmp_path, text, metr
     validate(pipeline, for_what='eval')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('metrics_set', 'metric'),
     [
         ('lvis_mask_metrics', 'DetectionMasks_AP'),
@@ -162,7 +163,7 @@ def test_best_of_sets_that_compare_masks_only(metrics_set, metric):
     assert rules.best_metric(pipeline).metric == metric + limit
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'names'),
     [
         ('', []),

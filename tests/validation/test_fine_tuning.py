@@ -1,7 +1,6 @@
-import pytest
-
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import train_config
+from tests import rows
 
 
 def problems(**fields) -> list[str]:
@@ -11,10 +10,10 @@ def problems(**fields) -> list[str]:
     return list(train_config.check_fine_tuning(pipeline))
 
 
-@pytest.mark.parametrize('name', ['ckpt-3', 'folder', 'resnet50.weights.h5'])
+@rows.parametrize('name', ['ckpt-3', 'folder', 'resnet50.weights.h5'])
 def test_what_can_be_fine_tuned_from(tmp_path, name):
     (tmp_path / 'ckpt-3.index').touch()
-    (tmp_path / 'folder').mkdir()
+    (tmp_path / 'folder').mkdir(exist_ok=True)
     (tmp_path / 'folder' / 'checkpoint').touch()
     (tmp_path / 'resnet50.weights.h5').touch()
     assert problems(fine_tune_checkpoint=str(tmp_path / name)) == []
@@ -24,9 +23,9 @@ def test_nothing_is_wrong_without_a_checkpoint():
     assert problems() == problems(fine_tune_checkpoint_type='detection') == []
 
 
-@pytest.mark.parametrize('name', ['ckpt-3', 'empty'])
+@rows.parametrize('name', ['ckpt-3', 'empty'])
 def test_a_path_that_leads_nowhere(tmp_path, name):
-    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'empty').mkdir(exist_ok=True)
     (problem,) = problems(fine_tune_checkpoint=str(tmp_path / name))
     assert problem.startswith('train_config.fine_tune_checkpoint: expected the prefix')
     assert str(tmp_path / name) in problem

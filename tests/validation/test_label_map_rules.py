@@ -3,6 +3,7 @@
 import pytest
 
 from object_detection.validation import label_map_rules
+from tests import rows
 from tests.validation.pipelines import sound_pipeline
 
 
@@ -36,7 +37,7 @@ def test_other_names(pair):
     assert "id 1 is 'cube' there and 'Wuerfel' here" in warnings[0]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'evaluated',
     [
         {1: "name: 'cube'"},

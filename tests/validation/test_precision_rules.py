@@ -1,10 +1,10 @@
 """What goes with which precision, as `train_config` says."""
 
-import pytest
 from google.protobuf import text_format
 
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import train_config as train_config_rules
+from tests import rows
 
 
 def problems(text: str) -> list[str]:
@@ -13,7 +13,7 @@ def problems(text: str) -> list[str]:
     return [p for p in train_config_rules.check(pipeline) if 'precision' in p or 'loss_scale' in p]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'text',
     [
         'precision: MIXED_FLOAT16',
@@ -28,7 +28,7 @@ def test_what_may_be(text):
     assert problems(text) == []
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         (

@@ -9,6 +9,7 @@ from object_detection.config import report
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import records
+from tests import rows
 from tests.data import examples
 
 BOX = [0.1, 0.1, 0.5, 0.5]
@@ -76,7 +77,7 @@ def test_records_without_any_mask_are_reported(found):
     assert problem.endswith('Received: none in the first 30 records.')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('values', 'options', 'is_sound'),
     [
         ({'image__object__is_crowd': [1, 1]}, {'skip_crowd': True}, False),
@@ -116,7 +117,7 @@ def test_the_search_for_a_class_is_bounded(found, monkeypatch):
     assert len(found([cow] * 5 + [cat])) == 1
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('content', 'message'),
     [
         (b'{"images": []}' * 9, 'is no TFRecord file'),

@@ -7,13 +7,14 @@ import pytest
 
 from object_detection.config import reader
 from object_detection.meta_architectures.ssd import rules, warnings
+from tests import rows
 from tests.meta_architectures.ssd.configs import tiny
 from tests.unread import unread
 
 MULTISCALE = 'anchor_generator { multiscale_anchor_generator { min_level: 3 max_level: 5 %s } }'
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'found'),
     [
         ('', None),
@@ -49,7 +50,7 @@ def test_problems(changes, found):
     assert not problems or problems[0].startswith(f'model.ssd.{found}')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'path'),
     [
         ('', None),
@@ -115,6 +116,7 @@ def test_problems(changes, found):
         ),
     ],
 )
+@pytest.mark.usefixtures('small_backbone')
 def test_fields_without_an_effect(changes, path):
     found = unread(tiny(changes))
     assert [field for field, _ in found] == ([f'model.ssd.{path}'] if path else [])
@@ -125,7 +127,7 @@ SHARED = 'box_predictor { weight_shared_convolutional_box_predictor { score_conv
 IDENTITY = 'post_processing { score_converter: IDENTITY }'
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'found'),
     [
         ('', []),

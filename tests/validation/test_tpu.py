@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import tpu
+from tests import rows
 from tests.conftest import SHARED
 
 CONFIGS = SHARED / 'reference' / 'configs'
@@ -75,7 +76,7 @@ def _found(*parts: str, cores: int = 8) -> dict[str, bool]:
     return {found.path: found.is_obstacle for found in tpu.find(_merged(*parts), cores=cores)}
 
 
-@pytest.mark.parametrize('part', ['', FASTER_RCNN])
+@rows.parametrize('part', ['', FASTER_RCNN])
 def test_nothing_is_found_in_a_config_that_fits(part):
     assert _found(part) == {}
 
@@ -177,17 +178,17 @@ ADVICE = [
 ]
 
 
-@pytest.mark.parametrize(('path', 'change'), OBSTACLES)
+@rows.parametrize(('path', 'change'), OBSTACLES)
 def test_obstacles(path, change):
     assert _found(change) == {path: True}
 
 
-@pytest.mark.parametrize(('path', 'change'), ADVICE)
+@rows.parametrize(('path', 'change'), ADVICE)
 def test_advice(path, change):
     assert _found(change) == {path: False}
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'change',
     [
         # The example of the page.
@@ -213,7 +214,7 @@ def test_without_bfloat16_box_codes_need_no_range():
     assert _found(change, _train('use_bfloat16: false')) == {'train_config.use_bfloat16': False}
 
 
-@pytest.mark.parametrize(('path', 'change'), OBSTACLES + ADVICE)
+@rows.parametrize(('path', 'change'), OBSTACLES + ADVICE)
 def test_what_to_write_removes_the_finding(path, change):
     pipeline = _merged(change)
     (finding,) = tpu.find(pipeline)
@@ -259,7 +260,7 @@ def test_other_numbers_of_cores():
 
 
 @pytest.mark.skipif(not CONFIGS.is_dir(), reason='needs the configs of the reference')
-@pytest.mark.parametrize(
+@rows.parametrize(
     'name',
     [
         'ssd_mobilenet_v1_300x300_coco14_sync',
@@ -275,7 +276,7 @@ def test_the_configs_of_the_page_fit(name):
 
 
 @pytest.mark.skipif(not CONFIGS.is_dir(), reason='needs the configs of the reference')
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'obstacles'),
     [
         ('ssd_mobilenet_v2_coco', ['model.ssd.loss.hard_example_miner']),

@@ -11,7 +11,7 @@ from object_detection.errors import ConfigError
 from object_detection.meta_architectures import tracing
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.validate import PURPOSES, validate
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.validation.pipelines import sound_pipeline, write_files
 
 MODEL = 'model.faster_rcnn'
@@ -65,7 +65,7 @@ MISTAKES_OF_PARTS = {
 }
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setting', 'begin'),
     [
         (
@@ -136,7 +136,7 @@ def test_a_sound_config_passes(tmp_path):
     assert problems(sound_pipeline(tmp_path)) == []
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setting', 'purpose', 'field', 'message'),
     [
         (f'{MODEL}.number_of_stages=4', 'export', f'{MODEL}.number_of_stages', '1 to 3'),
@@ -282,7 +282,7 @@ def test_a_sound_config_passes(tmp_path):
             f'{ANCHORS}.multiscale_anchor_generator.max_level=6',
             'export',
             f'{ANCHORS}.multiscale_anchor_generator',
-            'levels 2 to 5',
+            'levels 4 to 5',
         ),
         (
             f'{ANCHORS}.multiscale_anchor_generator.normalize_coordinates=true',
@@ -494,7 +494,7 @@ def test_one_mistake_gives_one_line(tmp_path, setting, purpose, field, message):
     assert message in found[0]
 
 
-@pytest.mark.parametrize('number', ['nan', 'inf', '-1'])
+@rows.parametrize('number', ['nan', 'inf', '-1'])
 def test_a_number_of_epochs_that_is_none(tmp_path, number):
     pipeline = sound_pipeline(tmp_path)
     pipeline.train_config.num_steps = 0
@@ -504,7 +504,7 @@ def test_a_number_of_epochs_that_is_none(tmp_path, number):
     assert found.endswith(f'above 0. Received: {number}.')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('field', 'purpose'),
     [
         ('train_input_reader.tf_record_input_reader.input_path[0]', 'train'),
@@ -645,7 +645,7 @@ def test_a_group_norm_that_fits_passes(tmp_path):
     assert problems(pipeline, 'export') == []
 
 
-@pytest.mark.parametrize('permutation', ['', 'keypoint_flip_permutation: [1, 0]'])
+@rows.parametrize('permutation', ['', 'keypoint_flip_permutation: [1, 0]'])
 @without_layers
 def test_a_flip_of_keypoints_needs_their_permutation(tmp_path, permutation):
     pipeline = sound_pipeline(tmp_path)
@@ -683,7 +683,7 @@ def test_turned_keypoints_keep_their_positions_unless_a_permutation_is_given(tmp
     assert 'random_vertical_flip.keypoint_flip_permutation: expected one entry' in found
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('settings', 'field', 'message'),
     [
         (
@@ -732,7 +732,7 @@ def test_steps_and_labels_that_do_not_fit(tmp_path, settings, field, message):
     assert message in found
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'step',
     [
         'remap_labels {original_labels: [1, 2] new_label: 1}',
@@ -866,7 +866,7 @@ def flexible(*sizes: str) -> str:
     return f'{ANCHORS}={{{generator}}}'
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('settings', 'message'),
     [
         (
@@ -907,7 +907,7 @@ def flexible(*sizes: str) -> str:
         (
             [flexible('32')],
             f'{FLEXIBLE}.anchor_grid: expected one for each feature map; {MODEL}.feature_extractor '
-            'has a pyramid of levels 2 to 5. Received: 1.',
+            'has a pyramid of levels 4 to 5. Received: 1.',
         ),
         (
             [*ONE_MAP, flexible('')],
@@ -1007,6 +1007,7 @@ def flexible(*sizes: str) -> str:
         ),
     ],
 )
+@pytest.mark.usefixtures('short_inception_resnet_v2')
 @without_layers
 def test_what_the_builders_of_a_model_would_refuse(tmp_path, settings, message):
     pipeline = sound_pipeline(tmp_path)
@@ -1029,7 +1030,7 @@ RFCN_SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setting', 'message'),
     [
         (f'{MODEL}.initial_crop_size=0', None),

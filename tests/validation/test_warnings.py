@@ -5,8 +5,11 @@ import pytest
 
 from object_detection.config import reader, report
 from object_detection.config.overrides import apply_setting
+from object_detection.meta_architectures import tracing
+from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.validate import validate
+from tests import rows
 from tests.validation.pipelines import sound_pipeline
 
 EXTRACTOR = 'model.faster_rcnn.feature_extractor'
@@ -20,8 +23,14 @@ WITHOUT_PYRAMID = "type: 'faster_rcnn_resnet50_keras' first_stage_features_strid
 GRID = '{grid_anchor_generator {scales: 1 aspect_ratios: 1}}'
 
 
-# No warning here is about the layers of a backbone.
-pytestmark = pytest.mark.usefixtures('small_backbone')
+_checked = {}
+
+
+@pytest.fixture(autouse=True)
+def _few_layers(small_backbone, monkeypatch):
+    """Builds no variables: no warning here is about layers."""
+    monkeypatch.setattr(FasterRcnn, 'build_variables', lambda detector: None)
+    monkeypatch.setattr(tracing, '_checked', _checked)
 
 
 @pytest.fixture
@@ -40,7 +49,7 @@ def warnings(tmp_path, caplog):
     return validated
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('schedule', 'num_steps', 'told'),
     [
         # Up to 1 % of the highest rate is as good as none.
@@ -139,7 +148,7 @@ def test_fields_that_others_make_idle(warnings):
     assert warnings(default, f'{miner}={both}') == []
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('settings', 'told'),
     [
         (['train_input_reader.skip_crowd=true', 'train_input_reader.filter_empty_images=1'], None),
@@ -242,7 +251,7 @@ TWO_STAGES = (
 )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('settings', 'fields', 'reason'),
     [
         ([f'{RPN}.activation=SWISH'], [f'{RPN}.activation'], 'first_stage_activation says'),
@@ -382,7 +391,7 @@ def test_fields_of_a_model_that_others_make_idle(warnings, settings, fields, rea
     assert reason in message
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'settings',
     [
         [f'{RPN}.activation=RELU_6', f'{HEAD}.fc_hyperparams.activation=NONE'],
@@ -428,7 +437,7 @@ def test_masks_of_the_box_classifiers_vector_get_advice(warnings):
     assert warnings(without, f'{MODEL}.mask_roi_align={{}}', for_what='train') == []
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('converter', 'loss', 'told'),
     [
         ('IDENTITY', '{}', 'score_converter is IDENTITY, but LOSS.weighted_softmax trains'),
@@ -445,7 +454,7 @@ def test_scores_that_the_loss_does_not_train_get_advice(warnings, converter, los
     assert all(told.replace('LOSS', loss_path) in message for message in messages)
 
 
-@pytest.mark.parametrize(('kind', 'count'), [('classification', 1), ('detection', 0), ('full', 0)])
+@rows.parametrize(('kind', 'count'), [('classification', 1), ('detection', 0), ('full', 0)])
 def test_weights_of_a_classifier_keep_no_mask_head(warnings, tmp_path, kind, count):
     (tmp_path / 'ckpt.index').touch()
     started = (
@@ -468,7 +477,7 @@ def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):
 FROZEN = f'{EXTRACTOR}.frozen_stages=2'
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('settings', 'told'),
     [
         ([FROZEN], 'frozen_stages is 2, but there is no train_config.fine_tune_checkpoint: '),
@@ -514,7 +523,7 @@ def test_bounds_of_recall_without_their_metrics(warnings):
     assert message.startswith('no effect: eval_config.recall_lower_bound (')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setting', 'heeds'),
     [
         ('skip_predictions_for_unlabeled_class=true', 'precision_at_recall_detection_metrics'),

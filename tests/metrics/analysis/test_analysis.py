@@ -8,6 +8,7 @@ from object_detection.metrics.analysis.errors import calibrate, confusion_matrix
 from object_detection.metrics.analysis.images import match, overlaps, quality
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.instances import Instances, box_areas
+from tests import rows
 from tests.metrics.analysis.cases import AT, AWAY, HALF, NEAR, image, random_images
 
 
@@ -46,7 +47,7 @@ def test_a_curve_of_hand():
     assert curve.ap == pytest.approx((51 * 1.0 + 50 * 2 / 3) / 101)
 
 
-@pytest.mark.parametrize('seed', range(3))
+@rows.parametrize('seed', range(3))
 def test_ap_is_that_of_coco(seed):
     images = with_crowds(seed)
     annotated = [

@@ -1,6 +1,7 @@
 import pytest
 
 from object_detection.metrics.analysis import errors
+from tests import rows
 from tests.metrics.analysis.cases import AT, AWAY, HALF, NEAR, image, random_images
 
 
@@ -11,7 +12,7 @@ def measured(*images, class_ids=(1, 2)):
 NONE = dict.fromkeys(errors.KINDS, (0, 0.0))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('found', 'kind', 'cost'),
     [
         # The only detection is wrong: AP is 0, and 1 with the class or the box put right.

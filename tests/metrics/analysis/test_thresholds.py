@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from object_detection.metrics.analysis import thresholds
+from tests import rows
 from tests.metrics.analysis.cases import AT, AWAY, NEAR, image
 
 
@@ -29,6 +30,6 @@ def test_float32_scores_count_from_their_threshold_on():
     assert thresholds.by_score([one], [1]).recalls[[69, 70]].tolist() == [1, 0]
 
 
-@pytest.mark.parametrize('images', [[], [image([(1, AT)])], [image([], [(1, AT, 0.9)])]])
+@rows.parametrize('images', [[], [image([(1, AT)])], [image([], [(1, AT, 0.9)])]])
 def test_without_a_found_object_there_is_no_advice(images):
     assert thresholds.by_score(images, [1]) is None

@@ -16,6 +16,7 @@ from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
 from object_detection.metrics.coco.annotations import CocoAnnotations, match_categories
 from object_detection.metrics.coco.evaluator import CocoEvaluator
+from tests import rows
 from tests.data.coco import reading
 from tests.dataset_tools import records
 from tests.evaluation import coco_files, fakes
@@ -63,8 +64,8 @@ def _of_pycocotools(document, results, iou_type):
     return engine
 
 
-@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
-@pytest.mark.parametrize('with_areas', [False, True])
+@rows.parametrize('iou_type', ['bbox', 'segm'])
+@rows.parametrize('with_areas', [False, True])
 def test_numbers_are_those_of_records_made_from_the_file(iou_type, with_areas):
     images = _images(with_areas=with_areas)
     document = coco_files.document(images)
@@ -76,7 +77,7 @@ def test_numbers_are_those_of_records_made_from_the_file(iou_type, with_areas):
     assert ours == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+@rows.parametrize('iou_type', ['bbox', 'segm'])
 def test_the_results_file_has_the_ids_of_the_annotation_file(iou_type):
     images = _images()
     document = coco_files.document(images)
@@ -147,7 +148,7 @@ def test_an_image_of_another_size():
         _evaluator(images, 'bbox', _annotations(document))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('height', 'message'),
     [(None, 'expected the height and width of image 102'), ('tall', 'height must be a whole')],
 )
@@ -199,7 +200,7 @@ def test_objects_of_other_categories_and_broken_ones_are_left_out(caplog):
     )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('document', 'message'),
     [
         ([], 'expected an object with .* Received: list'),

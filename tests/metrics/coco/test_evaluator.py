@@ -16,7 +16,7 @@ from object_detection.metrics.coco.evaluator import CocoEvaluator
 from object_detection.metrics.coco.lvis import LvisEvaluator
 from object_detection.metrics.coco.panoptic import PanopticEvaluator
 from object_detection.metrics.instances import Instances, box_areas
-from tests import goldens
+from tests import goldens, rows
 from tests.evaluation import fakes
 from tests.metrics.coco import golden_batches
 
@@ -122,8 +122,8 @@ def _pycocotools(annotations, results, iou_type):
     return dict(zip((PREFIX[iou_type] + name for name in SUMMARY), engine.stats, strict=True))
 
 
-@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
-@pytest.mark.parametrize('with_areas', [False, True])
+@rows.parametrize('iou_type', ['bbox', 'segm'])
+@rows.parametrize('with_areas', [False, True])
 def test_metrics_equal_pycocotools(iou_type, with_areas):
     images = _images(with_areas=with_areas)
     assert any(image['is_crowd'].any() for image in images)
@@ -181,7 +181,7 @@ def test_counts_are_of_the_last_evaluation():
     assert evaluator.counts_by_score() == {}
 
 
-@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+@rows.parametrize('iou_type', ['bbox', 'segm'])
 def test_results_file_scores_the_same(iou_type):
     images = _images()
     evaluator = CocoEvaluator(fakes.CATEGORIES, iou_type=iou_type)
@@ -191,8 +191,8 @@ def test_results_file_scores_the_same(iou_type):
     assert evaluator.evaluate() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
-@pytest.mark.parametrize('batch_size', [1, 3])
+@rows.parametrize('iou_type', ['bbox', 'segm'])
+@rows.parametrize('batch_size', [1, 3])
 def test_metrics_do_not_depend_on_the_batch_size(iou_type, batch_size):
     images = _images(count=10)
     assert _evaluate(images, iou_type, batch_size) == _evaluate(images, iou_type, 4)
@@ -219,7 +219,7 @@ def _simple_image(source_id, boxes, found, *, found_classes=None):
 BOX, OTHER = [10, 10, 40, 40], [50, 50, 90, 90]
 
 
-@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+@rows.parametrize('iou_type', ['bbox', 'segm'])
 def test_parts_of_the_images_are_merged(iou_type):
     images = _images()
     options = {'iou_type': iou_type, 'per_category': True}
@@ -297,7 +297,7 @@ def test_unknown_classes_are_reported_and_left_out(caplog):
     assert '[3]' in caplog.text
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'make', [partial(CocoEvaluator, iou_type='segm'), LvisEvaluator, PanopticEvaluator]
 )
 def test_state_does_not_grow_with_the_image(make):
@@ -318,7 +318,7 @@ def test_state_does_not_grow_with_the_image(make):
     assert len(pickle.dumps(evaluator)) < 10_000
 
 
-@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+@rows.parametrize('iou_type', ['bbox', 'segm'])
 def test_nothing_found(iou_type):
     metrics = _evaluate([_simple_image(b'1', [BOX], [])], iou_type)
     assert metrics[f'{PREFIX[iou_type]}Precision/mAP'] == 0
@@ -334,7 +334,7 @@ def test_no_images_and_clear():
         assert evaluator.evaluate()['DetectionBoxes_Precision/mAP'] == pytest.approx(1)
 
 
-@pytest.mark.parametrize('mode', ['L', '1', 'P', 'RGB', 'RGBA', 'LA'])
+@rows.parametrize('mode', ['L', '1', 'P', 'RGB', 'RGBA', 'LA'])
 def test_masks_of_every_kind_of_png(mode):
     from PIL import Image
 
@@ -348,7 +348,7 @@ def test_masks_of_every_kind_of_png(mode):
     assert expected['DetectionMasks_Precision/mAP (medium)'] == 0
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'message'),
     [
         ({'masks': [b'']}, "image '1' has none"),
@@ -360,7 +360,7 @@ def test_masks_that_cannot_be_scored(changes, message):
         _evaluate([_simple_image(b'1', [BOX], [BOX]) | changes], 'segm')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('side', 'key', 'message'),
     [
         (0, 'evaluation_masks', 'load_instance_masks'),
@@ -374,7 +374,7 @@ def test_masks_are_needed_on_both_sides(side, key, message):
         CocoEvaluator(fakes.CATEGORIES, iou_type='segm').add_batch(*pair)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('categories', 'options', 'message'),
     [
         (fakes.CATEGORIES, {'iou_type': 'box'}, "'bbox' or 'segm'"),

@@ -10,7 +10,7 @@ from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.keypoints import ALIASES, KeypointEvaluator
 from object_detection.metrics.coco.metrics import keypoints
 from object_detection.metrics.instances import Instances
-from tests import goldens
+from tests import goldens, rows
 from tests.metrics.coco import golden_batches, peers
 
 NAMES = ('nose', 'eye', 'ear')
@@ -94,7 +94,7 @@ def _moved(similarity, *, area=5000.0, visible=3):
     return ((10 + distance, 10), (20, 10), (10, 30))
 
 
-@pytest.mark.parametrize(('similarity', 'count'), [(0.93, 9), (0.77, 6), (0.68, 4)])
+@rows.parametrize(('similarity', 'count'), [(0.93, 9), (0.77, 6), (0.68, 4)])
 def test_similarity_by_hand(similarity, count):
     # Thresholds .5, .55 ... up to the similarity are reached.
     metrics = _evaluate(_image(found=_moved(similarity)))
@@ -192,7 +192,7 @@ def test_annotation_file_without_a_keypoint():
         _evaluate(_image(), annotations=annotations)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('class_name', 'sigmas', 'message'),
     [
         ('pole', {}, r"has keypoints: \['person'\]. Received: 'pole'"),
@@ -206,7 +206,7 @@ def test_wrong_arguments(class_name, sigmas, message):
         KeypointEvaluator(CATEGORIES, class_name, sigmas)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('side', 'key', 'message'),
     [
         (0, 'evaluation_keypoints', 'num_keypoints'),

@@ -7,7 +7,7 @@ from pycocotools import mask as mask_api
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.collecting import Image, Searched
 from object_detection.metrics.coco.lvis import LvisEvaluator
-from tests import goldens
+from tests import goldens, rows
 from tests.evaluation import fakes
 from tests.metrics.coco import cases, golden_batches, peers
 
@@ -86,7 +86,7 @@ def _evaluate(*pairs, **options):
 OTHER = (10, 10, 20, 20)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'precision'),
     [
         # The better one of two detections of class 2 is wrong.
@@ -152,7 +152,7 @@ def test_categories_need_a_frequency():
         LvisEvaluator([{'id': 1, 'name': 'dog'}, CATEGORIES[1]])
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('side', 'key', 'message'),
     [
         (0, 'groundtruth_verified_neg_classes', 'load_image_labels: true'),

@@ -8,7 +8,7 @@ from object_detection.metrics.coco import metrics as overlaps
 from object_detection.metrics.coco.metrics import Summary
 from object_detection.metrics.coco.tables import table
 from object_detection.metrics.instances import Instances
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.metrics.coco import cases, peers
 
 SIZE = 40
@@ -57,8 +57,8 @@ def _assert_equals_pycocotools(annotated, detected, with_masks=False):
     return metrics
 
 
-@pytest.mark.parametrize('with_masks', [False, True])
-@pytest.mark.parametrize('seed', range(4))
+@rows.parametrize('with_masks', [False, True])
+@rows.parametrize('seed', range(4))
 def test_equals_pycocotools_to_the_last_bit(seed, with_masks):
     rng = np.random.default_rng(seed)
     # The last category has no objects, the one before no detections.
@@ -151,8 +151,8 @@ def test_more_detections_of_a_category_than_count(monkeypatch):
     assert len(table(detected, CATEGORIES).groups) == 203
 
 
-@pytest.mark.parametrize('counts', [(0, 0), (0, 3), (3, 0)])
-@pytest.mark.parametrize('with_masks', [False, True])
+@rows.parametrize('counts', [(0, 0), (0, 3), (3, 0)])
+@rows.parametrize('with_masks', [False, True])
 def test_nothing_on_one_side(counts, with_masks):
     rng = np.random.default_rng(6)
     annotated = [_instances(rng, counts[0], CATEGORIES, detected=False)]
