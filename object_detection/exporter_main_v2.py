@@ -39,9 +39,7 @@ def define_flags() -> None:
         'set', [], 'A field to change, e.g. model.faster_rcnn.num_classes=3; repeatable.'
     )
     flags.DEFINE_bool(
-        'use_side_inputs',
-        False,
-        'Sets the side inputs of the signature by --side_input_*.',
+        'use_side_inputs', False, 'Sets the side inputs of the signature by --side_input_*.'
     )
     flags.DEFINE_string('side_input_names', '', 'Names, e.g. context_features,valid_context_size.')
     flags.DEFINE_string('side_input_shapes', '', 'Shapes, e.g. 1,2000,2057/1; -1 for any size.')

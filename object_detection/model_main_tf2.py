@@ -17,12 +17,7 @@ from absl import app, flags, logging
 
 from object_detection import registry
 from object_detection.cli.common import option_flags
-from object_detection.cli.main import (
-    check_text,
-    describe_user_error,
-    exit_status,
-    is_users_error,
-)
+from object_detection.cli.main import check_text, describe_user_error, exit_status, is_users_error
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import UserError
 from object_detection.system import signals
@@ -62,9 +57,7 @@ def main(argv: list[str]) -> int:
     if values.run_once:
         raise app.UsageError('--run_once: expected --checkpoint_dir with it. Received: none.')
     return jobs.run_training(
-        values.pipeline_config_path,
-        values.model_dir,
-        option_flags.from_absl(TrainOptions, values),
+        values.pipeline_config_path, values.model_dir, option_flags.from_absl(TrainOptions, values)
     )
 
 

@@ -235,9 +235,7 @@ def _evaluated_model(pipeline: pipeline_pb2.TrainEvalPipelineConfig) -> model_pb
 
 
 def _check_reader(
-    pipeline: pipeline_pb2.TrainEvalPipelineConfig,
-    reader: input_reader_pb2.InputReader,
-    where: str,
+    pipeline: pipeline_pb2.TrainEvalPipelineConfig, reader: input_reader_pb2.InputReader, where: str
 ) -> None:
     ranges.check(reader, path=where)
     raise_if_any(rules.check(reader, where))

@@ -103,9 +103,7 @@ def build(config: hyperparams_pb2.Hyperparams, *, separable: bool = False) -> La
     )
 
 
-def build_initializer(
-    config: hyperparams_pb2.Initializer,
-) -> keras.initializers.Initializer | None:
+def build_initializer(config: hyperparams_pb2.Initializer) -> keras.initializers.Initializer | None:
     """Builds an initializer; returns None if the message names none.
 
     Raises:

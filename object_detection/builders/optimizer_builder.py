@@ -16,10 +16,7 @@ from object_detection.protos.train_pb2 import TrainConfig
 def _manual_steps(config: optimizer_pb2.ManualStepLearningRate) -> schedules.Schedule:
     return schedules.manual_steps(
         boundaries=[entry.step for entry in config.schedule],
-        rates=[
-            config.initial_learning_rate,
-            *(entry.learning_rate for entry in config.schedule),
-        ],
+        rates=[config.initial_learning_rate, *(entry.learning_rate for entry in config.schedule)],
         warmup=config.warmup,
     )
 

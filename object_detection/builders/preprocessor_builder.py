@@ -51,10 +51,7 @@ from object_detection.data.augmentation.pixels import (
     RgbToGray,
     SubtractChannelMean,
 )
-from object_detection.data.augmentation.policies.autoaugment import (
-    AutoAugmentImage,
-    RandAugment,
-)
+from object_detection.data.augmentation.policies.autoaugment import AutoAugmentImage, RandAugment
 from object_detection.data.augmentation.random_crop import (
     CropOperation,
     InOrder,
@@ -253,22 +250,19 @@ def _value(value: Any, field: FieldDescriptor) -> Any:
 
 def _random_horizontal_flip(config: preprocessor_pb2.RandomHorizontalFlip) -> Augmentation:
     return RandomHorizontalFlip(
-        probability=config.probability,
-        keypoint_permutation=tuple(config.keypoint_flip_permutation),
+        probability=config.probability, keypoint_permutation=tuple(config.keypoint_flip_permutation)
     )
 
 
 def _random_vertical_flip(config: preprocessor_pb2.RandomVerticalFlip) -> Augmentation:
     return RandomVerticalFlip(
-        probability=config.probability,
-        keypoint_permutation=tuple(config.keypoint_flip_permutation),
+        probability=config.probability, keypoint_permutation=tuple(config.keypoint_flip_permutation)
     )
 
 
 def _random_rotation90(config: preprocessor_pb2.RandomRotation90) -> Augmentation:
     return RandomRotation90(
-        probability=config.probability,
-        keypoint_permutation=tuple(config.keypoint_rot_permutation),
+        probability=config.probability, keypoint_permutation=tuple(config.keypoint_rot_permutation)
     )
 
 

@@ -51,10 +51,7 @@ def _job(name: str, kind: type) -> Callable[[Callable], click.Command]:
             'beam_options', nargs=-1, type=click.UNPROCESSED, metavar='[BEAM_OPTIONS]...'
         )(function)
         made = click.command(
-            name,
-            cls=_JobCommand,
-            kind=kind,
-            context_settings={'ignore_unknown_options': True},
+            name, cls=_JobCommand, kind=kind, context_settings={'ignore_unknown_options': True}
         )(function)
         return option_flags.json_option(made)
 

@@ -39,11 +39,7 @@ def command() -> None:
 @click.option('--keep_archives', is_flag=True, help='Leave the archives after unpacking.')
 @downloading.base_url_option('http://images.cocodataset.org, e.g. a mirror of yours')
 def download(
-    name: str,
-    output: str,
-    splits: tuple[str, ...],
-    keep_archives: bool,
-    base_urls: tuple[str, ...],
+    name: str, output: str, splits: tuple[str, ...], keep_archives: bool, base_urls: tuple[str, ...]
 ) -> None:
     """Downloads and unpacks a data set: OUTPUT/train2017, OUTPUT/annotations and so on.
 

@@ -304,12 +304,7 @@ def _finish(sample: Model, metrics: dict[str, float], report: pathlib.Path, seco
         for name, least in sample.to_reach.items()
     )
     option_flags.show_result(
-        {
-            'report': report,
-            'seconds': seconds,
-            'metrics': metrics,
-            'to_reach': sample.to_reach,
-        },
+        {'report': report, 'seconds': seconds, 'metrics': metrics, 'to_reach': sample.to_reach},
         [click.style(f'\n{reached}{seconds / 60:.1f} min', bold=True), f'Look at {report}'],
     )
     if any(metrics[name] < least for name, least in sample.to_reach.items()):

@@ -26,10 +26,7 @@ from object_detection.system import console, tensorflow_setup
 )
 @click.option('--every_layer', is_flag=True, help='A line for each layer, not for each group.')
 def command(
-    config: str,
-    settings: tuple[str, ...],
-    image_size: tuple[int, int] | None,
-    every_layer: bool,
+    config: str, settings: tuple[str, ...], image_size: tuple[int, int] | None, every_layer: bool
 ) -> None:
     """Print the model's layers with shapes, parameters and floating point operations."""
     pipeline = read_pipeline(config, settings=settings)

@@ -128,10 +128,7 @@ OBJECT_FIELDS: dict[str, ObjectField] = {
     ),
     # [n, P]
     F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: ObjectField(
-        tf.bool,
-        padding=0,
-        is_by_keypoint=True,
-        evaluation=F.EVALUATION_KEYPOINT_VISIBILITIES,
+        tf.bool, padding=0, is_by_keypoint=True, evaluation=F.EVALUATION_KEYPOINT_VISIBILITIES
     ),
     # Made after the augmentations.
     F.GROUNDTRUTH_KEYPOINT_WEIGHTS: ObjectField(tf.float32, padding=0, is_by_keypoint=True),

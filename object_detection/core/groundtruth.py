@@ -21,10 +21,7 @@ _ATTRIBUTES = {
     'is_crowd': F.GROUNDTRUTH_IS_CROWD,
 }
 # Fields that no record has, [n, 2] and [n]: only `Groundtruth.from_lists` takes them.
-_LISTS = {
-    F.GROUNDTRUTH_TEMPORAL_OFFSETS: np.float32,
-    F.GROUNDTRUTH_TRACK_MATCH_FLAGS: np.float32,
-}
+_LISTS = {F.GROUNDTRUTH_TEMPORAL_OFFSETS: np.float32, F.GROUNDTRUTH_TRACK_MATCH_FLAGS: np.float32}
 # Classes of images, [B, K], whose entries in a batch the decoder made on request.
 _PER_IMAGE = (F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_VERIFIED_NEG_CLASSES)
 # Names of the reference without 'groundtruth_' that are not those of the fields here.

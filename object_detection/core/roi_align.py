@@ -154,11 +154,7 @@ def _align_natively(
 
 
 def _crop_natively(
-    features: tf.Tensor,
-    boxes: tf.Tensor,
-    is_used: tf.Tensor,
-    images: tf.Tensor,
-    grid: SampleGrid,
+    features: tf.Tensor, boxes: tf.Tensor, is_used: tf.Tensor, images: tf.Tensor, grid: SampleGrid
 ) -> tf.Tensor:
     """Crops one map.
 

@@ -100,8 +100,7 @@ def check_box(
     remainder = min(bottom - top, right - left)
     if remainder <= 0 or (overhang > 0 and remainder < MIN_REMAINDER):
         raise UnusableError(
-            'box_outside_image',
-            f'{said}; the image is {file.width} wide and {file.height} high',
+            'box_outside_image', f'{said}; the image is {file.width} wide and {file.height} high'
         )
     box = (top / file.height, left / file.width, bottom / file.height, right / file.width)
     return CheckedBox(box, overhang > 0)

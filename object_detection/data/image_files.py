@@ -69,10 +69,7 @@ class ImageFile(NamedTuple):
 
 
 def read_upright(
-    encoded: bytes,
-    *,
-    stated_size: tuple[Any, Any] = (None, None),
-    max_pixels: int = MAX_PIXELS,
+    encoded: bytes, *, stated_size: tuple[Any, Any] = (None, None), max_pixels: int = MAX_PIXELS
 ) -> ImageFile:
     """Returns an image file for TensorFlow; only files that must be changed are decoded.
 

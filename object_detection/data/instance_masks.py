@@ -238,9 +238,6 @@ def _sample(masks: tf.Tensor, boxes: tf.Tensor, size: int, factor: float) -> tf.
 
 def _sample_frames(masks: tf.Tensor, boxes: tf.Tensor, size: int, factor: float) -> tf.Tensor:
     crops = tf.image.crop_and_resize(
-        masks[..., tf.newaxis],
-        boxes,
-        tf.range(tf.shape(boxes)[0]),
-        [size, size],
+        masks[..., tf.newaxis], boxes, tf.range(tf.shape(boxes)[0]), [size, size]
     )
     return tf.cast(tf.round(crops[..., 0] * factor), tf.uint8)

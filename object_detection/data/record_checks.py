@@ -274,8 +274,7 @@ def _with_objects(record: CheckedRecord, features, expected: Expectations) -> Ch
     highest = max((value for value in classes if isinstance(value, int)), default=0)
     if expected.num_classes and highest > expected.num_classes:
         raise _BadRecordError(
-            'class_above_num_classes',
-            f'class id {highest}; num_classes is {expected.num_classes}',
+            'class_above_num_classes', f'class id {highest}; num_classes is {expected.num_classes}'
         )
     kinds = [_object_kind(box, value) for box, value in zip(boxes.tolist(), classes, strict=True)]
     problems = Counter(kind for kind in kinds if kind)

@@ -23,12 +23,7 @@ _FLOATS = {
     keys.SEQUENCE_CONFIDENCE: keys.WEIGHT,
 }
 _NEEDED = (keys.SOURCE_ID, keys.IS_ANNOTATED, *keys.SEQUENCE_BOX_SIDES)
-_CONTEXT = (
-    keys.FORMAT,
-    keys.CONTEXT_FEATURES,
-    keys.CONTEXT_FEATURE_LENGTH,
-    keys.CONTEXT_IMAGE_IDS,
-)
+_CONTEXT = (keys.FORMAT, keys.CONTEXT_FEATURES, keys.CONTEXT_FEATURE_LENGTH, keys.CONTEXT_IMAGE_IDS)
 
 Lists = Mapping[str, Sequence[tf.train.Feature]]
 

@@ -128,8 +128,7 @@ def compare(
 
 
 def compare_with(
-    exported: Runtime,
-    expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]],
+    exported: Runtime, expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]]
 ) -> Comparison:
     """Compares an export with images, uint8 [H, W, 3], and what `in_process` returns for each."""
     total = Comparison(0, 0, 0.0)

@@ -272,10 +272,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
 
     @final
     def loss(
-        self,
-        predictions: Any,
-        groundtruth: Groundtruth | tf.Tensor,
-        seeds: tf.Tensor | None = None,
+        self, predictions: Any, groundtruth: Groundtruth | tf.Tensor, seeds: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
         """Returns the weighted losses, float32 scalars, under the reference's names.
 

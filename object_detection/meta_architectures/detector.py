@@ -119,9 +119,7 @@ def _build_ranges(detector: DetectionModel, made: Quantization) -> None:
 
     _quantized(made.build, detector, run.get_concrete_function)
     _logger.info(
-        'quantized: %d tensors have ranges (%s)',
-        len(made.ranges) // 2,
-        training_rules.QUANTIZATION,
+        'quantized: %d tensors have ranges (%s)', len(made.ranges) // 2, training_rules.QUANTIZATION
     )
 
 

@@ -5,12 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from object_detection.config import overrides
-from object_detection.models.backbones.table import (
-    BACKBONES,
-    KERAS,
-    KERAS_MULTIPLE,
-    is_backbone,
-)
+from object_detection.models.backbones.table import BACKBONES, KERAS, KERAS_MULTIPLE, is_backbone
 from object_detection.models.necks.table import NECKS
 
 

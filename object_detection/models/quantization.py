@@ -291,9 +291,7 @@ def _kind(layer: keras.layers.Layer) -> str | None:
     return 'moving' if isinstance(layer, _MOVING) else None
 
 
-def check(
-    layers: Iterable[tuple[str, keras.layers.Layer]],
-) -> list[tuple[str, keras.layers.Layer]]:
+def check(layers: Iterable[tuple[str, keras.layers.Layer]]) -> list[tuple[str, keras.layers.Layer]]:
     """Checks the layers of a detector that was built within `rounding.rounded_by`.
 
     Returns:

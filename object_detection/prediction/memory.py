@@ -15,12 +15,7 @@ from PIL import Image
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields, InputFields
-from object_detection.data import (
-    context_embeddings,
-    image_files,
-    tf_examples,
-    tf_record_files,
-)
+from object_detection.data import context_embeddings, image_files, tf_examples, tf_record_files
 from object_detection.data.tf_record_files import CorruptFileError
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.errors import DataError, UserError

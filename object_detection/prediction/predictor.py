@@ -188,9 +188,7 @@ class Predictor:
         ]
 
     def _readable(
-        self,
-        images: Iterable[ImageLike],
-        on_error: Callable[[ImageLike, UserError], None] | None,
+        self, images: Iterable[ImageLike], on_error: Callable[[ImageLike, UserError], None] | None
     ) -> Iterator[tuple[ImageLike, np.ndarray]]:
         for image in images:
             try:

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 VIDEO_SUFFIXES = {'.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm'}
 _CAMERA = re.compile(r'camera:(\d+)')
 # The names of cameras, by the operating system: format and name for FFmpeg.
-_CAMERAS = {
-    'linux': ('video4linux2', '/dev/video{}'),
-    'darwin': ('avfoundation', '{}'),
-}
+_CAMERAS = {'linux': ('video4linux2', '/dev/video{}'), 'darwin': ('avfoundation', '{}')}
 _FILES_ONLY = {'protocol_whitelist': 'file'}
 _DEFAULT_RATE = Fraction(25)
 

@@ -18,12 +18,7 @@ class FixedShapeResizer(Resizer):
     """
 
     def __init__(
-        self,
-        *,
-        height: int,
-        width: int,
-        method: str = BILINEAR,
-        convert_to_grayscale: bool = False,
+        self, *, height: int, width: int, method: str = BILINEAR, convert_to_grayscale: bool = False
     ):
         super().__init__(method=method, convert_to_grayscale=convert_to_grayscale)
         if height < 1 or width < 1:

@@ -63,9 +63,7 @@ def read(
 
 
 def read_image(
-    path: str | os.PathLike,
-    max_pixels: int = MAX_PIXELS,
-    value_range: ValueRange | None = None,
+    path: str | os.PathLike, max_pixels: int = MAX_PIXELS, value_range: ValueRange | None = None
 ) -> tuple[np.ndarray, bytes]:
     """Returns an image file as [H, W, 3], RGB, and the bytes of a file with the same pixels.
 
@@ -89,10 +87,7 @@ def read_image(
 
 
 def decode_file(
-    encoded: bytes,
-    where: str,
-    max_pixels: int = MAX_PIXELS,
-    value_range: ValueRange | None = None,
+    encoded: bytes, where: str, max_pixels: int = MAX_PIXELS, value_range: ValueRange | None = None
 ) -> tuple[np.ndarray, bytes]:
     """Returns what `read_image` does, for the bytes of a file; `where` names it in errors."""
     try:

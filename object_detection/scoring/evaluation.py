@@ -171,10 +171,7 @@ def _is_folder(path: str, files: Files) -> bool:
 
 BOXES, MASKS, KEYPOINTS = 'coco_detection_metrics', 'coco_mask_metrics', 'coco_keypoint_metrics'
 # Of formats without masks and keypoints.
-_DEFAULTS = {
-    VOC: 'pascal_voc_detection_metrics',
-    OPEN_IMAGES: 'oid_V2_detection_metrics',
-}
+_DEFAULTS = {VOC: 'pascal_voc_detection_metrics', OPEN_IMAGES: 'oid_V2_detection_metrics'}
 # Of the keypoints of persons, in their order (https://cocodataset.org/#keypoints-eval).
 _PERSON_SIGMAS = (
     *(0.026, 0.025, 0.025, 0.035, 0.035, 0.079, 0.079, 0.072, 0.072, 0.062, 0.062),
@@ -210,9 +207,7 @@ class FileResults:
 
 
 def evaluate(
-    options: FileOptions,
-    eval_config: eval_pb2.EvalConfig | None = None,
-    files: Files | None = None,
+    options: FileOptions, eval_config: eval_pb2.EvalConfig | None = None, files: Files | None = None
 ) -> FileResults:
     """Evaluates detections.
 
@@ -284,10 +279,7 @@ def _add_image(
 
 
 def _build(
-    names: Sequence[str],
-    truth: GroundTruth,
-    eval_config: eval_pb2.EvalConfig,
-    options: FileOptions,
+    names: Sequence[str], truth: GroundTruth, eval_config: eval_pb2.EvalConfig, options: FileOptions
 ) -> tuple[list[tuple[str, Evaluator]], list[str]]:
     """Returns the sets with their evaluators, and notes on sets that are left out."""
     config = eval_pb2.EvalConfig()

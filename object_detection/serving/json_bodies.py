@@ -32,12 +32,7 @@ _PLACE = 'NaN'
 AsPixels = Callable[[np.ndarray], np.ndarray]
 
 
-def read(
-    body: bytes,
-    status: int,
-    max_images: int,
-    as_pixels: AsPixels | None = None,
-) -> Any:
+def read(body: bytes, status: int, max_images: int, as_pixels: AsPixels | None = None) -> Any:
     """Returns the value of JSON text.
 
     Args:

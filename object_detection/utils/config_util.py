@@ -186,9 +186,7 @@ def get_learning_rate_type(optimizer_config: Message) -> str | None:
 
 
 def merge_external_params_with_configs(
-    configs: dict[str, Any],
-    hparams: Any = None,
-    kwargs_dict: Mapping[str, Any] | None = None,
+    configs: dict[str, Any], hparams: Any = None, kwargs_dict: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Changes single fields of the parts of a pipeline.
 

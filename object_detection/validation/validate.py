@@ -25,12 +25,7 @@ from object_detection.protos.input_reader_pb2 import (
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import console, files, tensorflow_setup
-from object_detection.validation import (
-    augmentation,
-    label_map_rules,
-    records,
-    warnings,
-)
+from object_detection.validation import augmentation, label_map_rules, records, warnings
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import train_config as train_config_rules
 

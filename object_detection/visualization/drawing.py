@@ -215,9 +215,7 @@ def outline_boxes(picture: np.ndarray, boxes_absolute: np.ndarray, color: str) -
 
 
 def side_by_side(
-    left: np.ndarray,
-    right: np.ndarray,
-    captions: tuple[str, str] = ('ground truth', 'detections'),
+    left: np.ndarray, right: np.ndarray, captions: tuple[str, str] = ('ground truth', 'detections')
 ) -> np.ndarray:
     """Combines two pictures of the same height side by side, each below its caption.
 

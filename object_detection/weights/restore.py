@@ -197,10 +197,7 @@ def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
     """
     if not _is_reference(prefix):
         return checkpoints.restore_model(
-            prefix,
-            detector.named_variables(),
-            averages=averages,
-            names=detector.variable_names,
+            prefix, detector.named_variables(), averages=averages, names=detector.variable_names
         )
     _restore_reference(detector, prefix, averages)
     return read_step(prefix)

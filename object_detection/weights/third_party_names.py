@@ -152,11 +152,7 @@ NAME_BASED = (
         Options(stride_in_1x1=False, padding=Padding.SAME),
     ),
     Format(
-        'TPU or Habana ResNet',
-        'conv2d_1/kernel',
-        _counted,
-        _IMAGENET,
-        Options(stride_in_1x1=False),
+        'TPU or Habana ResNet', 'conv2d_1/kernel', _counted, _IMAGENET, Options(stride_in_1x1=False)
     ),
     SLIM_RESNET,
 )

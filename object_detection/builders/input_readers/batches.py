@@ -21,11 +21,7 @@ from object_detection.protos import input_reader_pb2
 # Of an example that could not be loaded: '!' and the record; '' of others.
 _BAD_RECORD = 'bad_record'
 # What says which objects are lost, and of which records, which batches lose.
-_PLACES = (
-    InputFields.RECORD_FILE,
-    InputFields.RECORD_OFFSET,
-    InputFields.RECORD_NUMBER,
-)
+_PLACES = (InputFields.RECORD_FILE, InputFields.RECORD_OFFSET, InputFields.RECORD_NUMBER)
 
 _calls = PythonCalls()
 
@@ -196,11 +192,7 @@ def log_dropped_objects(
     It removes from the batch what only says which records these are, and changes nothing else.
     """
     report, unknown = DroppedObjectsReport(), UnknownClassReport(reader.label_map_path)
-    fields = (
-        InputFields.INVALID_OBJECTS,
-        InputFields.NUM_EXCESS_OBJECTS,
-        InputFields.SOURCE_ID,
-    )
+    fields = (InputFields.INVALID_OBJECTS, InputFields.NUM_EXCESS_OBJECTS, InputFields.SOURCE_ID)
 
     def update(texts: np.ndarray, *values: np.ndarray) -> np.int32:
         _calls.begin()

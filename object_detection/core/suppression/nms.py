@@ -140,9 +140,7 @@ def multiclass_non_max_suppression(
       MulticlassSelection of T slots.
     """
     pairs = _Pairs(
-        boxes=at_least_one_row(boxes),
-        scores=at_least_one_row(scores, NEVER),
-        is_counted=is_counted,
+        boxes=at_least_one_row(boxes), scores=at_least_one_row(scores, NEVER), is_counted=is_counted
     )
     limits = (max_outputs, max_outputs_per_class, iou_threshold)
 

@@ -210,9 +210,7 @@ def _greedy(is_alive: tf.Tensor, suppresses: tf.Tensor) -> tf.Tensor:
         return is_alive & (killers < 0.5), now
 
     return tf.while_loop(
-        lambda now, before: tf.reduce_any(now != before),
-        step,
-        step(is_alive, is_alive),
+        lambda now, before: tf.reduce_any(now != before), step, step(is_alive, is_alive)
     )[0]
 
 

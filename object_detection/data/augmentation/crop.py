@@ -7,10 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import (
-    MAX_FACTOR,
-    check_positive_order,
-)
+from object_detection.data.augmentation.checks import MAX_FACTOR, check_positive_order
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.objects import Example

@@ -14,10 +14,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import (
-    check_order,
-    check_positive_order,
-)
+from object_detection.data.augmentation.checks import check_order, check_positive_order
 from object_detection.data.augmentation.choice import change_randomly, draw_below
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
@@ -47,10 +44,7 @@ class GaussianBlur:
 
     def __post_init__(self):
         check_order(
-            'gaussian_blur',
-            limit=_MAX_SIGMA,
-            min_sigma=self.min_sigma,
-            max_sigma=self.max_sigma,
+            'gaussian_blur', limit=_MAX_SIGMA, min_sigma=self.min_sigma, max_sigma=self.max_sigma
         )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
@@ -86,10 +80,7 @@ class MotionBlur:
 
     def __post_init__(self):
         check_positive_order(
-            'motion_blur',
-            limit=_MAX_LENGTH,
-            min_length=self.min_length,
-            max_length=self.max_length,
+            'motion_blur', limit=_MAX_LENGTH, min_length=self.min_length, max_length=self.max_length
         )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:

@@ -5,10 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import (
-    MAX_FACTOR,
-    MAX_SIDE,
-)
+from object_detection.data.augmentation.checks import MAX_FACTOR, MAX_SIDE
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.random_crop import RandomCrop
 from object_detection.data.augmentation.window import Window, sides_of_shape, surround

@@ -7,9 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import (
-    check_positive_order,
-)
+from object_detection.data.augmentation.checks import check_positive_order
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.window import Window, cut_out, sides_of_shape
 from object_detection.data.objects import Example

@@ -8,10 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import (
-    MAX_FACTOR,
-    check_positive_order,
-)
+from object_detection.data.augmentation.checks import MAX_FACTOR, check_positive_order
 from object_detection.data.augmentation.choice import change_randomly, draw_below
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.objects import Example
@@ -156,9 +153,7 @@ class RandomDownscaleToTargetPixels:
     def __post_init__(self):
         name = 'random_downscale_to_target_pixels'
         check_positive_order(
-            name,
-            min_target_pixels=self.min_target_pixels,
-            max_target_pixels=self.max_target_pixels,
+            name, min_target_pixels=self.min_target_pixels, max_target_pixels=self.max_target_pixels
         )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
@@ -176,9 +171,7 @@ class RandomDownscaleToTargetPixels:
         target, pixels = tf.cast(target_pixels, tf.float32), tf.reduce_prod(size)
         new_size = tf.maximum(tf.cast(size * tf.sqrt(target / pixels), tf.int32), 1)
         return tf.cond(
-            pixels > target,
-            lambda: resize_example(example, new_size),
-            lambda: dict(example),
+            pixels > target, lambda: resize_example(example, new_size), lambda: dict(example)
         )
 
 

@@ -15,12 +15,7 @@ from object_detection.data import instance_masks, objects
 from object_detection.data.augmentation.checks import check_positive_order
 from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.window import Window, cut_out, surround
-from object_detection.data.augmentation.zoom import (
-    ZoomDraws,
-    draw_zoom,
-    with_static_size,
-    zoom,
-)
+from object_detection.data.augmentation.zoom import ZoomDraws, draw_zoom, with_static_size, zoom
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 

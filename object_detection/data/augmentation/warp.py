@@ -54,11 +54,7 @@ def affine(
 
 
 def warp(
-    example: Example,
-    matrix: tf.Tensor,
-    *,
-    min_overlap: float = 0.0,
-    color: Color = (0.0,),
+    example: Example, matrix: tf.Tensor, *, min_overlap: float = 0.0, color: Color = (0.0,)
 ) -> Example:
     """Maps an image and its objects; the image keeps its size.
 

@@ -7,9 +7,7 @@ import tensorflow as tf
 
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import (
-    check_positive_order,
-)
+from object_detection.data.augmentation.checks import check_positive_order
 from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.scale import resize_example
 from object_detection.data.augmentation.window import Window, cut_out, surround
@@ -112,11 +110,7 @@ class LargeScaleJitter:
         """Changes an example by random numbers."""
         canvas = (self.height, self.width)
         zoomed = zoom(
-            example,
-            canvas,
-            draws,
-            min_overlap=self.overlap_thresh,
-            color=self.pad_color or (0.0,),
+            example, canvas, draws, min_overlap=self.overlap_thresh, color=self.pad_color or (0.0,)
         )
         return with_static_size(zoomed, canvas)
 

@@ -18,10 +18,7 @@ _log = logging.getLogger(__name__)
 # later.
 _END, _PART_END = -1, -2
 
-_REASONS = {
-    **objects.INVALID_KINDS,
-    InputFields.NUM_EXCESS_OBJECTS: 'beyond max_number_of_boxes',
-}
+_REASONS = {**objects.INVALID_KINDS, InputFields.NUM_EXCESS_OBJECTS: 'beyond max_number_of_boxes'}
 
 
 class DroppedObjectsReport:

@@ -207,10 +207,7 @@ def _seeds(key: int, epoch: tf.Tensor) -> tf.Tensor:
 
 
 def with_buffered(
-    examples: tf.data.Dataset,
-    sizes: Sequence[tuple[int, int]],
-    window: int,
-    start: np.ndarray,
+    examples: tf.data.Dataset, sizes: Sequence[tuple[int, int]], window: int, start: np.ndarray
 ) -> tf.data.Dataset:
     """Replaces the cursors of examples by the state after each, for `transform.batch_by_size`.
 

@@ -245,12 +245,7 @@ class TfliteDetector(tf.Module):
         detect, folded = source.fixed_function(format_name), FoldedVariables()
 
         def serve(*values: tf.Tensor) -> dict[str, tf.Tensor]:
-            with (
-                tracing.portable(),
-                tracing.BasicOperations(),
-                tracing.SingleImages(),
-                folded,
-            ):
+            with tracing.portable(), tracing.BasicOperations(), tracing.SingleImages(), folded:
                 found = detect(*values)
             if DetectionFields.CLASSES in found:
                 found[DetectionFields.CLASSES] -= 1.0

@@ -3,11 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from object_detection.builders import (
-    image_resizer_builder,
-    losses_builder,
-    post_processing_builder,
-)
+from object_detection.builders import image_resizer_builder, losses_builder, post_processing_builder
 from object_detection.config import reading
 from object_detection.data import label_map
 from object_detection.errors import Problems, UserError, format_list, raise_if_any, within

@@ -46,11 +46,7 @@ class CenterNetNames(VariableNames):
 
     def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         del variables
-        return {
-            'classification': ('backbone/',),
-            'detection': ('backbone/', 'fpn/'),
-            'full': ('',),
-        }
+        return {'classification': ('backbone/',), 'detection': ('backbone/', 'fpn/'), 'full': ('',)}
 
     def refusal(self, checkpoint_type: str, variables: Collection[str]) -> str:
         is_hourglass = any(_NAMED.match(name) for name in variables)

@@ -161,10 +161,7 @@ def _check_freeze_affine(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> 
 
 
 _MATCHERS = ('argmax_matcher', 'bipartite_matcher')
-_NUM_LOGITS = {
-    faster_rcnn_pb2.FasterRcnn.SOFTMAX_2: 2,
-    faster_rcnn_pb2.FasterRcnn.SIGMOID_1: 1,
-}
+_NUM_LOGITS = {faster_rcnn_pb2.FasterRcnn.SOFTMAX_2: 2, faster_rcnn_pb2.FasterRcnn.SIGMOID_1: 1}
 
 
 def build_rpn(

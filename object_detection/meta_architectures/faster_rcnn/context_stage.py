@@ -84,10 +84,7 @@ class ContextStage(keras.layers.Layer):
 
 
 def remember(
-    stage: ContextStage | None,
-    features: tf.Tensor | None,
-    counts: tf.Tensor | None,
-    training: bool,
+    stage: ContextStage | None, features: tf.Tensor | None, counts: tf.Tensor | None, training: bool
 ) -> Memory | None:
     """Returns the memory of images; None if regions attend to none.
 

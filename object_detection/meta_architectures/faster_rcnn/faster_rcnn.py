@@ -19,11 +19,7 @@ from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn import loss_names
-from object_detection.meta_architectures.faster_rcnn.box_stage import (
-    BoxStage,
-    detect,
-    mean_scores,
-)
+from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, detect, mean_scores
 from object_detection.meta_architectures.faster_rcnn.context_stage import (
     ContextStage,
     RegionContext,
@@ -334,10 +330,7 @@ class FasterRcnn(DetectionModel):
         return self._add_to_detections(detections, predictions, true_shapes)
 
     def _add_to_detections(
-        self,
-        detections: dict[str, tf.Tensor],
-        predictions: Predictions,
-        true_shapes: tf.Tensor,
+        self, detections: dict[str, tf.Tensor], predictions: Predictions, true_shapes: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Adds masks, keypoints, and what `outputs` asks for."""
         maps, frame = predictions.features, self._features_frame(predictions)
@@ -488,11 +481,7 @@ class FasterRcnn(DetectionModel):
         return self.feature_extractor.padded_size(image_shape[1], image_shape[2])
 
     def _crop_for_masks(
-        self,
-        maps: list[tf.Tensor],
-        boxes: tf.Tensor,
-        frame: tuple[Any, Any],
-        training: bool,
+        self, maps: list[tf.Tensor], boxes: tf.Tensor, frame: tuple[Any, Any], training: bool
     ) -> tf.Tensor:
         """Makes the mask stage's own crops of absolute boxes [B, S, 4]: [B * S, h, w, C]."""
         with tf.name_scope('mask_roi_align'):

@@ -184,9 +184,7 @@ def _with_one_map(
     """Returns the map of a stage for proposals, and the rest of the backbone for the crops."""
     level = extractor.levels[-1]
     for_backbone = options.for_backbone(
-        row,
-        stride=None if options.stride == 2**level else options.stride,
-        **extractor.settings,
+        row, stride=None if options.stride == 2**level else options.stride, **extractor.settings
     )
     return TwoStageFeatureExtractor(
         backbone=row.trunk(extractor.levels, for_backbone),
@@ -210,11 +208,7 @@ def _with_pyramid(
         'batch_norm_trainable': options.batch_norm_trainable,
     }
     neck = NeckOptions(
-        levels=levels,
-        inputs=taken,
-        depth=pyramid.depth,
-        settings=vars(pyramid.network),
-        **common,
+        levels=levels, inputs=taken, depth=pyramid.depth, settings=vars(pyramid.network), **common
     )
     depth = options.box_head_depth
     return TwoStageFeatureExtractor(

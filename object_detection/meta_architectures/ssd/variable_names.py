@@ -41,10 +41,7 @@ _GROUPS = (
         rf'{_HEADS}{_CLASSES}/\1/_class_predictor_layers/',
     ),
     # Of the predictor whose levels share their heads.
-    (
-        r'box_predictor/projection_(\d+)(?:_bn)?',
-        rf'{_PREDICTOR}_additional_projection_layers/\1/',
-    ),
+    (r'box_predictor/projection_(\d+)(?:_bn)?', rf'{_PREDICTOR}_additional_projection_layers/\1/'),
     (r'box_predictor/tower_\d+', f'{_TOWERS}PredictionTower/'),
     (r'box_predictor/box_tower_\d+', f'{_TOWERS}BoxPredictionTower/'),
     (r'box_predictor/class_tower_\d+', f'{_TOWERS}ClassPredictionTower/'),
@@ -91,11 +88,7 @@ class SsdNames(VariableNames):
 
     def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         del variables
-        return {
-            'classification': ('backbone/',),
-            'detection': ('backbone/', 'fpn/'),
-            'full': ('',),
-        }
+        return {'classification': ('backbone/',), 'detection': ('backbone/', 'fpn/'), 'full': ('',)}
 
     def num_classes(self, here: Shapes, there: Shapes, num_classes: int) -> int | None:
         for name in here:

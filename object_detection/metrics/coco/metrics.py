@@ -286,9 +286,7 @@ class Summary(NamedTuple):
 
 
 def mean(
-    metrics: CocoMetrics | None,
-    summary: Summary,
-    categories: int | Sequence[int] | None = None,
+    metrics: CocoMetrics | None, summary: Summary, categories: int | Sequence[int] | None = None
 ) -> float:
     """Averages one slice of the metrics; -1 without metrics, or where there is nothing to average.
 

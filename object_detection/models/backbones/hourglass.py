@@ -152,12 +152,7 @@ class _Layers:
         if size > 1:
             x = rounding.ZeroPadding2D(size // 2, name=f'{path}--pad')(x)
         conv = HYPERPARAMS.conv(
-            filters,
-            size,
-            name=f'{path}--conv',
-            strides=strides,
-            padding='valid',
-            use_bias=False,
+            filters, size, name=f'{path}--conv', strides=strides, padding='valid', use_bias=False
         )
         norm = HYPERPARAMS.norm(frozen=self._frozen, name=f'{path}--norm')
         return normalized(conv, norm, x)

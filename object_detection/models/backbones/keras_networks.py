@@ -14,12 +14,7 @@ import tensorflow as tf
 from object_detection.config import overrides
 from object_detection.errors import CheckpointError, UserError, format_list
 from object_detection.models import image_channels, rounding
-from object_detection.models.backbones.table import (
-    KERAS,
-    KERAS_MULTIPLE,
-    Backbone,
-    BackboneOptions,
-)
+from object_detection.models.backbones.table import KERAS, KERAS_MULTIPLE, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
 

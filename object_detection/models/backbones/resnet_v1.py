@@ -264,12 +264,7 @@ def _variant(depth: int) -> _Variant:
 
 
 def _stage(
-    layers: _Layers,
-    x,
-    depth: int,
-    level: int,
-    keeps_resolution: bool = False,
-    dilation: int = 1,
+    layers: _Layers, x, depth: int, level: int, keeps_resolution: bool = False, dilation: int = 1
 ):
     """Appends the blocks of the stage whose output has stride 2**level.
 

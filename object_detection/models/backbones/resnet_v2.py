@@ -109,12 +109,7 @@ class _Layers:
         if size > 1:
             x = rounding.ZeroPadding2D(size // 2, name=f'{name}_pad')(x)
         conv = HYPERPARAMS.conv(
-            filters,
-            size,
-            name=f'{name}_conv',
-            strides=strides,
-            padding='valid',
-            use_bias=use_bias,
+            filters, size, name=f'{name}_conv', strides=strides, padding='valid', use_bias=use_bias
         )
         return conv(x) if norm is None else normalized(conv, norm, x)
 

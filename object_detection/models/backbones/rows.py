@@ -110,10 +110,7 @@ def _biased_resnet(depth: int) -> Backbone:
 def _resnet_v2(depth: int, normalize: Callable[[tf.Tensor], tf.Tensor], levels: range) -> Backbone:
     def trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
         return resnet_v2.trunk(
-            depth,
-            stages=levels,
-            batch_norm_trainable=options.batch_norm_trainable,
-            name=_NAME,
+            depth, stages=levels, batch_norm_trainable=options.batch_norm_trainable, name=_NAME
         )
 
     return Backbone(trunk, levels, normalize, resnet_v2.HYPERPARAMS)

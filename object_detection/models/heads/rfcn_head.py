@@ -70,10 +70,7 @@ class RfcnHead(keras.layers.Layer):
         del boxes_shape
         self._reduce_conv.build((None, None, None, features_shape[-1]))
         self._reduce_norm.build((None, None, None, self._depth))
-        for conv, norm in (
-            (self._box_conv, self._box_norm),
-            (self._class_conv, self._class_norm),
-        ):
+        for conv, norm in ((self._box_conv, self._box_norm), (self._class_conv, self._class_norm)):
             conv.build((None, None, None, self._depth))
             norm.build((None, None, None, conv.filters))
 

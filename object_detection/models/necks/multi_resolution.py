@@ -115,10 +115,7 @@ class _Layers:
         if not self._options.use_depthwise:
             return self._conv(x, filters, 3, name=f'{name}_conv', **strided)
         depthwise = self._hyperparams.depthwise_conv(
-            3,
-            name=f'{name}_depthwise',
-            setup=SeparableSetup.NEITHER,
-            **strided,
+            3, name=f'{name}_depthwise', setup=SeparableSetup.NEITHER, **strided
         )
         x = self._normalize_and_activate(depthwise, x)
         return self._conv(x, filters, 1, name=f'{name}_conv')

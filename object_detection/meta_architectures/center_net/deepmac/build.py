@@ -45,10 +45,7 @@ _NEEDED_BY = {
         )
     ),
     'augmented_self_supervision_warmup_steps': ('augmented_self_supervision_warmup_start',),
-    'box_consistency_loss_weight': (
-        'box_consistency_loss_normalize',
-        'box_consistency_tightness',
-    ),
+    'box_consistency_loss_weight': ('box_consistency_loss_normalize', 'box_consistency_tightness'),
     'color_consistency_loss_weight': tuple(
         f'color_consistency_{name}'
         for name in ('dilation', 'threshold', 'warmup_start', 'warmup_steps')
@@ -65,8 +62,7 @@ _KERNEL_SIZE = (1, 3)
 
 
 def build_task(
-    config: center_net_pb2.CenterNet.DeepMACMaskEstimation,
-    options: CenterNetOptions,
+    config: center_net_pb2.CenterNet.DeepMACMaskEstimation, options: CenterNetOptions
 ) -> DeepMac:
     """Builds the task; `rules.check` says what has to hold.
 

@@ -121,12 +121,7 @@ class Keypoints:
     """
 
     def __init__(
-        self,
-        *,
-        layout: Layout,
-        heads: Mapping[str, Head],
-        learning: Learning,
-        snapping: Snapping,
+        self, *, layout: Layout, heads: Mapping[str, Head], learning: Learning, snapping: Snapping
     ):
         self.heads = {self._path(layout, part): head for part, head in heads.items()}
         self.loss_names = tuple(f'Loss/{name}' for name in self.heads)
