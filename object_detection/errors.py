@@ -20,10 +20,13 @@ class UserError(ValueError):
     # classes that have this initializer, and makes a StagingError, no ValueError, of others.
     __init__ = Exception.__init__
 
+    @classmethod
+    def expected(cls, where: str, what: str, received: object = 'none') -> 'UserError':
+        """Returns the error of a value: where it is, what was expected and what was received."""
+        return cls(f'{where}: expected {what}. Received: {received}.')
 
-def expected(where: str, what: str, received: object = 'none') -> UserError:
-    """Returns the error of a value: where it is, what was expected there and what was received."""
-    return UserError(f'{where}: expected {what}. Received: {received}.')
+
+expected = UserError.expected
 
 
 class ConfigError(UserError):

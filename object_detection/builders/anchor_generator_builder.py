@@ -6,24 +6,13 @@ from object_detection.config import reading
 from object_detection.config.oneof import build_named
 from object_detection.errors import UserError
 from object_detection.protos import anchor_generator_pb2
-from object_detection.targets.anchors import (
-    AnchorGrid,
-    FlexibleGridAnchorGenerator,
-    GridAnchorGenerator,
-    MultiscaleGridAnchorGenerator,
-)
-from object_detection.targets.default_boxes import (
-    SsdAnchorGenerator,
-    SsdLayout,
-    linear_scales,
-    ssd_box_specs,
-)
+from object_detection.targets import anchors, default_boxes
 
 AnchorGenerator = (
-    GridAnchorGenerator
-    | MultiscaleGridAnchorGenerator
-    | SsdAnchorGenerator
-    | FlexibleGridAnchorGenerator
+    anchors.GridAnchorGenerator
+    | anchors.MultiscaleGridAnchorGenerator
+    | default_boxes.SsdAnchorGenerator
+    | anchors.FlexibleGridAnchorGenerator
 )
 
 
@@ -32,8 +21,8 @@ def build(config: anchor_generator_pb2.AnchorGenerator) -> AnchorGenerator:
     return build_named(config, 'anchor_generator_oneof', BUILDERS)
 
 
-def _build_grid(config: Any) -> GridAnchorGenerator:
-    return GridAnchorGenerator(
+def _build_grid(config: Any) -> anchors.GridAnchorGenerator:
+    return anchors.GridAnchorGenerator(
         scales=list(config.scales),
         aspect_ratios=list(config.aspect_ratios),
         base_size=(config.height, config.width),
@@ -42,8 +31,8 @@ def _build_grid(config: Any) -> GridAnchorGenerator:
     )
 
 
-def _build_multiscale(config: Any) -> MultiscaleGridAnchorGenerator:
-    return MultiscaleGridAnchorGenerator(
+def _build_multiscale(config: Any) -> anchors.MultiscaleGridAnchorGenerator:
+    return anchors.MultiscaleGridAnchorGenerator(
         min_level=config.min_level,
         max_level=config.max_level,
         anchor_scale=config.anchor_scale,
@@ -56,22 +45,22 @@ def _build_multiscale(config: Any) -> MultiscaleGridAnchorGenerator:
     )
 
 
-def _build_ssd(config: Any) -> SsdAnchorGenerator:
+def _build_ssd(config: Any) -> default_boxes.SsdAnchorGenerator:
     scales = list(config.scales)
     if scales:
         reading.unused(config, ('min_scale', 'max_scale'), 'scales says the scale of each layer')
     else:
-        scales = linear_scales(config.num_layers, config.min_scale, config.max_scale)
-    specs = ssd_box_specs(
+        scales = default_boxes.linear_scales(config.num_layers, config.min_scale, config.max_scale)
+    specs = default_boxes.ssd_box_specs(
         config.num_layers,
         scales,
         list(config.aspect_ratios),
         config.interpolated_scale_aspect_ratio,
         config.reduce_boxes_in_lowest_layer,
     )
-    layout = SsdLayout(_pairs(config, 'stride'), _pairs(config, 'offset'))
+    layout = default_boxes.SsdLayout(_pairs(config, 'stride'), _pairs(config, 'offset'))
     base_size = (config.base_anchor_height, config.base_anchor_width)
-    return SsdAnchorGenerator(specs, base_size, layout)
+    return default_boxes.SsdAnchorGenerator(specs, base_size, layout)
 
 
 def _pairs(config: Any, name: str) -> list[tuple[int, int]]:
@@ -85,9 +74,9 @@ def _pairs(config: Any, name: str) -> list[tuple[int, int]]:
     return list(zip(heights, widths, strict=True))
 
 
-def _build_flexible(config: Any) -> FlexibleGridAnchorGenerator:
+def _build_flexible(config: Any) -> anchors.FlexibleGridAnchorGenerator:
     grids = [
-        AnchorGrid(
+        anchors.AnchorGrid(
             base_sizes=list(grid.base_sizes),
             aspect_ratios=list(grid.aspect_ratios),
             stride=(grid.height_stride, grid.width_stride),
@@ -95,7 +84,7 @@ def _build_flexible(config: Any) -> FlexibleGridAnchorGenerator:
         )
         for grid in config.anchor_grid
     ]
-    return FlexibleGridAnchorGenerator(grids, config.normalize_coordinates)
+    return anchors.FlexibleGridAnchorGenerator(grids, config.normalize_coordinates)
 
 
 BUILDERS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from object_detection.config import families
 from object_detection.data import label_map
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.metrics.coco import limits
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.evaluator import CocoEvaluator
@@ -268,9 +268,7 @@ def keypoint_metrics(eval_config: eval_pb2.EvalConfig) -> list[eval_pb2.CocoKeyp
         metrics.append(metric.coco_keypoint_metrics)
     labels = [metric.class_label for metric in metrics]
     if len(set(labels)) < len(labels):
-        raise UserError(
-            f'{path}: expected one {KEYPOINT_METRICS} for each class. Received: {labels}.'
-        )
+        raise expected(path, f'one {KEYPOINT_METRICS} for each class', labels)
     return metrics
 
 

@@ -5,15 +5,7 @@ from collections.abc import Sequence
 from object_detection.config.oneof import build_named
 from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
-from object_detection.resizers import resizer
-from object_detection.resizers.fixed_sizes import (
-    GREATER,
-    SMALLER,
-    ConditionalShapeResizer,
-    FixedShapeResizer,
-    IdentityResizer,
-    PadToMultipleResizer,
-)
+from object_detection.resizers import fixed_sizes, resizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
 from object_detection.resizers.resizer import Resizer
 from object_detection.resizers.value_range import ValueRange
@@ -26,8 +18,8 @@ METHODS = {
 }
 
 CONDITIONS = {
-    image_resizer_pb2.ConditionalShapeResizer.GREATER: GREATER,
-    image_resizer_pb2.ConditionalShapeResizer.SMALLER: SMALLER,
+    image_resizer_pb2.ConditionalShapeResizer.GREATER: fixed_sizes.GREATER,
+    image_resizer_pb2.ConditionalShapeResizer.SMALLER: fixed_sizes.SMALLER,
 }
 
 
@@ -49,7 +41,7 @@ def _keep_aspect_ratio(config: image_resizer_pb2.KeepAspectRatioResizer) -> Resi
 
 
 def _fixed_shape(config: image_resizer_pb2.FixedShapeResizer) -> Resizer:
-    return FixedShapeResizer(
+    return fixed_sizes.FixedShapeResizer(
         height=config.height,
         width=config.width,
         method=METHODS[config.resize_method],
@@ -63,7 +55,7 @@ def _conditional_shape(config: image_resizer_pb2.ConditionalShapeResizer) -> Res
             f'{config.DESCRIPTOR.full_name}.condition must be GREATER or SMALLER. '
             'Received: INVALID.'
         )
-    return ConditionalShapeResizer(
+    return fixed_sizes.ConditionalShapeResizer(
         condition=CONDITIONS[config.condition],
         size_threshold=config.size_threshold,
         method=METHODS[config.resize_method],
@@ -72,7 +64,7 @@ def _conditional_shape(config: image_resizer_pb2.ConditionalShapeResizer) -> Res
 
 
 def _pad_to_multiple(config: image_resizer_pb2.PadToMultipleResizer) -> Resizer:
-    return PadToMultipleResizer(
+    return fixed_sizes.PadToMultipleResizer(
         multiple=config.multiple, convert_to_grayscale=config.convert_to_grayscale
     )
 
@@ -80,7 +72,7 @@ def _pad_to_multiple(config: image_resizer_pb2.PadToMultipleResizer) -> Resizer:
 BUILDERS = {
     'keep_aspect_ratio_resizer': _keep_aspect_ratio,
     'fixed_shape_resizer': _fixed_shape,
-    'identity_resizer': lambda config: IdentityResizer(),
+    'identity_resizer': lambda config: fixed_sizes.IdentityResizer(),
     'conditional_shape_resizer': _conditional_shape,
     'pad_to_multiple_resizer': _pad_to_multiple,
 }

@@ -11,32 +11,14 @@ from google.protobuf.message import Message
 
 from object_detection.config import ranges, walk
 from object_detection.config.oneof import build_oneof
+from object_detection.data.augmentation import colors, noise, pixels, scale, symmetry
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
 from object_detection.data.augmentation.choice import OneOf, WithProbability
-from object_detection.data.augmentation.colors import (
-    PhotometricDistortion,
-    RandomAdjustBrightness,
-    RandomAdjustContrast,
-    RandomAdjustHue,
-    RandomAdjustSaturation,
-    RandomDistortColor,
-    RandomPixelValueScale,
-    RandomRgbToGray,
-)
 from object_detection.data.augmentation.crop import RandomSquareCropByScale, SmallObjectCrop
 from object_detection.data.augmentation.labels import (
     ConvertClassLogitsToSoftmax,
     DropLabelProbabilistically,
     RemapLabels,
-)
-from object_detection.data.augmentation.noise import (
-    GaussianBlur,
-    MotionBlur,
-    ObjectCutout,
-    RandomBlackPatches,
-    RandomErasing,
-    RandomJpegQuality,
-    RandomPatchGaussian,
 )
 from object_detection.data.augmentation.padding import (
     Padding,
@@ -45,12 +27,6 @@ from object_detection.data.augmentation.padding import (
     RandomPadImage,
     RandomPadToAspectRatio,
 )
-from object_detection.data.augmentation.pixels import (
-    AdjustGamma,
-    NormalizeImage,
-    RgbToGray,
-    SubtractChannelMean,
-)
 from object_detection.data.augmentation.policies.autoaugment import AutoAugmentImage, RandAugment
 from object_detection.data.augmentation.random_crop import (
     CropOperation,
@@ -58,23 +34,11 @@ from object_detection.data.augmentation.random_crop import (
     RandomCrop,
     RandomCropToAspectRatio,
 )
-from object_detection.data.augmentation.scale import (
-    RandomDownscaleToTargetPixels,
-    RandomImageScale,
-    RandomResizeMethod,
-    RandomScaleCropAndPadToSquare,
-    ResizeImage,
-)
 from object_detection.data.augmentation.several_images import CopyPaste, MixUp, Mosaic
-from object_detection.data.augmentation.symmetry import (
-    RandomHorizontalFlip,
-    RandomRotation90,
-    RandomVerticalFlip,
-)
 from object_detection.data.augmentation.warp import RandomAffine
 from object_detection.data.augmentation.zoom import LargeScaleJitter
 from object_detection.data.objects import Example
-from object_detection.errors import UserError, raise_if_any
+from object_detection.errors import UserError, expected, raise_if_any
 from object_detection.protos import preprocessor_pb2
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.registry import Registry
@@ -166,15 +130,8 @@ def _image_size(config: Message, *fields: str) -> tuple[int, ...]:
     """Returns the height and width of two fields, or () if both are unset."""
     values = tuple(getattr(config, field) for field in fields if config.HasField(field))
     if len(values) == 1:
-        raise UserError(
-            f'random_pad_image: expected both of {fields[0]} and {fields[1]}, or none. '
-            'Received: one.'
-        )
+        raise expected('random_pad_image', f'both of {fields[0]} and {fields[1]}, or none', 'one')
     return values
-
-
-def _ssd_random_crop(config: preprocessor_pb2.SSDRandomCrop) -> RandomCrop:
-    return _random_crop('ssd_random_crop', config.operations)
 
 
 def _ssd_random_crop_pad(config: preprocessor_pb2.SSDRandomCropPad) -> RandomCropPad:
@@ -248,44 +205,27 @@ def _value(value: Any, field: FieldDescriptor) -> Any:
     return value if isinstance(value, bool | int | float | str) else tuple(value)
 
 
-def _random_horizontal_flip(config: preprocessor_pb2.RandomHorizontalFlip) -> Augmentation:
-    return RandomHorizontalFlip(
-        probability=config.probability, keypoint_permutation=tuple(config.keypoint_flip_permutation)
-    )
-
-
-def _random_vertical_flip(config: preprocessor_pb2.RandomVerticalFlip) -> Augmentation:
-    return RandomVerticalFlip(
-        probability=config.probability, keypoint_permutation=tuple(config.keypoint_flip_permutation)
-    )
-
-
-def _random_rotation90(config: preprocessor_pb2.RandomRotation90) -> Augmentation:
-    return RandomRotation90(
-        probability=config.probability, keypoint_permutation=tuple(config.keypoint_rot_permutation)
+def _symmetry(step: type[symmetry.RandomSymmetry]) -> Callable[[Any], Augmentation]:
+    """Returns the function from the message of a flip or rotation to the step."""
+    return lambda config: step(
+        probability=config.probability,
+        keypoint_permutation=tuple(getattr(config, step.permutation_field)),
     )
 
 
 def _resize_image(config: preprocessor_pb2.ResizeImage) -> Augmentation:
-    return ResizeImage(
+    return scale.ResizeImage(
         FixedShapeResizer(
             height=config.new_height, width=config.new_width, method=_METHODS[config.method]
         )
     )
 
 
-def _rgb_to_gray(config: preprocessor_pb2.RGBtoGray) -> Augmentation:
-    del config  # The message has no fields.
-    return RgbToGray()
-
-
 def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
     kinds = [step.WhichOneof('preprocessing_step') for step in config.steps]
     labels = [kind for kind in kinds if kind in _LABEL_STEPS]
     if labels:
-        raise UserError(
-            f'one_of.steps: expected no steps of labels alone. Received: {", ".join(labels)}.'
-        )
+        raise expected('one_of.steps', 'no steps of labels alone', ', '.join(labels))
     steps = []
     for index, step in enumerate(config.steps):
         try:
@@ -299,54 +239,54 @@ _STEPS: dict[str, Callable[[Any], Augmentation] | type[Augmentation]] = {
     'random_crop_image': _random_crop_image,
     'random_crop_pad_image': _random_crop_pad_image,
     'random_pad_image': _random_pad_image,
-    'ssd_random_crop': _ssd_random_crop,
+    'ssd_random_crop': lambda config: _random_crop('ssd_random_crop', config.operations),
     'ssd_random_crop_fixed_aspect_ratio': _ssd_random_crop_fixed_aspect_ratio,
     'ssd_random_crop_pad': _ssd_random_crop_pad,
     'ssd_random_crop_pad_fixed_aspect_ratio': _ssd_random_crop_pad_fixed_aspect_ratio,
-    'adjust_gamma': AdjustGamma,
+    'adjust_gamma': pixels.AdjustGamma,
     'autoaugment_image': AutoAugmentImage,
     'convert_class_logits_to_softmax': ConvertClassLogitsToSoftmax,
     'copy_paste': CopyPaste,
     'drop_label_probabilistically': DropLabelProbabilistically,
-    'gaussian_blur': GaussianBlur,
-    'motion_blur': MotionBlur,
+    'gaussian_blur': noise.GaussianBlur,
+    'motion_blur': noise.MotionBlur,
     'large_scale_jitter': LargeScaleJitter,
     'mix_up': MixUp,
     'mosaic': Mosaic,
-    'normalize_image': NormalizeImage,
-    'object_cutout': ObjectCutout,
+    'normalize_image': pixels.NormalizeImage,
+    'object_cutout': noise.ObjectCutout,
     'one_of': _one_of,
-    'photometric_distortion': PhotometricDistortion,
+    'photometric_distortion': colors.PhotometricDistortion,
     'rand_augment': RandAugment,
     'random_absolute_pad_image': RandomAbsolutePadImage,
-    'random_adjust_brightness': RandomAdjustBrightness,
-    'random_adjust_contrast': RandomAdjustContrast,
-    'random_adjust_hue': RandomAdjustHue,
-    'random_adjust_saturation': RandomAdjustSaturation,
+    'random_adjust_brightness': colors.RandomAdjustBrightness,
+    'random_adjust_contrast': colors.RandomAdjustContrast,
+    'random_adjust_hue': colors.RandomAdjustHue,
+    'random_adjust_saturation': colors.RandomAdjustSaturation,
     'random_affine': RandomAffine,
-    'random_black_patches': RandomBlackPatches,
+    'random_black_patches': noise.RandomBlackPatches,
     'random_crop_to_aspect_ratio': RandomCropToAspectRatio,
-    'random_distort_color': RandomDistortColor,
-    'random_downscale_to_target_pixels': RandomDownscaleToTargetPixels,
-    'random_erasing': RandomErasing,
-    'random_horizontal_flip': _random_horizontal_flip,
-    'random_image_scale': RandomImageScale,
+    'random_distort_color': colors.RandomDistortColor,
+    'random_downscale_to_target_pixels': scale.RandomDownscaleToTargetPixels,
+    'random_erasing': noise.RandomErasing,
+    'random_horizontal_flip': _symmetry(symmetry.RandomHorizontalFlip),
+    'random_image_scale': scale.RandomImageScale,
     'random_jitter_boxes': RandomJitterBoxes,
-    'random_jpeg_quality': RandomJpegQuality,
-    'random_patch_gaussian': RandomPatchGaussian,
-    'random_pixel_value_scale': RandomPixelValueScale,
-    'random_resize_method': RandomResizeMethod,
-    'random_rgb_to_gray': RandomRgbToGray,
-    'random_rotation90': _random_rotation90,
-    'random_scale_crop_and_pad_to_square': RandomScaleCropAndPadToSquare,
+    'random_jpeg_quality': noise.RandomJpegQuality,
+    'random_patch_gaussian': noise.RandomPatchGaussian,
+    'random_pixel_value_scale': colors.RandomPixelValueScale,
+    'random_resize_method': scale.RandomResizeMethod,
+    'random_rgb_to_gray': colors.RandomRgbToGray,
+    'random_rotation90': _symmetry(symmetry.RandomRotation90),
+    'random_scale_crop_and_pad_to_square': scale.RandomScaleCropAndPadToSquare,
     'random_self_concat_image': RandomSelfConcatImage,
     'random_square_crop_by_scale': RandomSquareCropByScale,
-    'random_vertical_flip': _random_vertical_flip,
+    'random_vertical_flip': _symmetry(symmetry.RandomVerticalFlip),
     'remap_labels': RemapLabels,
     'resize_image': _resize_image,
-    'rgb_to_gray': _rgb_to_gray,
+    'rgb_to_gray': lambda config: pixels.RgbToGray(),
     'small_object_crop': SmallObjectCrop,
-    'subtract_channel_mean': SubtractChannelMean,
+    'subtract_channel_mean': pixels.SubtractChannelMean,
 }
 # Option of PreprocessingStep -> the step, a dataclass whose fields are those of its message, or a
 # function from the message to the step. A step of a plug-in is a dataclass of its options.
@@ -403,7 +343,7 @@ FIELDS: dict[str, str] = {
     'normalize_image': (
         'original_minval: 50 original_maxval: 200 target_minval: 0 target_maxval: 255'
     ),
-    'one_of': ('steps { random_rotation90 { probability: 1 } } steps { random_black_patches {} } '),
+    'one_of': 'steps { random_rotation90 { probability: 1 } } steps { random_black_patches {} }',
     'random_absolute_pad_image': 'max_height_padding: 100 max_width_padding: 100',
     'random_adjust_hue': 'max_delta: 0.1',
     'random_affine': 'max_degrees: 15 max_shear_degrees: 5',

@@ -20,6 +20,7 @@ from object_detection.errors import (
     UnreadableCheckpointError,
     UserError,
     WorkerError,
+    expected,
 )
 from object_detection.system import file_errors, signals
 
@@ -252,9 +253,7 @@ def check_text(arguments: Sequence[str]) -> None:
             before = arguments[index - 1] if index else ''
             flag = argument.partition('=')[0] if argument.startswith('-') else before
             where = flag if flag.startswith('-') and flag.isascii() else f'argument {index + 1}'
-            raise UserError(
-                f'{where}: expected text in UTF-8. Received: {os.fsencode(argument)!r}.'
-            ) from None
+            raise expected(where, 'text in UTF-8', f'{os.fsencode(argument)!r}') from None
 
 
 def exit_status(error: Exception) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from object_detection.cli.common import option_flags, progress
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.prediction.sources import VIDEO_SUFFIXES, is_live
 from object_detection.prediction.writers import DEFAULT, WRITERS
 from object_detection.system import tensorflow_setup
@@ -281,9 +281,7 @@ def _parse_formats(values: tuple[str, ...]) -> list[str]:
     names = [name.strip() for value in values for name in value.split(',')]
     for name in names:
         if name not in WRITERS:
-            raise UserError(
-                f'--output_format: expected some of {", ".join(WRITERS)}. Received: {name!r}.'
-            )
+            raise expected('--output_format', f'some of {", ".join(WRITERS)}', repr(name))
     return names or list(DEFAULT)
 
 

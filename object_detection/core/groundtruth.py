@@ -9,7 +9,7 @@ import tensorflow as tf
 from object_detection.core.example_fields import OBJECT_FIELDS, Geometry, image_fields_of_batches
 from object_detection.core.fields import InputFields as F
 from object_detection.core.shapes import is_same
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 # Attribute of `Groundtruth` -> name in a batch.
 _ATTRIBUTES = {
@@ -102,10 +102,7 @@ class Groundtruth(NamedTuple):
         known = (known | set(_LISTS) | set(_PER_IMAGE)) - set(_ATTRIBUTES.values())
         unknown = fields.keys() - known
         if unknown:
-            raise UserError(
-                f'Groundtruth.from_lists: expected fields of {sorted(known)}. '
-                f'Received: {sorted(unknown)}.'
-            )
+            raise expected('Groundtruth.from_lists', f'fields of {sorted(known)}', sorted(unknown))
         given = {
             'boxes': boxes,
             'classes': classes,

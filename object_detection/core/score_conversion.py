@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 ScoreFunction = Callable[[tf.Tensor], tf.Tensor]
 
@@ -54,9 +54,8 @@ class PiecewiseLinear:
         self._xs = [x for x, _ in points]
         self._ys = [y for _, y in points]
         if not points or any(a >= b for a, b in zip(self._xs, self._xs[1:], strict=False)):
-            raise UserError(
-                'PiecewiseLinear: expected at least one x_y_pair, x strictly increasing. '
-                f'Received: {list(points)}.'
+            raise expected(
+                'PiecewiseLinear', 'at least one x_y_pair, x strictly increasing', list(points)
             )
 
     def __call__(self, scores: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 
 if TYPE_CHECKING:
     # Evaluation imports this module, and needs no PIL.
@@ -100,9 +100,7 @@ class AnnotatedImage:
         unknown = {*self.object_details} - {*keys.OBJECT_DETAILS}
         unknown |= {*self.image_details} - {*keys.IMAGE_DETAILS}
         if unknown:
-            raise UserError(
-                f'AnnotatedImage: expected details of core/tf_example_keys.py. Received: {unknown}.'
-            )
+            raise expected('AnnotatedImage', 'details of core/tf_example_keys.py', unknown)
 
     def __len__(self) -> int:
         """The number of objects."""

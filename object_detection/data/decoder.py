@@ -8,18 +8,12 @@ from tf_slim.data import tfexample_decoder as slim
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.example_fields import IMAGE_FIELDS, OBJECT_FIELDS, ImageField
 from object_detection.core.fields import InputFields as F
-from object_detection.data.image_item import (
-    ImageHandler,
-    KeypointItems,
-    densepose_features,
-    densepose_handlers,
-    hide_unlabelled,
-)
+from object_detection.data import image_item
 from object_detection.data.label_hierarchy import LabelHierarchy
 from object_detection.data.label_map import LabelMap
 from object_detection.data.objects import Example
 from object_detection.data.text_ids import TextIds
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 PNG_MASKS = 'png'
 NUMERICAL_MASKS = 'numerical'
@@ -75,7 +69,7 @@ class ExampleDecoder:
         keypoint_ids: Mapping[str, int] | None = None,
         fields: Collection[str] = (),
         expand_hierarchy: bool = False,
-        image: ImageHandler | None = None,
+        image: image_item.ImageHandler | None = None,
     ):
         if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
             raise UserError(
@@ -83,10 +77,7 @@ class ExampleDecoder:
                 f'Received: {mask_type!r}.'
             )
         if set(fields) - OPTIONAL_FIELDS:
-            raise UserError(
-                f'ExampleDecoder: expected fields of {sorted(OPTIONAL_FIELDS)}. '
-                f'Received: {sorted(fields)}.'
-            )
+            raise expected('ExampleDecoder', f'fields of {sorted(OPTIONAL_FIELDS)}', sorted(fields))
         if expand_hierarchy and label_map is None:
             raise UserError('ExampleDecoder: expected a label_map with expand_hierarchy.')
         self._num_keypoints = num_keypoints
@@ -104,7 +95,7 @@ class ExampleDecoder:
         }
         self._ids = TextIds(label_map.text_to_id) if label_map is not None else None
         self._hierarchy = LabelHierarchy(label_map) if expand_hierarchy else None
-        image = ImageHandler() if image is None else image
+        image = image_item.ImageHandler() if image is None else image
         self._features = {
             **image.features(),
             **{field.stored.key: _feature(field) for field in self._of_image.values()},
@@ -127,7 +118,7 @@ class ExampleDecoder:
             self._add_masks(mask_type)
         if num_keypoints:
             ids = None if keypoint_ids is None else TextIds(keypoint_ids)
-            self._add_points(KeypointItems(num_keypoints, ids), fields)
+            self._add_points(image_item.KeypointItems(num_keypoints, ids), fields)
         if F.MULTICLASS_SCORES in fields:
             self._add_list(F.MULTICLASS_SCORES, keys.CLASS_SCORES, tf.float32)
         if F.GROUNDTRUTH_IMAGE_CLASSES in fields:
@@ -136,8 +127,8 @@ class ExampleDecoder:
             )
             self._add_list(F.GROUNDTRUTH_IMAGE_CONFIDENCES, keys.IMAGE_CLASS_CONFIDENCE, tf.float32)
         if F.GROUNDTRUTH_DP_POINTS in fields:
-            self._features.update(densepose_features())
-            self._handlers.update(densepose_handlers())
+            self._features.update(image_item.densepose_features())
+            self._handlers.update(image_item.densepose_handlers())
         if F.CONTEXT_FEATURES in fields:
             self._add_context()
         self._decoder = slim.TFExampleDecoder(self._features, self._handlers)
@@ -173,7 +164,7 @@ class ExampleDecoder:
         count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
         example[F.ORIGINAL_IMAGE_SPATIAL_SHAPE] = tf.shape(example[F.IMAGE])[:2]
         if F.GROUNDTRUTH_KEYPOINTS in example:
-            example.update(hide_unlabelled(example))
+            example.update(image_item.hide_unlabelled(example))
         if F.MULTICLASS_SCORES in example:
             example[F.MULTICLASS_SCORES] = _scores_of_objects(example, count)
         example = _check_counts(example, count)
@@ -236,7 +227,7 @@ class ExampleDecoder:
             [keys.MASK, *size_keys], _numerical_masks
         )
 
-    def _add_points(self, keypoints: KeypointItems, fields: Collection[str]) -> None:
+    def _add_points(self, keypoints: image_item.KeypointItems, fields: Collection[str]) -> None:
         self._features.update(keypoints.features())
         for name, handler in keypoints.handlers():
             if name in fields or not OBJECT_FIELDS[name].is_optional:

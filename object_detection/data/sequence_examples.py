@@ -13,7 +13,7 @@ from object_detection.data import tf_examples
 from object_detection.data.pipeline import bad_records, record_files
 from object_detection.data.pipeline.record_files import Record
 from object_detection.data.python_calls import PythonCalls
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 _calls = PythonCalls()
 
@@ -172,7 +172,4 @@ def _first_id(lists: Lists) -> str:
 def _checked(found: Sequence[bytes | None], index: int) -> int:
     if index < len(found) and found[index] is not None:
         return index
-    raise UserError(
-        f'frame_index: expected an annotated frame of a sequence of {len(found)} frames. '
-        f'Received: {index}.'
-    )
+    raise expected('frame_index', f'an annotated frame of a sequence of {len(found)} frames', index)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 # Argument of the reference -> attribute of `Groundtruth` and type.
 ARGUMENTS = {
@@ -39,10 +39,7 @@ class ProvidedGroundtruth:
         given = {name: rows for name, rows in lists.items() if rows is not None}
         unknown = given.keys() - ARGUMENTS.keys()
         if unknown:
-            raise UserError(
-                f'provide_groundtruth: expected {", ".join(ARGUMENTS)}. '
-                f'Received: {", ".join(sorted(unknown))}.'
-            )
+            raise expected('provide_groundtruth', ', '.join(ARGUMENTS), ', '.join(sorted(unknown)))
         counts = {name: len(rows) for name, rows in given.items()}
         if len(set(counts.values())) != 1:
             raise UserError(

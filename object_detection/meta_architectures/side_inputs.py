@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.meta_architectures.detection_model import DetectionModel
 
 # Size of axes of unspecified size in a probe.
@@ -38,16 +38,13 @@ def check(detector: DetectionModel, names: Collection[str], where: str) -> None:
     Raises:
       UserError: if they differ.
     """
-    expected = sorted(detector.side_inputs())
-    if sorted(names) == expected:
+    wanted = sorted(detector.side_inputs())
+    if sorted(names) == wanted:
         return
     received = ', '.join(sorted(names)) or 'none'
-    if not expected:
+    if not wanted:
         raise UserError(f'{where}: {detector.name} takes no side inputs. Received: {received}.')
-    raise UserError(
-        f'{where}: expected the side inputs {", ".join(expected)} of {detector.name}. '
-        f'Received: {received}.'
-    )
+    raise expected(where, f'the side inputs {", ".join(wanted)} of {detector.name}', received)
 
 
 def zeros(detector: DetectionModel, count: int | tf.Tensor = 1) -> dict[str, tf.Tensor]:

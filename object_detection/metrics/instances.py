@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pycocotools import mask as mask_api
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.metrics import detections
 from object_detection.system import files
 
@@ -74,9 +74,8 @@ def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
         # PNG only: Pillow's EPS reader, for example, would start a program.
         image = Image.open(io.BytesIO(png), formats=('PNG',))
     except Image.UnidentifiedImageError as error:
-        raise UserError(
-            f'CocoEvaluator: expected masks as PNG. Received: {png[:8]!r}... as a mask of image '
-            f'{source_id!r}.'
+        raise expected(
+            'CocoEvaluator', 'masks as PNG', f'{png[:8]!r}... as a mask of image {source_id!r}'
         ) from error
     # Checked before decoding, since the image may be arbitrarily large.
     if image.size != (width, height):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, round_up
-from object_detection.errors import UserError, format_list, raise_if_any
+from object_detection.errors import UserError, expected, format_list, raise_if_any
 from object_detection.models.backbones.table import Backbone, BackboneOptions, find
 from object_detection.models.extractors import Extractor, part_problems
 from object_detection.models.hyperparams import LayerHyperparams
@@ -202,9 +202,7 @@ def find_parts(
             'Received: none.'
         )
     if options.pad_to_multiple is not None and options.pad_to_multiple < 1:
-        raise UserError(
-            f'pad_to_multiple: expected at least 1. Received: {options.pad_to_multiple}.'
-        )
+        raise expected('pad_to_multiple', 'at least 1', options.pad_to_multiple)
     if neck:
         _check_neck(neck, extractor.neck)
     named = extractor._replace(backbone=extractor.backbone or backbone, neck=neck or extractor.neck)

@@ -7,14 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.models import convolutions, rounding
-from object_detection.models.normalization import (
-    BatchNorm,
-    BatchNormParams,
-    FrozenBatchNorm,
-    GroupNorm,
-    GroupNormParams,
-)
+from object_detection.models import convolutions, normalization, rounding
 
 
 class L2(keras.regularizers.L2):
@@ -61,8 +54,8 @@ class LayerHyperparams:
     )
     regularizer: keras.regularizers.Regularizer | None = None
     activation: str | None = 'relu'
-    batch_norm: BatchNormParams | None = None
-    group_norm: GroupNormParams | None = None
+    batch_norm: normalization.BatchNormParams | None = None
+    group_norm: normalization.GroupNormParams | None = None
     force_use_bias: bool = False
     regularize_depthwise: bool = False
 
@@ -150,14 +143,16 @@ class LayerHyperparams:
         """
         if self.group_norm is not None:
             params = self.group_norm
-            return GroupNorm(params.groups, epsilon=params.epsilon, name=name, **options)
+            return normalization.GroupNorm(
+                params.groups, epsilon=params.epsilon, name=name, **options
+            )
         if self.batch_norm is None:
             return rounding.Identity(name=name, **options)
         params = self.batch_norm
         frozen = frozen or not params.train
         if frozen and params.freeze_affine:
             options = {**options, 'trainable': False}
-        kind = FrozenBatchNorm if frozen else BatchNorm
+        kind = normalization.FrozenBatchNorm if frozen else normalization.BatchNorm
         return kind(
             momentum=params.momentum,
             epsilon=params.epsilon,

@@ -11,7 +11,7 @@ import numpy as np
 
 from object_detection.core.detections import Detections
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.prediction import loading, merging, views
 from object_detection.prediction.prediction import Prediction, of_path
 from object_detection.prediction.views import Augmentation, Tiling
@@ -75,9 +75,7 @@ class Predictor:
     ):
         _check_threshold(score_threshold)
         if batch_size < 1:
-            raise UserError(
-                f'Predictor: expected a batch_size of at least 1. Received: {batch_size}.'
-            )
+            raise expected('Predictor', 'a batch_size of at least 1', batch_size)
         self.detector = loading.load(
             path, checkpoint=checkpoint, config=config, label_map=label_map, precision=precision
         )

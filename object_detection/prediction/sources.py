@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from object_detection.data.image_files import MAX_PIXELS
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.system import extras
 
 if TYPE_CHECKING:
@@ -124,9 +124,8 @@ def _open(av: Any, source: str) -> Any:
         is_url = '://' in source
         return av.open(source) if is_url else av.open(f'file:{source}', options=_FILES_ONLY)
     if sys.platform not in _CAMERAS:
-        raise UserError(
-            f'{source}: expected a system whose cameras can be read ({", ".join(_CAMERAS)}). '
-            f'Received: {sys.platform}.'
+        raise expected(
+            source, f'a system whose cameras can be read ({", ".join(_CAMERAS)})', sys.platform
         )
     kind, name = _CAMERAS[sys.platform]
     return av.open(name.format(camera[1]), format=kind)

@@ -11,7 +11,7 @@ from PIL import Image
 from object_detection.core.detections import Detections
 from object_detection.data import label_map
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.prediction import merging
 from object_detection.prediction.merging import Tile
 
@@ -45,14 +45,9 @@ class Tiling:
 
     def __post_init__(self) -> None:
         if self.size < _MIN_TILE:
-            raise UserError(
-                f'tile: expected a size of at least {_MIN_TILE} pixels. Received: {self.size}.'
-            )
+            raise expected('tile', f'a size of at least {_MIN_TILE} pixels', self.size)
         if not 0 <= self.overlap <= _MAX_OVERLAP:
-            raise UserError(
-                f'tile_overlap: expected a share from 0 to {_MAX_OVERLAP}. '
-                f'Received: {self.overlap}.'
-            )
+            raise expected('tile_overlap', f'a share from 0 to {_MAX_OVERLAP}', self.overlap)
 
     def tiles(self, height: int, width: int) -> list[Tile]:
         """Returns the tiles of an image, all of one size, in the order of rows."""
@@ -90,13 +85,9 @@ class Augmentation:
     def __post_init__(self) -> None:
         wrong = [each for each in self.scales if not _MIN_SCALE <= each <= _MAX_SCALE]
         if wrong:
-            raise UserError(
-                f'tta: expected scales from {_MIN_SCALE} to {_MAX_SCALE}. Received: {wrong[0]}.'
-            )
+            raise expected('tta', f'scales from {_MIN_SCALE} to {_MAX_SCALE}', wrong[0])
         if self.merge not in MERGES:
-            raise UserError(
-                f'tta_merge: expected one of {", ".join(MERGES)}. Received: {self.merge!r}.'
-            )
+            raise expected('tta_merge', f'one of {", ".join(MERGES)}', repr(self.merge))
 
     @classmethod
     def parse(cls, text: str, merge: str = 'wbf') -> 'Augmentation':
@@ -113,9 +104,8 @@ class Augmentation:
             try:
                 scales.append(float(entry))
             except ValueError as error:
-                raise UserError(
-                    f'tta: expected a list of {FLIP!r} and scales, such as flip,0.8,1.25. '
-                    f'Received: {entry!r}.'
+                raise expected(
+                    'tta', f'a list of {FLIP!r} and scales, such as flip,0.8,1.25', repr(entry)
                 ) from error
         return cls(FLIP in entries, tuple(s for s in dict.fromkeys(scales) if s != 1), merge)
 

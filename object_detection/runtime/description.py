@@ -13,7 +13,7 @@ from typing import Any
 
 from object_detection.config.job_options import PRECISION_ALIASES, PRECISIONS
 from object_detection.core.fields import DetectionFields
-from object_detection.errors import UserError, format_list
+from object_detection.errors import UserError, expected, format_list
 from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.visualization.drawing import class_color
 
@@ -143,9 +143,7 @@ def parse(text: str | bytes, where: str, format_name: str) -> ModelDescription:
     fields = _Fields(values, where)
     schema = fields.get('schema', int)
     if schema != SCHEMA:
-        raise UserError(
-            f'{where}: schema: expected {SCHEMA}, which this version reads. Received: {schema}.'
-        )
+        raise expected(f'{where}: schema', f'{SCHEMA}, which this version reads', schema)
     return ModelDescription(
         format=fields.one_of('format', (format_name,)),
         toolkit_version=fields.get('toolkit_version', str),
@@ -172,18 +170,14 @@ class _Fields:
         value = self._values.get(name)
         # A bool is an int in Python, and none here.
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise UserError(
-                f'{self._where}: {name}: expected {kind.__name__}. '
-                f'Received: {json.dumps(value)[:80]}.'
-            )
+            raise expected(f'{self._where}: {name}', kind.__name__, json.dumps(value)[:80])
         return value
 
     def one_of(self, name: str, known: Sequence[Any]) -> Any:
         value = self.get(name, type(known[0]))
         if value not in known:
-            raise UserError(
-                f'{self._where}: {name}: expected {" or ".join(map(str, known))}. '
-                f'Received: {json.dumps(value)[:80]}.'
+            raise expected(
+                f'{self._where}: {name}', ' or '.join(map(str, known)), json.dumps(value)[:80]
             )
         return value
 
@@ -213,9 +207,8 @@ class _Fields:
                 f'Received: {list(images.shape)}.'
             )
         if images.dtype not in _IMAGE_DTYPES:
-            raise UserError(
-                f'{self._where}: inputs[0]: dtype: expected {" or ".join(_IMAGE_DTYPES)}. '
-                f'Received: {images.dtype}.'
+            raise expected(
+                f'{self._where}: inputs[0]: dtype', ' or '.join(_IMAGE_DTYPES), images.dtype
             )
         if others not in ([], [TensorDescription(TRUE_IMAGE_SHAPE, 'int32', (images.shape[0], 3))]):
             raise UserError(
@@ -262,8 +255,7 @@ class _Fields:
                 )
         dtype = self.one_of('dtype', _DTYPES)
         if math.prod(size or 1 for size in shape) > _MAX_VALUES:
-            raise UserError(
-                f'{self._where}: shape: expected at most {_MAX_VALUES} values. '
-                f'Received: {json.dumps(shape)[:80]}.'
+            raise expected(
+                f'{self._where}: shape', f'at most {_MAX_VALUES} values', json.dumps(shape)[:80]
             )
         return TensorDescription(self.get('name', str), dtype, tuple(shape))

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 from object_detection.resizers.value_range import ValueRange
 
 ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
@@ -56,10 +56,7 @@ def read(
         return decode_file(bytes(image), name, max_pixels, value_range)[0]
     if isinstance(image, (str, os.PathLike)):
         return read_image(image, max_pixels, value_range)[0]
-    raise UserError(
-        'Predictor: expected a path, bytes, a PIL image or a numpy array. '
-        f'Received: {type(image).__name__}.'
-    )
+    raise expected('Predictor', 'a path, bytes, a PIL image or a numpy array', type(image).__name__)
 
 
 def read_image(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from object_detection.config import report
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -41,9 +41,8 @@ def parse(names: str, shapes: str, types: str) -> list[GivenSideInput]:
     """
     lists = (names.split(','), shapes.split('/'), types.split(','))
     if not all((names, shapes, types)) or len(set(map(len, lists))) > 1:
-        raise UserError(
-            f'{_FLAGS}: expected one entry for each side input. '
-            f'Received: {names!r}, {shapes!r} and {types!r}.'
+        raise expected(
+            _FLAGS, 'one entry for each side input', f'{names!r}, {shapes!r} and {types!r}'
         )
     try:
         sizes = [tuple(int(size) for size in shape.split(',')) for shape in lists[1]]
@@ -106,9 +105,8 @@ def check_names(given: Collection[str], known: Collection[str], where: str) -> N
     """
     others = [name for name in given if name not in known]
     if others:
-        raise UserError(
-            f'{where}: expected some of the side inputs {", ".join(known) or "(none)"}. Received: '
-            f'{", ".join(others)}.'
+        raise expected(
+            where, f'some of the side inputs {", ".join(known) or "(none)"}', ', '.join(others)
         )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import prometheus_client as prometheus
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 # What TensorFlow Serving's paths can name.
 _NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]*')
@@ -73,9 +73,8 @@ class ServeOptions:
             if not (math.isfinite(value) and low <= value <= high):
                 raise UserError(f'--{name}: expected {low} to {high}. Received: {value}.')
         if not _NAME.fullmatch(self.model_name):
-            raise UserError(
-                '--model_name: expected letters, digits, "_", "-" and ".". '
-                f'Received: {self.model_name!r}.'
+            raise expected(
+                '--model_name', 'letters, digits, "_", "-" and "."', repr(self.model_name)
             )
 
     @property

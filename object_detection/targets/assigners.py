@@ -10,7 +10,7 @@ from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.shapes import dimensions
 from object_detection.core.suppression.nms_tiles import at_least_one_row
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.targets import hungarian
 from object_detection.targets.matchers import IGNORED, UNMATCHED, ArgMaxMatcher, Matcher
 from object_detection.targets.similarities import IouSimilarity, center_size_l1
@@ -198,10 +198,7 @@ class PointAssigner:
 
     def __init__(self, ranges: Sequence[tuple[float, float]], radius: float | None = 1.5):
         if not ranges or not all(0 <= low < high for low, high in ranges):
-            raise UserError(
-                'PointAssigner: expected ranges (low, high) with 0 <= low < high. '
-                f'Received: {list(ranges)}.'
-            )
+            raise expected('PointAssigner', 'ranges (low, high) with 0 <= low < high', list(ranges))
         if radius is not None and radius <= 0:
             raise UserError(f'PointAssigner: expected a radius above 0. Received: {radius:g}.')
         self._ranges = np.array(ranges, np.float32)

@@ -219,9 +219,8 @@ def check_val_json_file(pipeline: TrainEvalPipelineConfig, path: str) -> None:
         raise ConfigError(f'--val_json_file: there is no file {path!r}.')
     count = len(pipeline.eval_input_reader)
     if count != 1:
-        raise ConfigError(
-            '--val_json_file: expected one eval_input_reader, whose images the file annotates. '
-            f'Received: {count}.'
+        raise ConfigError.expected(
+            '--val_json_file', 'one eval_input_reader, whose images the file annotates', count
         )
 
 

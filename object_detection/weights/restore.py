@@ -152,9 +152,7 @@ def _report(
 def _read(name: str, entry: Entry, path: str) -> np.ndarray:
     array = entry.read()
     if not np.isfinite(array).all():
-        raise CheckpointError(
-            f'{path}: expected finite weights. Received: NaN or infinity in {name}.'
-        )
+        raise CheckpointError.expected(path, 'finite weights', f'NaN or infinity in {name}')
     return array
 
 

@@ -145,7 +145,6 @@ def recognize(arrays: Arrays, formats: tuple[Format, ...]) -> ThirdPartyResnet:
             return ThirdPartyResnet(arrays, name_format)
     known = ', '.join(f'{each.title} ({each.example})' for each in formats)
     received = format_list(sorted(arrays.shapes)) or 'no variables'
-    raise CheckpointError(
-        f'{arrays.path}: expected the names of one of these with 50, 101 or 152 layers: {known}. '
-        f'Received: {received}.'
+    raise CheckpointError.expected(
+        arrays.path, f'the names of one of these with 50, 101 or 152 layers: {known}', received
     )

@@ -56,9 +56,8 @@ def named(reader: InputReader, where: str) -> Iterator[None]:
         damaged = _corrupt_record(reader, where, error)
         if damaged is None:
             raise
-        raise ConfigError(
-            f'{where}.tf_record_input_reader.input_path: expected records that can be decoded. '
-            f'Received: {damaged}.'
+        raise ConfigError.expected(
+            f'{where}.tf_record_input_reader.input_path', 'records that can be decoded', damaged
         ) from error
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 T = TypeVar('T')
 # (example, seed) -> example; see `num_partners`.
@@ -83,10 +83,7 @@ class OneOf:
                 f'Received: {len(self.weights)}.'
             )
         if self.weights and not (min(self.weights) >= 0.0 and 0.0 < sum(self.weights) < 1e30):
-            raise UserError(
-                'one_of.weights: expected numbers of 0 or more, and one above 0. '
-                f'Received: {self.weights}.'
-            )
+            raise expected('one_of.weights', 'numbers of 0 or more, and one above 0', self.weights)
 
     @property
     def num_partners(self) -> int:

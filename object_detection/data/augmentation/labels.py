@@ -10,7 +10,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +26,7 @@ class RemapLabels:
 
     def __post_init__(self):
         if not self.original_labels:
-            raise UserError(
-                'remap_labels.original_labels: expected at least one id. Received: none.'
-            )
+            raise expected('remap_labels.original_labels', 'at least one id')
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes the classes, int [n], of `example`; `seed` is unused."""

@@ -81,9 +81,8 @@ def _failure_named(server: str, port: int) -> Iterator[None]:
         if port:
             socket.create_server(('', port)).close()
     except OSError as error:
-        raise ConfigError(
-            f'--port: expected a free one for the {server}. Received: {port} '
-            f'({os.strerror(error.errno)}).'
+        raise ConfigError.expected(
+            '--port', f'a free one for the {server}', f'{port} ({os.strerror(error.errno)})'
         ) from error
     try:
         yield

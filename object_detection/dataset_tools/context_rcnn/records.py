@@ -181,14 +181,10 @@ def _images(message: TfSequenceExample, place: Place) -> list[Example]:
     lengths = {key: len(found.feature) for key, found in lists.items() if len(found.feature)}
     count = lengths.get(keys.ENCODED, 0)
     if not count:
-        raise DataError(
-            f'{place}: expected {keys.ENCODED} for each frame of a tf.SequenceExample. '
-            'Received: none.'
-        )
+        raise DataError.expected(place, f'{keys.ENCODED} for each frame of a tf.SequenceExample')
     if wrong := {key: length for key, length in lengths.items() if length != count}:
-        raise DataError(
-            f'{place}: expected {count} entries of each list of a tf.SequenceExample, one a frame. '
-            f'Received: {wrong}.'
+        raise DataError.expected(
+            place, f'{count} entries of each list of a tf.SequenceExample, one a frame', wrong
         )
     return [
         Example(

@@ -18,15 +18,8 @@ from typing import Any
 import apache_beam as beam
 from google.protobuf import text_format
 
-from object_detection.data import file_access, tf_examples
+from object_detection.data import annotated_image, file_access, tf_examples
 from object_detection.data import label_map as label_map_reader
-from object_detection.data.annotated_image import (
-    NO_ANNOTATIONS,
-    NOT_IN_LABEL_MAP,
-    NOT_WANTED,
-    AnnotatedImage,
-    ClassLabel,
-)
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.formats import formats
 from object_detection.data.formats import source as formats_source
@@ -52,7 +45,9 @@ _FREQUENCIES = {
 }
 
 
-def label_map_of(labels: Mapping[Any, ClassLabel]) -> string_int_label_map_pb2.StringIntLabelMap:
+def label_map_of(
+    labels: Mapping[Any, annotated_image.ClassLabel],
+) -> string_int_label_map_pb2.StringIntLabelMap:
     """Returns the label map of all categories, in the same order."""
     label_map = string_int_label_map_pb2.StringIntLabelMap()
     for label in labels.values():
@@ -62,7 +57,7 @@ def label_map_of(labels: Mapping[Any, ClassLabel]) -> string_int_label_map_pb2.S
 
 def add_keypoints(
     label_map: string_int_label_map_pb2.StringIntLabelMap,
-    labels: Mapping[Any, ClassLabel],
+    labels: Mapping[Any, annotated_image.ClassLabel],
     layout: KeypointLayout,
 ) -> None:
     """Adds the keypoints of each category to its item in `label_map`, in place.
@@ -85,7 +80,7 @@ def add_keypoints(
 
 def add_frequencies(
     label_map: string_int_label_map_pb2.StringIntLabelMap,
-    labels: Mapping[Any, ClassLabel],
+    labels: Mapping[Any, annotated_image.ClassLabel],
     categories: Mapping[Any, Mapping[str, Any]],
 ) -> None:
     """Adds how common each category of LVIS is to its item in `label_map`, in place.
@@ -192,7 +187,7 @@ class Job:
         read = [frame for frame, image in zip(frames, images, strict=True) if image is not None]
         return tf_examples.to_sequence_example(usable, formats_source.clip_of(entry, read))
 
-    def _read(self, entry: ImageEntry, tally: Tally) -> AnnotatedImage | None:
+    def _read(self, entry: ImageEntry, tally: Tally) -> annotated_image.AnnotatedImage | None:
         """Returns an image, or None if it cannot be used; counts in `tally`."""
         image = entry.image
         tally.counts['images'] += 1
@@ -206,12 +201,12 @@ class Job:
         tally.counts['annotations'] += len(result.image) + len(result.problems)
         tally.changed_images.update(result.image_changes)
         tally.notes.update(result.notes)
-        if NO_ANNOTATIONS in result.notes:
-            tally.name_files(NO_ANNOTATIONS, [str(image['file_name'])])
+        if annotated_image.NO_ANNOTATIONS in result.notes:
+            tally.name_files(annotated_image.NO_ANNOTATIONS, [str(image['file_name'])])
         for annotation_id, error in result.problems:
-            if error.reason == NOT_IN_LABEL_MAP:
+            if error.reason == annotated_image.NOT_IN_LABEL_MAP:
                 tally.left_out_objects[str(error)] += 1
-            elif error.reason == NOT_WANTED:
+            elif error.reason == annotated_image.NOT_WANTED:
                 tally.unwanted_objects[str(error)] += 1
             else:
                 tally.add_problem(error, image, annotation_id)

@@ -117,9 +117,8 @@ def _check(members: list[_Member], archive: str) -> None:
     for member in members:
         path = pathlib.PureWindowsPath(member.name)  # knows both separators, and drives
         if path.anchor or '..' in path.parts or not member.is_file or not path.parts:
-            raise DownloadError(
-                f'{archive}: expected files below the folder they are unpacked to. Received: '
-                f'{member.name!r}.'
+            raise DownloadError.expected(
+                archive, 'files below the folder they are unpacked to', repr(member.name)
             )
 
 

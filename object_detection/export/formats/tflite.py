@@ -22,7 +22,7 @@ from google.protobuf import text_format
 from object_detection.builders import image_resizer_builder
 from object_detection.config import families
 from object_detection.core.fields import DetectionFields
-from object_detection.errors import UserError, format_list
+from object_detection.errors import UserError, expected, format_list
 from object_detection.export.formats import tflite_file, tflite_graph, tflite_metadata
 from object_detection.export.formats.formats import (
     FLOAT16,
@@ -72,9 +72,7 @@ def check(source: ExportSource, options: FormatOptions) -> None:
 def _check_options(source: ExportSource, options: FormatOptions) -> None:
     kind, count = options.quantization, len(options.calibration)
     if kind not in QUANTIZATIONS:
-        raise UserError(
-            f'--quantization: expected one of {", ".join(QUANTIZATIONS)}. Received: {kind!r}.'
-        )
+        raise expected('--quantization', f'one of {", ".join(QUANTIZATIONS)}', repr(kind))
     if source.detector.quantization is not None:
         _check_learnt(source.detector.quantization.params, kind, count)
     elif (kind == INT8) != bool(count):

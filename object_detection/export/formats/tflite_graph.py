@@ -17,7 +17,7 @@ from object_detection.config import families
 from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.export.formats.source import ExportSource
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
@@ -119,10 +119,7 @@ def post_process_options(
     nms = stage.post_processing.batch_non_max_suppression
     coder = stage.box_coder.WhichOneof('box_coder_oneof')
     if coder != _BOX_CODER:
-        raise UserError(
-            f'{path}.box_coder: expected {_BOX_CODER}, whose codes {OPERATION} '
-            f'decodes. Received: {coder}.'
-        )
+        raise expected(f'{path}.box_coder', f'{_BOX_CODER}, whose codes {OPERATION} decodes', coder)
     if nms.soft_nms_sigma > 0 and not nms.use_hard_nms:
         raise UserError(
             f'{path}.post_processing.batch_non_max_suppression.soft_nms_sigma: expected 0, or '

@@ -18,7 +18,7 @@ from object_detection.builders import (
 )
 from object_detection.config import reading
 from object_detection.core.post_processing import NmsParams
-from object_detection.errors import Problems, UserError, raise_if_any, within
+from object_detection.errors import Problems, UserError, expected, raise_if_any, within
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.meta_architectures.faster_rcnn import build_second_stage, rules
 from object_detection.meta_architectures.faster_rcnn.croppers import Crops, RoiCropper
@@ -139,9 +139,8 @@ def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:
     lists = {name: tuple(getattr(config, name)) for name in ('mean', 'std')}
     for name, values in lists.items():
         if len(values) not in (0, RGB):
-            raise UserError(
-                f'preprocess.{name}: expected three numbers, for red, green and blue. '
-                f'Received: {list(values)}.'
+            raise expected(
+                f'preprocess.{name}', 'three numbers, for red, green and blue', list(values)
             )
     return Preprocess(
         scale=config.scale, **{name: values for name, values in lists.items() if values}

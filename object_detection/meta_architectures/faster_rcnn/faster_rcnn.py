@@ -18,7 +18,7 @@ from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.meta_architectures.faster_rcnn import loss_names
+from object_detection.meta_architectures.faster_rcnn import loss_names, mask_stage
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, detect, mean_scores
 from object_detection.meta_architectures.faster_rcnn.context_stage import (
     ContextStage,
@@ -34,11 +34,6 @@ from object_detection.meta_architectures.faster_rcnn.extra_outputs import (
     raw_boxes,
 )
 from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
-from object_detection.meta_architectures.faster_rcnn.mask_stage import (
-    MaskStage,
-    positive_rows,
-    take_rows,
-)
 from object_detection.meta_architectures.faster_rcnn.predictions import (
     BoxPredictions,
     MaskPredictions,
@@ -79,7 +74,7 @@ class Stages(NamedTuple):
     """
 
     boxes: Sequence[BoxStage] = ()
-    masks: MaskStage | None = None
+    masks: mask_stage.MaskStage | None = None
     keypoints: KeypointStage | None = None
     context: ContextStage | None = None
     crops: Crops | None = None
@@ -412,7 +407,7 @@ class FasterRcnn(DetectionModel):
         targets = predictions.targets
         targets = targets._replace(box_weights=targets.box_weights * is_valid)
         use_matmul = self.box_stages[0].params.use_matmul_gather
-        return take_rows(targets, predictions.masks.rows, use_matmul)
+        return mask_stage.take_rows(targets, predictions.masks.rows, use_matmul)
 
     def _match(
         self,
@@ -507,7 +502,7 @@ class FasterRcnn(DetectionModel):
             limit = self.mask_stage.max_regions or count
             size = min(self.box_stages[0].params.max_positives, limit, count)
         pads = self.mask_stage.pad_regions or not training
-        rows = positive_rows(predictions.targets, proposals.is_valid(), size, pad=pads)
+        rows = mask_stage.positive_rows(predictions.targets, proposals.is_valid(), size, pad=pads)
         features = shared = regions.crops if self.mask_stage.from_crops else regions.features
         if self.mask_stage.cropper is not None:
             boxes = tf.gather(proposals.boxes, rows, batch_dims=1)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.meta_architectures.faster_rcnn.extractors import EXTRACTORS
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.convolutions import Dense
@@ -240,15 +240,13 @@ def _check_resnet(options: TwoStageOptions, top_level: int) -> None:
     """Checks what relates the options of a ResNet; its last stage has stride 2**top_level."""
     frozen_stages = options.resnet.get('frozen_stages', 0)
     if not 0 <= frozen_stages <= top_level:
-        raise UserError(
-            f'frozen_stages: expected 0 to {top_level}, the stages of the backbone. '
-            f'Received: {frozen_stages}.'
+        raise expected(
+            'frozen_stages', f'0 to {top_level}, the stages of the backbone', frozen_stages
         )
     has_norms = not options.override_backbone or options.hyperparams.batch_norm
     if options.resnet.get('freeze_affine') and not has_norms:
-        raise UserError(
-            'freeze_affine: expected batch norms in conv_hyperparams, which hold for the backbone. '
-            'Received: none.'
+        raise expected(
+            'freeze_affine', 'batch norms in conv_hyperparams, which hold for the backbone'
         )
 
 
@@ -261,9 +259,8 @@ def _check_single_map(extractor: Extractor, options: TwoStageOptions, row: Backb
             f'Received: {options.backbone!r}, which can only have a pyramid.'
         )
     if options.stride not in row.strides:
-        raise UserError(
-            f'first_stage_features_stride: expected {" or ".join(map(str, row.strides))}. '
-            f'Received: {options.stride}.'
+        raise expected(
+            'first_stage_features_stride', ' or '.join(map(str, row.strides)), options.stride
         )
     levels = options.pyramid and options.pyramid.levels
     for field, value in (('levels', levels), ('box_head_depth', options.box_head_depth)):
@@ -286,9 +283,7 @@ def _check_pyramid(extractor: Extractor, options: TwoStageOptions, row: Backbone
             'A feature extractor with a pyramid needs `conv_hyperparams`. Received: none.'
         )
     if options.stride not in (8, 16):
-        raise UserError(
-            f'first_stage_features_stride: expected 8 or 16. Received: {options.stride}.'
-        )
+        raise expected('first_stage_features_stride', '8 or 16', options.stride)
     pyramid = options.pyramid or PyramidOptions()
     low, high = pyramid.levels
     first, last = row.levels[0], row.levels[-1]

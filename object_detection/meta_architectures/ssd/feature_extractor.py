@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from object_detection.errors import Problems, UserError
+from object_detection.errors import Problems, UserError, expected
 from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.extractors import Extractor
@@ -100,9 +100,7 @@ def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Bac
     if options.hyperparams is None:
         raise UserError('The feature extractor needs `conv_hyperparams`. Received: none.')
     if not options.depth_multiplier > 0:
-        raise UserError(
-            f'depth_multiplier: expected a positive number. Received: {options.depth_multiplier:g}.'
-        )
+        raise expected('depth_multiplier', 'a positive number', f'{options.depth_multiplier:g}')
     if options.min_depth < 1:
         raise UserError(f'min_depth: expected at least 1. Received: {options.min_depth}.')
     owners = {f'the backbone {extractor.backbone}': (_BACKBONE_OPTIONS, row)}
@@ -147,9 +145,7 @@ def _check_maps(extractor: Extractor, options: SingleShotOptions, row: Backbone)
             f'Received: min_level {low}, max_level {high}.'
         )
     if pyramid.depth < 1:
-        raise UserError(
-            f'fpn.additional_layer_depth: expected at least 1. Received: {pyramid.depth}.'
-        )
+        raise expected('fpn.additional_layer_depth', 'at least 1', pyramid.depth)
 
 
 def _usual_bifpn(extractor: Extractor) -> BiFpnOptions:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.system import files
 
 FILE_NAME = 'detections.npz'
@@ -131,9 +131,8 @@ def load(path: str | os.PathLike) -> EvaluatedImages:
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(
-            f'{path}: expected the file of detections that an evaluation of this version writes. '
-            f'Received: {error}.'
+        raise expected(
+            path, 'the file of detections that an evaluation of this version writes', error
         ) from error
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import keras
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
@@ -96,9 +96,8 @@ def trunk(
     if not 0 <= size < len(_SIZES):
         raise UserError(f'EfficientNet: expected a size of 0 to 7. Received: {size}.')
     if not levels or list(levels) != sorted(set(levels)) or not set(levels) <= set(LEVELS):
-        raise UserError(
-            f'EfficientNet: expected ascending levels within {min(LEVELS)}..{max(LEVELS)}. '
-            f'Received: {list(levels)}.'
+        raise expected(
+            'EfficientNet', f'ascending levels within {min(LEVELS)}..{max(LEVELS)}', list(levels)
         )
     layers = _Layers(size, hyperparams, batch_norm_trainable)
     images = keras.Input((None, None, image_channels.current()), name='images')

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import keras
 
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
@@ -111,10 +111,7 @@ class _Layers:
         self, hyperparams: LayerHyperparams, batch_norm_trainable: bool, depth_multiplier: float
     ):
         if not depth_multiplier > 0:
-            raise UserError(
-                'Inception v2: expected a positive depth_multiplier. '
-                f'Received: {depth_multiplier:g}.'
-            )
+            raise expected('Inception v2', 'a positive depth_multiplier', f'{depth_multiplier:g}')
         self._hyperparams = hyperparams
         self._batch_norm_trainable = batch_norm_trainable
         self._depth_multiplier = depth_multiplier

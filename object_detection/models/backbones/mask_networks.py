@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions, round_up
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models.backbones import hourglass, resnet_v2
 from object_detection.models.convolutions import Dense
 from object_detection.models.hyperparams import LayerHyperparams
@@ -171,10 +171,7 @@ def conditional_convolutions(
     sizes = [pixels.shape[-1], *[num_channels] * (depth - 1), 1]
     needed = num_parameters(pixels.shape[-1], num_channels, depth)
     if parameters.shape[-1] != needed:
-        raise UserError(
-            f'conditional_convolutions: expected {needed} parameters. '
-            f'Received: {parameters.shape[-1]}.'
-        )
+        raise expected('conditional_convolutions', f'{needed} parameters', parameters.shape[-1])
     x, start = pixels, 0
     for before, after in itertools.pairwise(sizes):
         end = start + before * after

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import keras
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
@@ -39,9 +39,7 @@ class Options:
 
     def __post_init__(self):
         if not self.depth_multiplier > 0:
-            raise UserError(
-                f'depth_multiplier: expected a positive number. Received: {self.depth_multiplier}.'
-            )
+            raise expected('depth_multiplier', 'a positive number', self.depth_multiplier)
         if self.min_depth < 1:
             raise UserError(f'min_depth: expected at least 1. Received: {self.min_depth}.')
 
@@ -149,10 +147,7 @@ def trunk(
       ValueError: if there is no such block.
     """
     if not blocks or list(blocks) != sorted(set(blocks) & set(range(1, len(_FILTERS) + 1))):
-        raise UserError(
-            f'MobileNet v1: expected ascending blocks within 1..{len(_FILTERS)}. '
-            f'Received: {list(blocks)}.'
-        )
+        raise expected('MobileNet v1', f'ascending blocks within 1..{len(_FILTERS)}', list(blocks))
     layers = Layers(hyperparams, batch_norm_trainable, options)
     first_filters, *filters = [
         int(each * options.depth_multiplier) if squares_multiplier else each

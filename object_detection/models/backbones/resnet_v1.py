@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
@@ -143,9 +143,8 @@ def trunk(
       ValueError: if the depth or a level is not supported.
     """
     if not levels or list(levels) != sorted(set(levels)) or not set(levels) <= set(_STAGE_FILTERS):
-        raise UserError(
-            f'ResNet v1: expected ascending levels within {FIRST_LEVEL}..{LAST_LEVEL}. '
-            f'Received: {list(levels)}.'
+        raise expected(
+            'ResNet v1', f'ascending levels within {FIRST_LEVEL}..{LAST_LEVEL}', list(levels)
         )
     frozen = _Layers(hyperparams, False, options, trainable=False)
     learning = _Layers(hyperparams, batch_norm_trainable, options)

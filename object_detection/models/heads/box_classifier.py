@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models.convolutions import Dense
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
@@ -46,10 +46,7 @@ class BoxClassifier(keras.layers.Layer):
             raise UserError(f'num_convs needs conv_hyperparams. Received: {num_convs}, and none.')
         for kind, number, depth in (('conv', num_convs, conv_depth), ('fc', num_fcs, fc_depth)):
             if number and depth < 1:
-                raise UserError(
-                    f'{kind}_depth: expected at least 1 for num_{kind}s: {number}. '
-                    f'Received: {depth}.'
-                )
+                raise expected(f'{kind}_depth', f'at least 1 for num_{kind}s: {number}', depth)
         frozen = not batch_norm_trainable
         names = [f'conv_{i}' for i in range(1, num_convs + 1)]
         self._convs = [conv_hyperparams.conv(conv_depth, 3, name=name) for name in names]
@@ -76,9 +73,8 @@ class BoxClassifier(keras.layers.Layer):
     def build(self, crops_shape):
         shape = [None, *crops_shape[1:]]
         if None in shape[1:]:
-            raise UserError(
-                f'{self.name}: expected crops of known size and depth. '
-                f'Received: shape {tuple(crops_shape)}.'
+            raise expected(
+                self.name, 'crops of known size and depth', f'shape {tuple(crops_shape)}'
             )
         for conv, norm in zip(self._convs, self._conv_norms, strict=True):
             conv.build(shape)

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
 
@@ -42,10 +42,7 @@ class KeypointHead(keras.layers.Layer):
         if num_keypoints < 1:
             raise UserError(f'num_keypoints: expected at least 1. Received: {num_keypoints}.')
         if num_convs and conv_depth < 1:
-            raise UserError(
-                f'conv_depth: expected at least 1 for num_convs: {num_convs}. '
-                f'Received: {conv_depth}.'
-            )
+            raise expected('conv_depth', f'at least 1 for num_convs: {num_convs}', conv_depth)
         self.num_keypoints = num_keypoints
         names = [f'conv_{i}' for i in range(1, num_convs + 1)]
         self._convs = [hyperparams.conv(conv_depth, 3, name=name) for name in names]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models.heads.dense_outputs import anchor_rows
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
@@ -87,9 +87,7 @@ class RpnHead(keras.layers.Layer):
             )
         channels = {shape[-1] for shape in features_shape}
         if len(channels) != 1:
-            raise UserError(
-                f'{self.name}: expected feature maps of one depth. Received: {sorted(channels)}.'
-            )
+            raise expected(self.name, 'feature maps of one depth', sorted(channels))
         self._conv.build((None, None, None, channels.pop()))
         for layer in [self._norm, *self._box_heads, *self._class_heads]:
             layer.build((None, None, None, self._depth))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.necks.resizing import CropTo, Doubling
@@ -61,14 +61,10 @@ def check(options: Options) -> None:
     """
     low, high = options.min_level, options.max_level
     if high <= low:
-        raise UserError(
-            f'bifpn: expected min_level < max_level. Received: min_level {low}, max_level {high}.'
-        )
+        raise expected('bifpn', 'min_level < max_level', f'min_level {low}, max_level {high}')
     for field in ('num_iterations', 'num_filters'):
         if getattr(options, field) < 1:
-            raise UserError(
-                f'bifpn.{field}: expected at least 1. Received: {getattr(options, field)}.'
-            )
+            raise expected(f'bifpn.{field}', 'at least 1', getattr(options, field))
     if options.combine_method not in COMBINE_METHODS:
         raise UserError(
             f'bifpn.combine_method: expected one of {", ".join(COMBINE_METHODS)}. '

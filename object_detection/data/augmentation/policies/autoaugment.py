@@ -21,7 +21,7 @@ from object_detection.data.augmentation.policies.operations import (
     values_of,
 )
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 # A line is a sub-policy: operations with their probabilities and magnitudes.
 _V0 = """
@@ -182,9 +182,8 @@ class RandAugment:
     def __post_init__(self):
         unknown = [name for name in self.operations if name not in OPERATIONS]
         if unknown:
-            raise UserError(
-                f'rand_augment.operations: expected names of {sorted(OPERATIONS)}. '
-                f'Received: {", ".join(unknown)}.'
+            raise expected(
+                'rand_augment.operations', f'names of {sorted(OPERATIONS)}', ', '.join(unknown)
             )
 
     @property

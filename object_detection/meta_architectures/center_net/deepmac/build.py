@@ -2,14 +2,7 @@
 
 from object_detection.builders import losses_builder
 from object_detection.config import reading
-from object_detection.meta_architectures.center_net.deepmac import losses
-from object_detection.meta_architectures.center_net.deepmac.deepmac import (
-    DeepMac,
-    Learning,
-    Regions,
-    ViewOptions,
-    Warmup,
-)
+from object_detection.meta_architectures.center_net.deepmac import deepmac, losses
 from object_detection.meta_architectures.center_net.deepmac.losses import srgb_to_lab
 from object_detection.meta_architectures.center_net.deepmac.rules import LOSSES
 from object_detection.meta_architectures.center_net.feature_extractor import (
@@ -63,7 +56,7 @@ _KERNEL_SIZE = (1, 3)
 
 def build_task(
     config: center_net_pb2.CenterNet.DeepMACMaskEstimation, options: CenterNetOptions
-) -> DeepMac:
+) -> deepmac.DeepMac:
     """Builds the task; `rules.check` says what has to hold.
 
     Args:
@@ -71,7 +64,7 @@ def build_task(
       options: of the feature extractor.
     """
     _note_unused(config)
-    return DeepMac(
+    return deepmac.DeepMac(
         instance_head=Head(config.dim, kernel_sizes=(_KERNEL_SIZE,)),
         pixel_head=Head(config.pixel_embedding_dim, kernel_sizes=(_KERNEL_SIZE,)),
         network=mask_networks.MaskNetwork(
@@ -103,9 +96,9 @@ def _note_unused(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> None
         reading.unused(config, 'num_init_channels', reason)
 
 
-def _regions(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> Regions:
+def _regions(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> deepmac.Regions:
     mode = preprocessor_pb2.RandomJitterBoxes.JitterMode.Name(config.jitter_mode)
-    return Regions(
+    return deepmac.Regions(
         mask_size=config.mask_size,
         covers_image=config.predict_full_resolution_masks,
         crop_size=config.postprocess_crop_size,
@@ -119,10 +112,10 @@ def _regions(config: center_net_pb2.CenterNet.DeepMACMaskEstimation) -> Regions:
 
 def _learning(
     config: center_net_pb2.CenterNet.DeepMACMaskEstimation, options: CenterNetOptions
-) -> Learning:
+) -> deepmac.Learning:
     to_rgb = denormalization(options)
     allowed = [class_id - 1 for class_id in config.allowed_masked_classes_ids]
-    return Learning(
+    return deepmac.Learning(
         pixel_loss=losses_builder.build_classification(config.classification_loss),
         weights={f'Loss/deep_mask_{name}': getattr(config, f) for f, name in LOSSES.items()},
         mask_classes=allowed or None,
@@ -131,15 +124,15 @@ def _learning(
         ignores_shared_pixels=config.ignore_per_class_box_overlap,
         color_threshold=config.color_consistency_threshold,
         color_dilation=config.color_consistency_dilation,
-        color_warmup=Warmup(
+        color_warmup=deepmac.Warmup(
             config.color_consistency_warmup_start, config.color_consistency_warmup_steps
         ),
-        view_warmup=Warmup(
+        view_warmup=deepmac.Warmup(
             config.augmented_self_supervision_warmup_start,
             config.augmented_self_supervision_warmup_steps,
         ),
         to_lab=lambda images: srgb_to_lab(to_rgb(images) / 255.0),
-        view=ViewOptions(
+        view=deepmac.ViewOptions(
             max_translation=config.augmented_self_supervision_max_translation,
             scales=(
                 config.augmented_self_supervision_scale_min,

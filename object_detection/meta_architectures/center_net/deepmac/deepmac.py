@@ -21,15 +21,7 @@ from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.shapes import dimensions, smaller
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net.deepmac import losses, views
-from object_detection.meta_architectures.center_net.tasks.task import (
-    Cells,
-    Found,
-    Head,
-    Task,
-    TaskObjects,
-    centers,
-    gather_points,
-)
+from object_detection.meta_architectures.center_net.tasks import task
 from object_detection.models.backbones.mask_networks import MaskNetwork
 
 
@@ -43,8 +35,8 @@ def gather_embeddings(maps: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
       boxes: float32 [B, N, 4], normalized.
     """
     sides = [tf.cast(side, tf.float32) for side in dimensions(maps, 1, 2)]
-    middles, _ = centers(boxes * tf.stack(sides * 2))
-    return gather_points(maps, middles)
+    middles, _ = task.centers(boxes * tf.stack(sides * 2))
+    return task.gather_points(maps, middles)
 
 
 def crop_pixels(maps: tf.Tensor, boxes: tf.Tensor, size: int, *, use_xy: bool) -> tf.Tensor:
@@ -82,7 +74,7 @@ def all_pixels(maps: tf.Tensor, boxes: tf.Tensor, *, use_xy: bool) -> tf.Tensor:
     pixels = tf.broadcast_to(maps[:, tf.newaxis], [*shape, channels])
     if not use_xy:
         return pixels
-    middles, _ = centers(boxes)
+    middles, _ = task.centers(boxes)
     grid = _grid(tf.linspace(0.0, 1.0, height), tf.linspace(0.0, 1.0, width))
     return tf.concat([grid - middles[:, :, tf.newaxis, tf.newaxis], pixels], axis=-1)
 
@@ -194,7 +186,7 @@ class Learning:
     view_loss: Callable[..., tf.Tensor] = losses.dice_of_views
 
 
-class DeepMac(Task):
+class DeepMac(task.Task):
     """Predicts masks of objects of all classes by one network.
 
     Args:
@@ -208,8 +200,8 @@ class DeepMac(Task):
     def __init__(
         self,
         *,
-        instance_head: Head,
-        pixel_head: Head,
+        instance_head: task.Head,
+        pixel_head: task.Head,
         network: MaskNetwork,
         regions: Regions,
         learning: Learning,
@@ -251,7 +243,7 @@ class DeepMac(Task):
         return tf.reshape(logits, [batch, count, height, width])
 
     def predict_objects(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], objects: TaskObjects
+        self, maps: Mapping[str, Sequence[tf.Tensor]], objects: task.TaskObjects
     ) -> dict[str, tf.Tensor | Sequence[tf.Tensor]]:
         """Returns the masks of objects of the ground truth.
 
@@ -282,7 +274,7 @@ class DeepMac(Task):
         return found
 
     def loss_sums(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: task.Cells
     ) -> dict[str, LossSum]:
         truth, rows = cells.groundtruth, maps[_ROWS]
         chosen = _Chosen(truth, rows, maps[_REGIONS], sampling.gather_rows(truth.boxes, rows))
@@ -301,7 +293,7 @@ class DeepMac(Task):
             found[name] = add(losses, tf.reduce_sum(weights), factor)
         return found
 
-    def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
+    def detect(self, maps: Mapping[str, tf.Tensor], found: task.Found) -> dict[str, tf.Tensor]:
         """Returns the masks of detections, probabilities in their boxes: float32 [B, N, h, w]."""
         return {DetectionFields.MASKS: self.masks_in(maps, found.boxes, found.stride)}
 
@@ -324,7 +316,7 @@ class DeepMac(Task):
             logits = losses.crop_masks(logits, boxes, self.regions.crop_size)
         return tf.sigmoid(logits)
 
-    def _choose(self, objects: TaskObjects) -> tuple[tf.Tensor, tf.Tensor]:
+    def _choose(self, objects: task.TaskObjects) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns rows of the ground truth, int32 [B, S], and which are no repetitions, bool."""
         truth = objects.groundtruth
         is_object = truth.weights > 0.0
@@ -347,7 +339,7 @@ class DeepMac(Task):
         repeated = slots % tf.maximum(number, 1)[:, tf.newaxis]
         return tf.gather(rows, repeated, batch_dims=1), slots < number[:, tf.newaxis]
 
-    def _jitter(self, boxes: tf.Tensor, objects: TaskObjects) -> tf.Tensor:
+    def _jitter(self, boxes: tf.Tensor, objects: task.TaskObjects) -> tf.Tensor:
         if not objects.training:
             return boxes
         batch, count = dimensions(boxes, 0, 1)
@@ -356,7 +348,7 @@ class DeepMac(Task):
         return box_ops.move_sides(boxes, shares, self.regions.jitter_mode)
 
     def _of_other_view(
-        self, logits: Callable, boxes: tf.Tensor, objects: TaskObjects
+        self, logits: Callable, boxes: tf.Tensor, objects: task.TaskObjects
     ) -> dict[str, tf.Tensor | Sequence[tf.Tensor]]:
         """Returns the masks that the second view shows, as this view has them; no gradient."""
         options = self._learning.view
@@ -401,7 +393,7 @@ class DeepMac(Task):
             weights *= truth.fields[F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS]
         return weights
 
-    def _of_masks(self, maps: Mapping, cells: Cells, chosen: '_Chosen') -> list[tf.Tensor]:
+    def _of_masks(self, maps: Mapping, cells: task.Cells, chosen: '_Chosen') -> list[tf.Tensor]:
         masks = self._annotated(chosen, dimensions(cells.images, 1, 2))
         counted = None
         if self._learning.ignores_shared_pixels:
@@ -447,7 +439,7 @@ class DeepMac(Task):
         crops = losses.crop_masks(counted, chosen.regions, self.regions.mask_size)
         return tf.cast(crops > 0.5, tf.float32)
 
-    def _of_boxes(self, maps: Mapping, cells: Cells, chosen: '_Chosen') -> list[tf.Tensor]:
+    def _of_boxes(self, maps: Mapping, cells: task.Cells, chosen: '_Chosen') -> list[tf.Tensor]:
         height, width = dimensions(maps[MASK_LOGITS][-1], 2, 3)
         if self.regions.covers_image:
             filled = losses.fill_boxes(chosen.boxes, height, width)
@@ -466,7 +458,7 @@ class DeepMac(Task):
             for logits in maps[MASK_LOGITS]
         ]
 
-    def _of_colors(self, maps: Mapping, cells: Cells, chosen: '_Chosen') -> list[tf.Tensor]:
+    def _of_colors(self, maps: Mapping, cells: task.Cells, chosen: '_Chosen') -> list[tf.Tensor]:
         learning = self._learning
         if not self.regions.covers_image:
             # As in the reference; the validation warns of it.
@@ -486,7 +478,7 @@ class DeepMac(Task):
             for logits in maps[MASK_LOGITS]
         ]
 
-    def _of_views(self, maps: Mapping, cells: Cells, chosen: '_Chosen') -> list[tf.Tensor]:
+    def _of_views(self, maps: Mapping, cells: task.Cells, chosen: '_Chosen') -> list[tf.Tensor]:
         inside = maps[_SEEN]
         if self.regions.covers_image:
             inside *= losses.fill_boxes(chosen.boxes, *dimensions(inside, 2, 3))
@@ -496,7 +488,7 @@ class DeepMac(Task):
             factor * self._learning.view_loss(logits, others, inside) for logits, others in pairs
         ]
 
-    def _of_points(self, maps: Mapping, cells: Cells, chosen: '_Chosen') -> list[tf.Tensor]:
+    def _of_points(self, maps: Mapping, cells: task.Cells, chosen: '_Chosen') -> list[tf.Tensor]:
         if chosen.truth.keypoints is None:
             raise UserError(
                 'pointly_supervised_keypoint_loss_weight: expected keypoints in the ground truth. '

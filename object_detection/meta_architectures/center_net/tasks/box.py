@@ -7,20 +7,13 @@ import tensorflow as tf
 from object_detection.core.fields import DetectionFields
 from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.shapes import dimensions
-from object_detection.meta_architectures.center_net.tasks.task import (
-    Cells,
-    Found,
-    Head,
-    Task,
-    centers,
-    gather_points,
-)
+from object_detection.meta_architectures.center_net.tasks import task
 
 _SCALE, _OFFSET = 'box/scale', 'box/offset'
 STRIDED_BOXES = 'detection_boxes_strided'
 
 
-class Box(Task):
+class Box(task.Task):
     """Predicts height and width at the centre of an object, in cells, and the centre's offset.
 
     Args:
@@ -34,8 +27,8 @@ class Box(Task):
     def __init__(
         self,
         *,
-        scale_head: Head,
-        offset_head: Head,
+        scale_head: task.Head,
+        offset_head: task.Head,
         loss: Callable,
         scale_weight: float,
         offset_weight: float,
@@ -45,20 +38,20 @@ class Box(Task):
         self._weights = {_SCALE: scale_weight, _OFFSET: offset_weight}
 
     def loss_sums(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: task.Cells
     ) -> dict[str, LossSum]:
-        points, sizes = centers(cells.boxes)
+        points, sizes = task.centers(cells.boxes)
         targets = {_SCALE: sizes, _OFFSET: points - tf.floor(points)}
         weights = cells.groundtruth.weights
         sums = {}
         for name, target in targets.items():
             losses = [
-                self._loss(gather_points(each, points), target, weights) for each in maps[name]
+                self._loss(task.gather_points(each, points), target, weights) for each in maps[name]
             ]
             sums[f'Loss/{name}'] = add(losses, cells.num_objects, self._weights[name])
         return sums
 
-    def strided_boxes(self, maps: Mapping[str, tf.Tensor], found: Found) -> tf.Tensor:
+    def strided_boxes(self, maps: Mapping[str, tf.Tensor], found: task.Found) -> tf.Tensor:
         """Returns the boxes of detections, float32 [B, N, 4], in cells, cut at the map's edges."""
         sizes = tf.maximum(found.gather(maps[_SCALE]), 0.0)
         points = found.cells + found.gather(maps[_OFFSET])
@@ -66,7 +59,7 @@ class Box(Task):
         height, width = (tf.cast(side, tf.float32) for side in dimensions(maps[_SCALE], 1, 2))
         return tf.clip_by_value(boxes, 0.0, tf.stack([height, width, height, width]))
 
-    def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
+    def detect(self, maps: Mapping[str, tf.Tensor], found: task.Found) -> dict[str, tf.Tensor]:
         """Returns boxes, in cells, and normalized to the true images and cut at their edges."""
         del maps
         sizes = tf.tile(found.true_sizes, [1, 2])[:, tf.newaxis]  # [B, 1, 4]

@@ -8,13 +8,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.core.loss_sum import LossSum, add
 from object_detection.meta_architectures.center_net import heat_maps
-from object_detection.meta_architectures.center_net.tasks.task import (
-    Cells,
-    Head,
-    Task,
-    centers,
-    rows,
-)
+from object_detection.meta_architectures.center_net.tasks import task
 
 NAME = 'object_center'
 
@@ -33,7 +27,7 @@ class ObjectPoints(NamedTuple):
     heights: tf.Tensor
 
 
-class ObjectCenter(Task):
+class ObjectCenter(task.Task):
     """Predicts for each class where the centres of its objects are.
 
     Args:
@@ -51,11 +45,11 @@ class ObjectCenter(Task):
     def __init__(
         self,
         *,
-        head: Head,
+        head: task.Head,
         loss: Callable,
         weight: float,
         min_overlap: float,
-        points_of: Callable[[Cells], ObjectPoints] | None = None,
+        points_of: Callable[[task.Cells], ObjectPoints] | None = None,
         only_labeled: bool = False,
     ):
         self.heads = {NAME: head}
@@ -65,7 +59,7 @@ class ObjectCenter(Task):
         self._points_of = points_of or _box_points
         self._only_labeled = only_labeled
 
-    def targets(self, cells: Cells) -> tf.Tensor:
+    def targets(self, cells: task.Cells) -> tf.Tensor:
         """Returns the heat maps of the ground truth, float32 [B, H, W, K].
 
         Peaks are as high as the weights of objects; an object is of its likeliest class.
@@ -80,7 +74,7 @@ class ObjectCenter(Task):
             size=cells.size,
         )
 
-    def learnt_cells(self, cells: Cells) -> tf.Tensor:
+    def learnt_cells(self, cells: task.Cells) -> tf.Tensor:
         """Returns which cells the maps learn from, float32 [B, H, W, 1 or K] of 0 and 1."""
         valid = cells.valid[..., tf.newaxis]
         if not self._only_labeled:
@@ -93,14 +87,14 @@ class ObjectCenter(Task):
         return valid * labeled[:, tf.newaxis, tf.newaxis]
 
     def loss_sums(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: task.Cells
     ) -> dict[str, LossSum]:
-        targets, weights = rows(self.targets(cells)), rows(self.learnt_cells(cells))
-        losses = [self._loss(rows(each), targets, weights) for each in maps[NAME]]
+        targets, weights = task.rows(self.targets(cells)), task.rows(self.learnt_cells(cells))
+        losses = [self._loss(task.rows(each), targets, weights) for each in maps[NAME]]
         return {self.loss_names[0]: add(losses, cells.num_objects, self._weight)}
 
 
-def _box_points(cells: Cells) -> ObjectPoints:
-    points, sizes = centers(cells.boxes)
+def _box_points(cells: task.Cells) -> ObjectPoints:
+    points, sizes = task.centers(cells.boxes)
     truth = cells.groundtruth
     return ObjectPoints(points, sizes, tf.reduce_max(truth.classes, axis=-1) * truth.weights)

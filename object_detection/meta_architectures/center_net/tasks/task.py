@@ -12,7 +12,7 @@ import tensorflow as tf
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.heat_maps import Peaks
 
@@ -60,9 +60,7 @@ class Cells(NamedTuple):
           UserError: if the ground truth lacks it; `origin` says where it comes from.
         """
         if name not in self.groundtruth.fields:
-            raise UserError(
-                f'{name}: expected in the ground truth, from {origin}. Received: no such field.'
-            )
+            raise expected(name, f'in the ground truth, from {origin}', 'no such field')
         return self.groundtruth.fields[name]
 
     @property

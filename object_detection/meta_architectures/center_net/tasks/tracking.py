@@ -7,14 +7,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.core.loss_sum import LossSum, add
-from object_detection.meta_architectures.center_net.tasks.task import (
-    Cells,
-    Found,
-    Head,
-    Task,
-    centers,
-    gather_points,
-)
+from object_detection.meta_architectures.center_net.tasks import task
 from object_detection.models.convolutions import Dense
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
@@ -54,7 +47,7 @@ class TrackClassifier(keras.layers.Layer):
         return tf.cast(self._output(x), tf.float32)
 
 
-class Track(Task):
+class Track(task.Task):
     """Predicts an embedding of each object, which is like that of the same object in other frames.
 
     Args:
@@ -70,7 +63,7 @@ class Track(Task):
     def __init__(
         self,
         *,
-        head: Head,
+        head: task.Head,
         classifier: TrackClassifier,
         num_ids: int,
         loss: Callable,
@@ -83,25 +76,25 @@ class Track(Task):
         self._weight = weight
 
     def loss_sums(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: task.Cells
     ) -> dict[str, LossSum]:
         ids = cells.field(F.GROUNDTRUTH_TRACK_IDS, 'load_track_id of the input readers')
-        points, _ = centers(cells.boxes)
+        points, _ = task.centers(cells.boxes)
         targets = tf.reshape(tf.one_hot(ids, self._num_ids), [1, -1, self._num_ids])
         weights = tf.reshape(cells.groundtruth.weights, [1, -1, 1])
         losses = []
         for stack in maps[_REID]:
-            embeddings = tf.reshape(gather_points(stack, points), [-1, stack.shape[-1]])
+            embeddings = tf.reshape(task.gather_points(stack, points), [-1, stack.shape[-1]])
             logits = self.layers['track_classifier'](embeddings)[tf.newaxis]
             losses.append(self._loss(logits, targets, weights))
         return {self.loss_names[0]: add(losses, cells.num_objects, self._weight)}
 
-    def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
+    def detect(self, maps: Mapping[str, tf.Tensor], found: task.Found) -> dict[str, tf.Tensor]:
         embeddings = found.gather(maps[_REID])
         return {'detection_embeddings': tf.math.l2_normalize(embeddings, axis=-1)}
 
 
-class TemporalOffset(Task):
+class TemporalOffset(task.Task):
     """Predicts by how much an object has moved since the last frame, in the ground truth's unit.
 
     Args:
@@ -112,23 +105,23 @@ class TemporalOffset(Task):
 
     loss_names = (f'Loss/{_OFFSET}',)
 
-    def __init__(self, *, head: Head, loss: Callable, weight: float):
+    def __init__(self, *, head: task.Head, loss: Callable, weight: float):
         self.heads = {_OFFSET: head}
         self._loss = loss
         self._weight = weight
 
     def loss_sums(
-        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: task.Cells
     ) -> dict[str, LossSum]:
         origin = '`temporal_offsets` and `track_match_flags` of Groundtruth.from_lists'
         offsets = cells.field(F.GROUNDTRUTH_TEMPORAL_OFFSETS, origin)
         matched = cells.field(F.GROUNDTRUTH_TRACK_MATCH_FLAGS, origin)
-        points, _ = centers(cells.boxes)
+        points, _ = task.centers(cells.boxes)
         weights = matched * cells.groundtruth.weights  # [B, M]
         losses = [
-            self._loss(gather_points(each, points), offsets, weights) for each in maps[_OFFSET]
+            self._loss(task.gather_points(each, points), offsets, weights) for each in maps[_OFFSET]
         ]
         return {self.loss_names[0]: add(losses, cells.num_objects, self._weight)}
 
-    def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
+    def detect(self, maps: Mapping[str, tf.Tensor], found: task.Found) -> dict[str, tf.Tensor]:
         return {'detection_temporal_offsets': found.gather(maps[_OFFSET])}
