@@ -48,6 +48,8 @@ NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams | GroupNormParams]] = 
     'group_norm': lambda config: GroupNormParams(config.groups, config.epsilon),
 }
 
+# The coarsest map of a backbone.
+_TOP_LEVEL = 5
 _NO_DEPTHWISE_PENALTY = 'as in the reference, none of these layers reads it'
 
 
@@ -133,6 +135,8 @@ def _batch_norm(config: hyperparams_pb2.BatchNorm, *, synchronized: bool) -> Bat
 
 def network_options(config: fpn_pb2.FeaturePyramidNetworks) -> fpn.Options:
     """Returns the options of the network that the message describes."""
+    if config.max_level <= _TOP_LEVEL:
+        reading.unused(config, 'extra_level_type', f'no level is above {_TOP_LEVEL}')
     return fpn.Options(
         pool_extra_levels=config.extra_level_type == config.MAX_POOL,
         bilinear=config.upsample_type == config.BILINEAR,

@@ -187,7 +187,7 @@ def _backbone_options(
         explicit_padding=options.use_explicit_padding,
         is_thin=options.use_depthwise and 'fpn' in NECKS[extractor.neck].uses,
     )
-    if 'stride_in_1x1' in row.uses:
+    if 'padding_mode' in row.uses:
         # As in the reference, the convolutions of a ResNet before norms never have a bias.
         hyperparams = dataclasses.replace(found.hyperparams, force_use_bias=False)
         found = dataclasses.replace(found, hyperparams=hyperparams)

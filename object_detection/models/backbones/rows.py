@@ -84,12 +84,14 @@ def _resnet_v1(depth: int, penalty: float, strides: Sequence[int] = (8, 16)) -> 
             **options.settings,
         )
 
+    # Without bottlenecks a stride has one place.
+    unread = {'stride_in_1x1'} if depth in (18, 34) else set()
     return Backbone(
         trunk,
         _LEVELS,
         subtract_means,
         resnet_v1.default_hyperparams(penalty),
-        uses=frozenset((*_FACTORS, *_RESNET)),
+        uses=frozenset((*_FACTORS, *_RESNET)) - unread,
         crop_stage=crop_stage,
         strides=strides,
     )

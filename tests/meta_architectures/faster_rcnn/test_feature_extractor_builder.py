@@ -212,6 +212,10 @@ INCEPTION = 'type: "faster_rcnn_inception_resnet_v2_keras" '
         ),
         (f'{PYRAMID} fpn {{ num_filters: 0 }}', 'fpn.num_filters or .*at least 1'),
         (
+            'type: "faster_rcnn_resnet18_fpn_keras" stride_in_1x1: false',
+            'stride_in_1x1: expected none, as the backbone resnet_v1_18 does not read it',
+        ),
+        (
             'type: "faster_rcnn_resnet50_keras" fpn { extra_level_type: MAX_POOL }',
             'Received: levels',
         ),
