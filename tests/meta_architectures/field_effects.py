@@ -1,8 +1,8 @@
 """Sets each field of a model in turn and compares what is built and traced of it.
 
 The fields are those of the descriptors, also below messages that the model does not set. The effect
-of a field is seen in the graph of all stages with the initializers and penalties, if need be as XLA
-compiles them, in the names of variables and in what the family asks of data.
+of a field is seen in the graph of all stages with the initial values and penalties, if need be as
+XLA compiles them, in the variables and in what the family asks of data.
 """
 
 import gc
@@ -30,6 +30,8 @@ from tests.field_variants import Variant
 
 # Attributes of nodes that differ from one trace to the next.
 _PROCESS_NAMES = ('shared_name', 'container', 'debug_name')
+# Errors that name other fields alone.
+_UNNAMED = 'unnamed'
 
 
 class Outcome(NamedTuple):
@@ -41,7 +43,7 @@ class Outcome(NamedTuple):
 
 
 class _TracedError(Exception):
-    """Ends a function that is only traced, before its variables get values."""
+    """Ends a trace whose effect is known."""
 
 
 class _Digests(list[str]):
@@ -83,7 +85,8 @@ def outcome(model: DetectionModel, known: Sequence[str] = ()) -> Outcome:
     keras.utils.set_random_seed(0)
     try:
         digests.add(str(family.needs(options)))
-        tf.function(lambda: _trace(view, digests), autograph=False).get_concrete_function()
+        with private_names.graph_without_values():
+            _trace(view, digests)
     except _TracedError:
         pass
     except ValueError as error:
@@ -100,13 +103,14 @@ def _trace(view: DetectionModel, digests: _Digests) -> None:
     detector.build_variables()
     detector.regularization_losses()
     digests.add(*detector.named_trainable_variables(), str(detector.side_inputs()))
-    digests.add(*map(_initial, detector.named_variables().values()))
+    digests.add(*(f'{name} {of.shape}' for name, of in detector.named_variables().items()))
     seed, image = (tf.compat.v1.placeholder(tf.int32, shape) for shape in ([2], [None, None, 3]))
     detector.resizer.for_training(seed)(image)
     digests.add_graph()
     loss = detector.loss
 
     def noted_loss(*arguments: Any) -> Any:
+        digests.add(*sorted(detector.exported_predictions(arguments[0])))
         digests.add_graph()
         return loss(*arguments)
 
@@ -115,17 +119,6 @@ def _trace(view: DetectionModel, digests: _Digests) -> None:
     with mock.patch.object(detector, 'loss', noted_loss), tracing_scopes.training_step(step):
         tracing.trace(detector, mask_size)
     digests.add_graph()
-    raise _TracedError
-
-
-def _initial(variable: tf.Variable) -> str:
-    """Returns shape and value of a variable; the initializer of one without stands in the graph."""
-    with tf.init_scope():
-        try:
-            value = tf.io.serialize_tensor(tf.convert_to_tensor(variable)).numpy()
-        except tf.errors.FailedPreconditionError:
-            value = b''
-    return f'{variable.shape} {hashlib.sha256(value).hexdigest()}'
 
 
 def _digest(nodes: Iterable[Any]) -> str:
@@ -148,9 +141,9 @@ def effects(all_fields: Iterator[list[Variant]]) -> Iterator[tuple[str, str]]:
     """Yields the place of each field of models, and the effect of its values.
 
     The effect is 'changed' or 'warned' if, for some value, the outcome has another digest or a
-    warning names the field; 'refused' if errors name it for all values; 'no base' if the model
-    cannot be built with or without it; 'empty' for an empty message without an effect; and '' if
-    nothing is seen.
+    warning names the field; 'refused' if all values are errors, one of which names it; 'no base' if
+    the model cannot be built with or without it; 'empty' for an empty message without an effect;
+    and '' if nothing is seen.
     """
     outcomes: dict[bytes, Outcome] = {}
 
@@ -177,20 +170,23 @@ def _effect_of_field(of_field: list[Variant], base: Outcome) -> str:
         seen.append(_effect(variant, base, outcome(variant.root, base.digests)))
         if seen[-1] in ('changed', 'warned'):
             return seen[-1]
-    if '' in seen and not base.errors:
+    is_empty = of_field[0].is_empty
+    if '' in seen and not base.errors and not is_empty:
         with _forms_for_xla():
             base = outcome(of_field[0].base)
             found = (outcome(variant.root, base.digests) for variant in of_field)
             if 'changed' in map(_effect, of_field, itertools.repeat(base), found):
                 return 'changed'
-    return ('empty' if of_field[0].is_empty else '') if '' in seen else seen[0]
+    if '' in seen:
+        return 'empty' if is_empty else ''
+    return 'refused' if 'refused' in seen else '' if _UNNAMED in seen else 'no base'
 
 
 def _effect(variant: Variant, base: Outcome, found: Outcome) -> str:
     is_named = re.compile(rf'\b{variant.field}\b').search
     if found.errors:
         new = [error for error in found.errors if error not in base.errors]
-        return 'no base' if not new else 'refused' if any(map(is_named, new)) else ''
+        return 'no base' if not new else 'refused' if any(map(is_named, new)) else _UNNAMED
     if found.digests != base.digests:
         return 'changed'
     new = [warning for warning in found.warnings if warning not in base.warnings]
