@@ -35,11 +35,11 @@ def configured(folder, *settings):
         ([f'{ALIGNED}={{canonical_size: 0}}'], f'{ALIGNED}.canonical_size: expected above 0'),
         (
             [f'{ALIGNED}={{min_level: 4 max_level: 3}}'],
-            f'{ALIGNED}: expected 2 <= min_level <= max_level <= 5.*min_level 4, max_level 3',
+            f'{ALIGNED}: expected 4 <= min_level <= max_level <= 5.*min_level 4, max_level 3',
         ),
         (
             [f'{MODEL}.mask_roi_align={{max_level: 6}}'],
-            f'{MODEL}.mask_roi_align: expected .*min_level 2, max_level 6',
+            f'{MODEL}.mask_roi_align: expected .*min_level 4, max_level 6',
         ),
         # Masks are 15 pixels.
         ([f'{ALIGNED}={{output_size: 6}}', UPSAMPLES], 'to be multiples of 6, the size'),
@@ -58,7 +58,7 @@ def test_sound_ones_pass(tmp_path):
         tmp_path,
         f'{MODEL}.maxpool_kernel_size=1',
         f'{MODEL}.maxpool_stride=1',
-        f'{ALIGNED}={{output_size: 5 sampling_ratio: 3 min_level: 3 max_level: 4}}',
+        f'{ALIGNED}={{output_size: 5 sampling_ratio: 3 min_level: 4 max_level: 4}}',
         f'{MODEL}.mask_roi_align={{impl: MATMUL aligned: false}}',
         UPSAMPLES,
         f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor.mask_height=28',
