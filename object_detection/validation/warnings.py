@@ -6,6 +6,9 @@ Fields that nothing reads at all are those of `ranges`; these warnings depend on
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
+from google.protobuf.message import Message
+
+from object_detection.builders import training_rules
 from object_detection.builders.input_readers import channels
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
@@ -13,7 +16,7 @@ from object_detection.config import families, ranges, report, synthetic_data, wa
 from object_detection.data import label_map
 from object_detection.meta_architectures import tracing
 from object_detection.protos import optimizer_pb2
-from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.input_reader_pb2 import PNG_MASKS, InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.validation import augmentation, label_map_rules, train_config
@@ -36,6 +39,14 @@ _RECORD_FIELDS = (
 )
 _ONLY_WITH_RECORDS = '{} reads no record files'
 _SERVED = 'the data_service reads the files'
+_SHUFFLING = ('shuffle_buffer_size', 'filenames_shuffle_buffer_size')
+# What is loaded for the models that ask for it.
+_OF_MODELS = (
+    'load_context_features',
+    'load_dense_pose',
+    'load_keypoint_depth_features',
+    'load_track_id',
+)
 _NO_MASK_METRICS = 'eval_config.metrics_set has no metrics of masks'
 _RECALL_METRICS = eval_config_rules.AT_RECALL_METRICS
 _UNLABELED_METRICS = f'{eval_config_rules.BOX_METRICS} nor {_RECALL_METRICS}'
@@ -110,73 +121,130 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
     for path, reason in _unread_of_model(pipeline):
         yield 'model', path, reason
     yield from families.find(pipeline.model).unread(pipeline)
-    yield from _unused_keypoints(pipeline)
-    for index, reader in enumerate(pipeline.eval_input_reader):
-        for name in ('filter_empty_images', 'skip_crowd'):
-            if getattr(reader, name):
-                yield 'eval_input_reader', f'eval_input_reader[{index}].{name}', _ONLY_IN_TRAINING
-        if reader.num_epochs > 1:
-            yield 'eval_input_reader', f'eval_input_reader[{index}].num_epochs', _ONE_PASS
     for path, reader in readers(pipeline, ('train_input_reader', 'eval_input_reader')):
-        kind = reader.WhichOneof('input_reader')
-        for name in _RECORD_FIELDS if reader_rules.reads_annotations(reader) else ():
-            if reader.HasField(name):
-                yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS.format(kind)
-        if reader.data_service and reader.HasField('record_cache'):
-            yield path.partition('[')[0], f'{path}.record_cache', _SERVED
+        part = path.partition('[')[0]
+        of_part = _only_in_training if part == 'eval_input_reader' else _only_in_evaluation
+        for found in (of_part(reader), _of_reader(reader, part), _of_models(pipeline, reader)):
+            for name, reason in found:
+                yield part, f'{path}.{name}', reason
+    for found in (_of_training(pipeline), _of_evaluation(pipeline)):
+        for path, reason in found:
+            yield path.partition('.')[0], path, reason
+    if pipeline.train_config.HasField('weight_decay'):
+        yield from _penalties(pipeline)
+
+
+def _is_set(message: Message, name: str) -> bool:
+    """Returns whether a field has another value than its default."""
+    return getattr(message, name) != message.DESCRIPTOR.fields_by_name[name].default_value
+
+
+def _only_in_training(reader: InputReader) -> Iterator[tuple[str, str]]:
+    """Yields the fields of a reader that an evaluation does not read, and why."""
+    for name in ('filter_empty_images', 'skip_crowd'):
+        if getattr(reader, name):
+            yield name, _ONLY_IN_TRAINING
+    if reader.num_epochs > 1:
+        yield 'num_epochs', _ONE_PASS
+
+
+def _only_in_evaluation(reader: InputReader) -> Iterator[tuple[str, str]]:
+    if reader.name:
+        yield 'name', 'only results of evaluations have names'
+
+
+def _of_reader(reader: InputReader, part: str) -> Iterator[tuple[str, str]]:
+    """Yields the fields of a reader that others of its fields leave without effect, and why."""
+    shuffles = reader.shuffle and (part == 'train_input_reader' or reader.HasField('shuffle'))
+    reads_annotations = reader_rules.reads_annotations(reader)
+    for name in _RECORD_FIELDS if reads_annotations else ():
+        if reader.HasField(name):
+            yield name, _ONLY_WITH_RECORDS.format(reader.WhichOneof('input_reader'))
+    for name in () if shuffles else _SHUFFLING:
+        if _is_set(reader, name) and not (reads_annotations and name in _RECORD_FIELDS):
+            yield name, 'the reader does not shuffle'
+    if reader.data_service and reader.HasField('record_cache'):
+        yield 'record_cache', _SERVED
+    if reader.mask_type == PNG_MASKS and not reader.load_instance_masks:
+        yield 'mask_type', 'load_instance_masks is false'
+
+
+def _of_models(pipeline: TrainEvalPipelineConfig, reader: InputReader) -> Iterator[tuple[str, str]]:
+    """Yields the fields of a reader that load what the model does not use, and why."""
+    needs, title = families.needs(pipeline.model), families.find(pipeline.model).title
+    if reader.num_keypoints and not needs.keypoints:
+        yield 'num_keypoints', _UNUSED_KEYPOINTS + title
+    for name in _OF_MODELS:
+        if getattr(reader, name) and name not in {*needs.reader_flags, *needs.input_flags}:
+            yield name, f'this {title} does not use what it loads'
+
+
+def _of_training(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str]]:
+    """Yields the path of each field of `train_config` without effect, and why."""
     train = pipeline.train_config
     if train.steps_per_epoch and not (
         train.HasField('num_epochs')
         or train.optimizer.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS
     ):
-        yield 'train_config', 'train_config.steps_per_epoch', _NO_EPOCHS
-    for path, reason in train_config.without_effect(train.optimizer):
-        yield 'train_config', path, reason
+        yield 'train_config.steps_per_epoch', _NO_EPOCHS
+    yield from train_config.without_effect(train.optimizer)
     if train.weight_decay.HasField('exclude_pattern') and not train.weight_decay.weight:
-        path = 'train_config.weight_decay.exclude_pattern'
-        yield 'train_config', path, 'train_config.weight_decay.weight is 0'
-    if pipeline.train_config.HasField('weight_decay'):
-        yield from _penalties(pipeline)
-    if not pipeline.train_config.fine_tune_checkpoint:
-        for name in _FINE_TUNING:
-            if getattr(pipeline.train_config, name):
-                yield 'train_config', f'train_config.{name}', _NOT_FINE_TUNED
+        yield 'train_config.weight_decay.exclude_pattern', 'train_config.weight_decay.weight is 0'
+    for name in () if train.fine_tune_checkpoint else _FINE_TUNING:
+        if getattr(train, name):
+            yield f'train_config.{name}', _NOT_FINE_TUNED
+    is_float32 = train.precision == TrainConfig.FLOAT32 and not train.use_bfloat16
+    if train.precision_exempt_patterns and is_float32:
+        yield training_rules.EXEMPTIONS, 'train_config.precision is FLOAT32'
+
+
+def _of_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str]]:
+    """Yields the path of each field of `eval_config` without effect, and why."""
     asks, keeps = pipeline.eval_config, pipeline.train_config.optimizer
     if asks.mask_paste_method and not eval_config_rules.mask_sets(asks):
-        yield 'eval_config', 'eval_config.mask_paste_method', _NO_MASK_METRICS
+        yield 'eval_config.mask_paste_method', _NO_MASK_METRICS
     if asks.max_detections and not eval_config_rules.limits_detections(asks):
         reason = 'eval_config.metrics_set has no metrics of COCO or LVIS, and others count all'
-        yield 'eval_config', 'eval_config.max_detections', reason
+        yield 'eval_config.max_detections', reason
     for name in _ONLY_AT_RECALL:
-        is_default = getattr(asks, name) == asks.DESCRIPTOR.fields_by_name[name].default_value
-        if not is_default and _RECALL_METRICS not in asks.metrics_set:
-            reason = f'eval_config.metrics_set has no {_RECALL_METRICS}'
-            yield 'eval_config', f'eval_config.{name}', reason
+        if _is_set(asks, name) and _RECALL_METRICS not in asks.metrics_set:
+            yield f'eval_config.{name}', f'eval_config.metrics_set has no {_RECALL_METRICS}'
     if asks.skip_predictions_for_unlabeled_class and not eval_config_rules.skips_unlabeled(asks):
         path = 'eval_config.skip_predictions_for_unlabeled_class'
-        yield 'eval_config', path, f'eval_config.metrics_set has neither {_UNLABELED_METRICS}'
+        yield path, f'eval_config.metrics_set has neither {_UNLABELED_METRICS}'
     if asks.export_path and not eval_config_rules.stores_detections(asks):
         reason = (
             'eval_config.metrics_set has no metrics that store detections: those of COCO, LVIS, '
             'panoptic quality and keypoints'
         )
-        yield 'eval_config', 'eval_config.export_path', reason
+        yield 'eval_config.export_path', reason
     if asks.keep_image_id_for_visualization_export and not asks.visualization_export_dir:
         path = 'eval_config.keep_image_id_for_visualization_export'
-        yield 'eval_config', path, 'there is no eval_config.visualization_export_dir'
+        yield path, 'there is no eval_config.visualization_export_dir'
+    if asks.visualization_export_dir and not asks.num_visualizations:
+        yield 'eval_config.visualization_export_dir', 'eval_config.num_visualizations is 0'
     if (
         asks.HasField('groundtruth_box_visualization_color')
         and not asks.visualize_groundtruth_boxes
     ):
         path = 'eval_config.groundtruth_box_visualization_color'
-        yield 'eval_config', path, 'eval_config.visualize_groundtruth_boxes is false'
+        yield path, 'eval_config.visualize_groundtruth_boxes is false'
+    if asks.all_metrics_per_category and not asks.include_metrics_per_category:
+        reason = 'eval_config.include_metrics_per_category is false'
+        yield 'eval_config.all_metrics_per_category', reason
+    if not (
+        asks.image_classes_field_map_empty_to_ones
+        or any(reader.load_image_labels for reader in pipeline.eval_input_reader)
+    ):
+        path = 'eval_config.image_classes_field_map_empty_to_ones'
+        yield path, 'no eval_input_reader has load_image_labels'
     if (
         asks.HasField('use_moving_averages')
         and not asks.use_moving_averages
         and keeps.use_moving_average
         and pipeline.HasField('train_config')
     ):
-        yield 'eval_config', 'eval_config.use_moving_averages', _AVERAGES
+        yield 'eval_config.use_moving_averages', _AVERAGES
 
 
 def _unread_of_model(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str]]:
@@ -189,17 +257,6 @@ def _unread_of_model(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, s
     for path, reason in tracing.check(pipeline.model, channels.of_detector(pipeline)):
         if path not in known:
             yield path, reason or _NOTHING_READS_IT
-
-
-def _unused_keypoints(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
-    """Yields the triples of `_without_effect` for a model that is not trained on keypoints."""
-    if families.needs(pipeline.model).keypoints:
-        return
-    title = families.find(pipeline.model).title
-    for path, reader in readers(pipeline, ('train_input_reader', 'eval_input_reader')):
-        if reader.num_keypoints:
-            field = path.partition('[')[0]
-            yield field, f'{path}.num_keypoints', _UNUSED_KEYPOINTS + title
 
 
 def _unused_classes(

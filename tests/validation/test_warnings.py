@@ -645,3 +645,65 @@ def test_settings_of_pictures_that_are_not_made(warnings):
         f'no effect: eval_config.{name} (there is no eval_config.visualization_export_dir).',
         f'no effect: eval_config.{color} (eval_config.visualize_groundtruth_boxes is false).',
     ]
+
+
+@rows.parametrize(
+    ('setting', 'reason', 'with_effect'),
+    [
+        ('train_input_reader.name=a', 'only results of evaluations have names', None),
+        (
+            'eval_input_reader[0].shuffle_buffer_size=9',
+            'the reader does not shuffle',
+            'eval_input_reader[0].shuffle=true',
+        ),
+        (
+            'train_input_reader.load_track_id=true',
+            'this Faster R-CNN does not use what it loads',
+            None,
+        ),
+        (
+            'train_config.precision_exempt_patterns=bias',
+            'train_config.precision is FLOAT32',
+            'train_config.precision=MIXED_BFLOAT16',
+        ),
+        (
+            'eval_config.visualization_export_dir=a eval_config.num_visualizations=0',
+            'eval_config.num_visualizations is 0',
+            'eval_config.num_visualizations=1',
+        ),
+        (
+            'eval_config.all_metrics_per_category=true',
+            'eval_config.include_metrics_per_category is false',
+            'eval_config.include_metrics_per_category=true',
+        ),
+        (
+            'eval_config.image_classes_field_map_empty_to_ones=false',
+            'no eval_input_reader has load_image_labels',
+            'eval_input_reader[0].load_image_labels=true',
+        ),
+    ],
+)
+def test_settings_that_others_leave_without_effect(setting, reason, with_effect, warnings):
+    path = setting.partition('=')[0]
+    assert warnings(*setting.split()) == [f'no effect: {path} ({reason}).']
+    assert with_effect is None or warnings(*setting.split(), with_effect) == []
+
+
+def test_shuffling_is_on_in_training_and_off_in_evaluation(warnings):
+    size = 'train_input_reader.shuffle_buffer_size'
+    assert warnings(f'{size}=9') == []
+    assert warnings(f'{size}=9', 'train_input_reader.shuffle=false') == [
+        f'no effect: {size} (the reader does not shuffle).'
+    ]
+
+
+def test_the_kind_of_masks_that_are_not_loaded(warnings):
+    settings = (
+        'train_input_reader.load_instance_masks=false',
+        'train_input_reader.mask_type=PNG_MASKS',
+        'model.faster_rcnn.number_of_stages=2',
+        'model.faster_rcnn.masks_from_crops=false',
+    )
+    assert 'no effect: train_input_reader.mask_type (load_instance_masks is false).' in warnings(
+        *settings, for_what='train'
+    )
