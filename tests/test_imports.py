@@ -1,9 +1,8 @@
 """The order in which packages may import each other, and who may see protos."""
 
 import ast
+import functools
 import pathlib
-
-import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / 'object_detection'
@@ -60,6 +59,7 @@ CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 
 CORE_MAY_IMPORT |= {'contextlib', 'contextvars', 'functools', 're', 'time'}
 
 
+@functools.cache
 def modules() -> list[pathlib.Path]:
     files = (path for path in PACKAGE.rglob('*.py') if not path.name.endswith('_pb2.py'))
     return sorted(path for path in files if path.relative_to(PACKAGE).as_posix() != '__init__.py')
@@ -69,10 +69,18 @@ def part_of(path: pathlib.Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix('.py')
 
 
+@functools.cache
+def nodes(path: pathlib.Path) -> list[ast.AST]:
+    """The nodes of a file of the kinds that tests look at."""
+    kinds = (ast.Import, ast.ImportFrom, ast.Call, ast.Name, ast.Attribute)
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+
+
+@functools.cache
 def imported(path: pathlib.Path) -> set[str]:
     """Full names of all modules that a file imports, anywhere in it."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -80,34 +88,39 @@ def imported(path: pathlib.Path) -> set[str]:
     return names
 
 
+@functools.cache
 def layer_of(part: str) -> int:
     (index,) = [i for i, layer in enumerate(LAYERS) if part in layer]
     return index
 
 
-@pytest.mark.parametrize('path', modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_one_way(path):
-    part, file = part_of(path), path.relative_to(PACKAGE).as_posix()
-    for name in imported(path):
-        if not name.startswith('object_detection.'):
-            continue
-        other = name.split('.')[1]
-        if other == 'protos':
-            allowed = part in SEE_PROTOS or file in FILES_THAT_SEE_PROTOS
-            assert allowed or part == 'protos', f'{part} sees protos: {name}'
-        else:
-            assert layer_of(other) <= layer_of(part), f'{part} imports {name}'
+def test_imports_go_one_way():
+    wrong = []
+    for path in modules():
+        part, file = part_of(path), path.relative_to(PACKAGE).as_posix()
+        own = layer_of(part)
+        for name in imported(path):
+            if not name.startswith('object_detection.'):
+                continue
+            other = name.split('.')[1]
+            if other == 'protos':
+                allowed = part in SEE_PROTOS or file in FILES_THAT_SEE_PROTOS or part == 'protos'
+            else:
+                allowed = layer_of(other) <= own
+            if not allowed:
+                wrong.append(f'{file} imports {name}')
+    assert not wrong
 
 
-@pytest.mark.parametrize('path', modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_errors_with_a_message_are_those_of_users(path):
+def test_errors_with_a_message_are_those_of_users():
     # The command line shows the message of a UserError, and a traceback of any other ValueError.
     bare = [
-        node.lineno
-        for node in ast.walk(ast.parse(path.read_text()))
+        f'{path.relative_to(PACKAGE)}:{node.lineno}'
+        for path in modules()
+        for node in nodes(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == 'ValueError'
     ]
-    assert not bare, f'lines {bare}: raise a UserError, or one of its kinds'
+    assert not bare, f'{bare}: raise a UserError, or one of its kinds'
 
 
 def test_private_names_of_tensorflow_and_keras_are_in_one_file():
@@ -127,7 +140,7 @@ def test_no_module_is_imported_by_a_name_made_up_at_run_time():
     """Only the table of commands and the tables of parts load what they name."""
     found = set()
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             name = getattr(node, 'attr', getattr(node, 'id', ''))
             if name in ('import_module', '__import__'):
                 found.add(path.relative_to(PACKAGE).as_posix())
