@@ -5,10 +5,14 @@ run no operation. Each process of pytest has one such server, for all of its tes
 """
 
 import concurrent.futures
+import functools
 import multiprocessing
+import tempfile
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from typing import Any
+from unittest import mock
 
 # Between them they import all that the tests' processes need; none of them runs an operation.
 _IMPORTED = (
@@ -22,11 +26,20 @@ _IMPORTED = (
 TIME_LIMIT = 300
 
 
+@functools.cache
 def context() -> ForkServerContext:
     """What starts processes; the same server for all who ask."""
     server = multiprocessing.get_context('forkserver')
     server.set_forkserver_preload(list(_IMPORTED))
+    with mock.patch.dict('os.environ', TMPDIR=_temporary_folder().name):
+        forkserver.ensure_running()
     return server
+
+
+@functools.cache
+def _temporary_folder() -> tempfile.TemporaryDirectory:
+    """Of the processes, which may be killed; it is removed when this process ends."""
+    return tempfile.TemporaryDirectory(prefix='tests-of-forks-')
 
 
 def call(function: Callable[..., Any], *arguments: Any, time_limit: float = TIME_LIMIT) -> Any:

@@ -8,6 +8,7 @@ elements to a single last step, which publishes them together; the report is wri
 import contextlib
 import json
 import os
+import shutil
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -118,8 +119,12 @@ def run(
         | 'GroupShards' >> beam.GroupByKey()
         | 'Publish' >> beam.ParDo(Publish(job, output, raises=raises))
     )
-    with watched(output, total, progress):
-        beam_runners.run(pipeline)
+    try:
+        with watched(output, total, progress):
+            beam_runners.run(pipeline)
+    finally:
+        # Beam removes it at the end of a run that nothing interrupts.
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
     return _checked_report(output)
 
 
