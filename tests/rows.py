@@ -1,9 +1,11 @@
 """Rows of a table as one test: pytest spends more time on a case than many of them take."""
 
+import contextlib
 import functools
 import inspect
+import itertools
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +33,9 @@ def check_rows(rows: Iterable[Any], check: Callable[[Any], None]) -> None:
 def parametrize(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Callable], Callable]:
     """Returns a decorator like `pytest.mark.parametrize`, of which all rows are one test.
 
-    The rows share the fixtures of the test. Rows that take a second or more are better cases.
+    The rows share the fixtures of the test, but each has a new `tmp_path`, a `monkeypatch` that is
+    undone after it, and an empty `caplog` and `capsys`. Rows that take a second or more are better
+    cases.
 
     Args:
       names: names of arguments, or of the only one.
@@ -43,9 +47,12 @@ def parametrize(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Ca
     def decorate(test: Callable) -> Callable:
         @functools.wraps(test)
         def check_all(**fixtures: Any) -> None:
+            numbers = itertools.count()
+
             def check(row: Any) -> None:
                 values = [row] if is_single else row
-                test(**fixtures, **dict(zip(names, values, strict=True)))
+                with _of_one_row(fixtures, next(numbers)) as own:
+                    test(**own, **dict(zip(names, values, strict=True)))
 
             check_rows(rows, check)
 
@@ -55,3 +62,20 @@ def parametrize(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Ca
         return check_all
 
     return decorate
+
+
+@contextlib.contextmanager
+def _of_one_row(fixtures: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """The fixtures as a row gets them, without what the rows before it did."""
+    own = dict(fixtures)
+    if 'tmp_path' in own:
+        own['tmp_path'] /= f'row{number}'
+        own['tmp_path'].mkdir()
+    if 'caplog' in own:
+        own['caplog'].clear()
+    if 'capsys' in own:
+        own['capsys'].readouterr()
+    with contextlib.ExitStack() as stack:
+        if 'monkeypatch' in own:
+            own['monkeypatch'] = stack.enter_context(own['monkeypatch'].context())
+        yield own

@@ -33,7 +33,7 @@ from object_detection.dataset_tools.converters.shard_job import ConversionError
 from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
 from object_detection.errors import UserError
 from object_detection.protos import string_int_label_map_pb2
-from tests import goldens
+from tests import goldens, rows
 from tests.dataset_tools import records
 
 CATEGORIES = [{'id': 1, 'name': 'cat'}, {'id': 3, 'name': 'dog'}]
@@ -306,7 +306,7 @@ def test_one_bad_entry_costs_itself_alone(tmp_path):
     assert (report['objects'], report['crowds']) == (4, 0)
 
 
-@pytest.mark.parametrize('name', ['../../secret.jpg', '{tmp}/secret.jpg', 'a/../../secret.jpg'])
+@rows.parametrize('name', ['../../secret.jpg', '{tmp}/secret.jpg', 'a/../../secret.jpg'])
 def test_images_outside_of_their_folder_are_not_read(tmp_path, name):
     source = _write(tmp_path, [_image(1), {'id': 2, 'file_name': name.format(tmp=tmp_path)}], [])
     Image.new('RGB', (40, 30)).save(tmp_path / 'secret.jpg')
@@ -316,7 +316,7 @@ def test_images_outside_of_their_folder_are_not_read(tmp_path, name):
     assert 'file_name leads out of the folder' in detail or 'a path of another machine' in detail
 
 
-@pytest.mark.parametrize('ids', [(0, 1), ('0', '1'), ('cat', 'dog')])
+@rows.parametrize('ids', [(0, 1), ('0', '1'), ('cat', 'dog')])
 def test_category_ids_that_are_no_labels_are_numbered(tmp_path, ids):
     annotations = [_annotation(10 + i, 1, category_id=key) for i, key in enumerate(ids)]
     source = _write(tmp_path, [_image(1)], annotations)
@@ -349,7 +349,7 @@ def test_turned_photos_are_counted(tmp_path):
     assert (first['image/height'], first['image/width']) == ([40], [30])
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'error', 'match'),
     [
         ({'image_dir': 'absent'}, FileNotFoundError, "no image folder: 'absent'"),
@@ -434,8 +434,6 @@ _KILLED = """
 import sys
 from object_detection.dataset_tools.converters.conversion import convert
 from object_detection.data.formats.coco import CocoSource
-from object_detection.data.formats.mask_files import MaskFilesSource
-from object_detection.data.formats.voc import VocSource
 convert(CocoSource(sys.argv[1], sys.argv[2], masks=True), sys.argv[3], 20)
 """
 
@@ -443,12 +441,17 @@ convert(CocoSource(sys.argv[1], sys.argv[2], masks=True), sys.argv[3], 20)
 def test_killed_job_leaves_no_incomplete_shard(tmp_path):
     shapes.write_shapes(tmp_path, num_train=5, num_val=0, image_size=128)
     path = tmp_path / 'instances_train.json'
-    document = _repeat(path, 800)
+    document = _repeat(path, 200)
     out = tmp_path / 'out'
     out.mkdir()
     (out / 'set-00000-of-00003').write_text('of an earlier run')
     arguments = [str(tmp_path / 'train'), str(path), str(out / 'set')]
-    job = subprocess.Popen([sys.executable, '-c', _KILLED, *arguments], stderr=subprocess.DEVNULL)
+    job = subprocess.Popen(
+        [sys.executable, '-c', _KILLED, *arguments],
+        # What it leaves there when it is killed is removed with the folder of the test.
+        env=os.environ | {'TMPDIR': str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
     try:
         deadline = time.monotonic() + 60
         # The third shard is being written.
@@ -623,11 +626,14 @@ def test_interrupt_ends_quietly(tmp_path, workers):
     image = sorted((tmp_path / 'train').iterdir())[-1]
     image.unlink()
     os.mkfifo(image)
+    temporary = tmp_path / 'temporary'
+    temporary.mkdir()
     arguments = ['--images', 'train', '--annotations', 'instances_train.json', '--output', 'out/a']
     command = [sys.executable, '-c', _INTERRUPTIBLE, 'convert', 'coco', *arguments]
     job = subprocess.Popen(
         [*command, '--shards', '2', '--workers', str(workers)],
         cwd=tmp_path,
+        env=os.environ | {'TMPDIR': str(temporary)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -649,6 +655,8 @@ def test_interrupt_ends_quietly(tmp_path, workers):
     # On a slow machine, a line of progress comes first.
     lines = [line for line in errors.splitlines() if line and 'converting: ' not in line]
     assert lines == ['Aborted!']
+    if workers == 1:
+        assert not list(temporary.iterdir())
     assert not list(tmp_path.glob('out/a-*-of-00002'))
 
 
