@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import os
+import shutil
 import signal
 import time
 
@@ -25,7 +26,7 @@ from object_detection.training.monitoring.run_types import Intervals
 from object_detection.training.step import TrainStep
 from object_detection.validation.resumption import CONFIG_FILE_NAME
 from object_detection.weights import checkpoints
-from tests import forks, slow_cases
+from tests import forks, rows, slow_cases
 from tests.training import fake_training, fakes
 
 _config = fakes.pipeline_config
@@ -77,9 +78,32 @@ def _saved(directory):
     return {int(p.rpartition('-')[2]): checkpoints.read_step(p) for p in prefixes}
 
 
+@pytest.fixture(scope='module')
+def two_steps(tmp_path_factory):
+    """The folder of a training of two steps, of which tests get copies."""
+    folder = tmp_path_factory.mktemp('two_steps') / 'model'
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.patch_builders(patch.setattr)
+        _run(folder, 2)
+    return folder
+
+
+@pytest.fixture
+def started(two_steps, tmp_path):
+    return shutil.copytree(two_steps, tmp_path / 'model')
+
+
 def test_trains_exactly_so_many_steps_and_saves_at_the_end(tmp_path):
-    probe = Probe()
-    result = _run(tmp_path, 7, intervals=Intervals(log=3, checkpoint=4), progress=probe)
+    saved_at_first = []
+    probe = Probe(1, action=lambda: saved_at_first.append(list(tmp_path.glob('ckpt-*'))))
+    result = _run(
+        tmp_path,
+        7,
+        intervals=Intervals(log=3, checkpoint=4),
+        progress=probe,
+        precision='bfloat16',
+    )
+    assert saved_at_first == [[]]
     assert result.step == 7
     assert _saved(tmp_path) == {1: 4, 2: 7}
     assert result.checkpoint == str(tmp_path / 'ckpt-2')
@@ -91,98 +115,77 @@ def test_trains_exactly_so_many_steps_and_saves_at_the_end(tmp_path):
     assert probe.logged[1].images_per_second > 0
     assert probe.closed
     assert result.losses == probe.logged[-1].losses
-
-
-def test_the_history_and_the_config_are_written(tmp_path):
-    _run(tmp_path, 4, intervals=Intervals(log=2), precision='bfloat16')
     entries = history.read(tmp_path / 'train' / 'history.jsonl')
-    assert [entry['step'] for entry in entries] == [2, 4]
+    assert [entry['step'] for entry in entries] == [3, 6, 7]
     assert entries[0]['losses'].keys() == LOSSES
+    # It was run without summaries.
+    assert not list(tmp_path.glob('**/events.*'))
     config = reader.read_pipeline(str(tmp_path / CONFIG_FILE_NAME))
-    assert config.train_config.num_steps == 4
+    assert config.train_config.num_steps == 7
     assert config.train_config.precision == config.train_config.BFLOAT16
 
 
-def test_resumes_from_the_newest_checkpoint(tmp_path):
+def test_resumes_from_the_newest_checkpoint_exactly(tmp_path):
+    """Four steps, then three more, equal seven steps when every batch is the same."""
     whole, parts = tmp_path / 'whole', tmp_path / 'parts'
-    # Three batches an epoch, so that the data of both runs starts again at step 3 or 6.
     options = {'intervals': Intervals(log=3, checkpoint=3)}
-    _run(whole, 7, **options)
-    _run(parts, 4, **options)
     probe = Probe()
-    _run(parts, 7, progress=probe, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.patch_builders(patch.setattr, num_images=2)
+        _run(whole, 7, **options)
+        _run(parts, 4, **options)
+        _run(parts, 7, progress=probe, **options)
     assert probe.started == (4, 7, 2)
     assert _saved(parts) == {1: 3, 2: 4, 3: 6, 4: 7}
     entries = history.read(parts / 'train' / 'history.jsonl')
     assert [entry['step'] for entry in entries] == [3, 4, 6, 7]
-    slots = [
-        tf.train.load_checkpoint(checkpoints.find(str(folder))).get_tensor(
-            'optimizer/momentum/box_head/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE'
-        )
-        for folder in (whole, parts)
-    ]
-    assert np.any(slots[0] != 0)
-    assert np.any(slots[1] != 0)
+    saved = [tf.train.load_checkpoint(checkpoints.find(str(folder))) for folder in (whole, parts)]
+    for name in ('model', 'optimizer/momentum'):
+        key = f'{name}/box_head/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE'
+        expected, found = (checkpoint.get_tensor(key) for checkpoint in saved)
+        assert np.any(found != 0)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_resuming_restores_weights_and_slots_exactly(tmp_path):
-    """Two steps, then two more, equal four steps when every batch is the same."""
-
-    def kernel(folder):
-        key = 'model/box_head/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE'
-        return tf.train.load_checkpoint(checkpoints.find(str(folder))).get_tensor(key)
-
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.patch_builders(patch.setattr, num_images=2)
-        _run(tmp_path / 'whole', 4)
-        _run(tmp_path / 'parts', 2)
-        _run(tmp_path / 'parts', 4)
-    np.testing.assert_allclose(kernel(tmp_path / 'whole'), kernel(tmp_path / 'parts'), rtol=1e-6)
-
-
-def test_nothing_left_to_do_is_logged(tmp_path, caplog):
-    _run(tmp_path, 3)
+def test_nothing_left_to_do_is_logged(started, caplog):
     with caplog.at_level(logging.INFO):
-        result = _run(tmp_path, 3)
-    assert result.step == 3
-    assert 'is at step 3 of 3: nothing left to do' in caplog.text
-    assert _saved(tmp_path) == {1: 3}
+        result = _run(started, 2)
+    assert result.step == 2
+    assert 'is at step 2 of 2: nothing left to do' in caplog.text
+    assert _saved(started) == {1: 2}
 
 
-def test_a_run_without_a_step_changes_nothing(tmp_path):
+def test_a_run_without_a_step_changes_nothing(started):
     def contents():
-        paths = (path for path in tmp_path.rglob('*') if path.is_file())
+        paths = (path for path in started.rglob('*') if path.is_file())
         return {path: path.read_bytes() for path in paths if path.name != 'state.json'}
 
-    _run(tmp_path, 3)
-    snapshots = Snapshots(tmp_path)
-    snapshots.add(str(tmp_path / 'ckpt-1'), 3)
+    snapshots = Snapshots(started)
+    snapshots.add(str(started / 'ckpt-1'), 2)
     finished = contents()
-    assert _run(tmp_path, 2).step == 3
+    assert _run(started, 1).step == 2
     assert contents() == finished
-    assert status.read(tmp_path).waits_for == 'all steps are done'
+    assert status.read(started).waits_for == 'all steps are done'
     # As a kill before the end leaves it.
-    (tmp_path / status.FINISHED_FILE).unlink()
-    assert _run(tmp_path, 2).exit_status == 0
+    (started / status.FINISHED_FILE).unlink()
+    assert _run(started, 1).exit_status == 0
     assert contents() == {k: v for k, v in finished.items() if k.name != 'ended.json'}
-    found = status.read(tmp_path)
-    assert (found.state, found.waits_for) == ('stopped', 'at step 3, beyond the 2 asked for')
-    assert _run(tmp_path, 4).step == 4
+    found = status.read(started)
+    assert (found.state, found.waits_for) == ('stopped', 'at step 2, beyond the 1 asked for')
+    assert _run(started, 3).step == 3
     assert snapshots.recover(9) == []
 
 
-def test_a_model_dir_of_another_model_is_reported_and_kept(tmp_path, monkeypatch):
-    _run(tmp_path, 2)
-    config = (tmp_path / CONFIG_FILE_NAME).read_text()
+def test_a_model_dir_of_another_model_is_reported_and_kept(started, monkeypatch):
+    config = (started / CONFIG_FILE_NAME).read_text()
     fakes.patch_builders(monkeypatch.setattr, detector=lambda: fakes.FakeDetector(units=5))
     with pytest.raises(CheckpointError, match='another model'):
-        _run(tmp_path, 5)
-    assert (tmp_path / CONFIG_FILE_NAME).read_text() == config
+        _run(started, 5)
+    assert (started / CONFIG_FILE_NAME).read_text() == config
 
 
-def test_what_changed_since_the_last_start_is_reported(tmp_path, caplog):
-    _run(tmp_path, 2)
-    _run(tmp_path, 4)
+def test_what_changed_since_the_last_start_is_reported(started, caplog):
+    _run(started, 4)
     (message,) = (text for text in caplog.messages if text.startswith('changed since'))
     assert message == 'changed since the last start: train_config.num_steps: 2 -> 4'
 
@@ -240,14 +243,11 @@ def test_parts_of_a_batch_train_the_same(tmp_path, monkeypatch):
         lambda *args, **options: fakes.dataset(6, 1).unbatch().batch(2, drop_remainder=True),
     )
     whole = _run(tmp_path / 'whole', 3).losses
-    monkeypatch.setattr(
-        fakes, 'pipeline_config', lambda: _config(gradient_accumulation_steps=2, jit_compile=True)
-    )
+    monkeypatch.setattr(fakes, 'pipeline_config', lambda: _config(gradient_accumulation_steps=2))
     assert _run(tmp_path / 'parts', 3).losses == pytest.approx(whole, rel=1e-5)
 
 
-@pytest.mark.parametrize('call', [1, 4])
-def test_data_that_ends_ends_the_training(tmp_path, monkeypatch, caplog, call):
+def test_data_that_ends_within_a_call_ends_the_training(tmp_path, monkeypatch, caplog):
     fakes.patch_builders(monkeypatch.setattr, repeat=False)
     build_left_out = setup.build_left_out
 
@@ -258,7 +258,7 @@ def test_data_that_ends_ends_the_training(tmp_path, monkeypatch, caplog, call):
 
     monkeypatch.setattr(setup, 'build_left_out', with_lost_objects)
     with caplog.at_level(logging.WARNING):
-        result = _run(tmp_path, 100, intervals=Intervals(call=call))
+        result = _run(tmp_path, 100, intervals=Intervals(call=4))
     assert result.step == 3
     assert 'the training data ended at step 3 of 100' in caplog.text
     reasons = '17 with an unknown class, 2 with a box without area'
@@ -279,17 +279,16 @@ class _DivergingDetector(fakes.FakeDetector):
         return {**losses, 'Loss/bad_loss': LossSum(bad, 0.0)}
 
 
-def test_a_loss_that_is_not_finite_stops_before_anything_is_saved(tmp_path, monkeypatch):
-    _run(tmp_path, 2)
+def test_a_loss_that_is_not_finite_stops_before_anything_is_saved(started, monkeypatch):
     fakes.patch_builders(monkeypatch.setattr, detector=_DivergingDetector)
     with pytest.raises(DivergenceError) as error:
-        _run(tmp_path, 9)
+        _run(started, 9)
     text = str(error.value)
     assert 'Loss/bad_loss = ' in text
     assert 'at step 3, learning rate 0.01' in text
     assert "source ids '0', '1'." in text
-    assert f'last good checkpoint is {tmp_path / "ckpt-1"}' in text
-    assert _saved(tmp_path) == {1: 2}
+    assert f'last good checkpoint is {started / "ckpt-1"}' in text
+    assert _saved(started) == {1: 2}
 
 
 class _LaterDivergingDetector(fakes.FakeDetector):
@@ -347,15 +346,6 @@ def test_num_steps_is_required(tmp_path):
         train(fakes.pipeline_config(), tmp_path)
 
 
-def test_a_first_checkpoint_is_not_written_before_the_first_step(tmp_path):
-    probe = Probe(at_step=1, action=lambda: _assert_empty(tmp_path))
-    _run(tmp_path, 1, progress=probe)
-
-
-def _assert_empty(directory):
-    assert not list(directory.glob('ckpt-*'))
-
-
 def test_evaluates_during_training_and_at_the_end(tmp_path):
     config = fakes.pipeline_config()
     config.eval_config.batch_size = 2
@@ -385,14 +375,7 @@ def test_events_hold_scalars_and_pictures(tmp_path):
     assert tags >= LOSSES | {'learning_rate', 'steps_per_sec', 'train_input_images_0'}
 
 
-def test_without_summaries_no_events_are_written(tmp_path):
-    _run(tmp_path, 1)
-    assert not list(tmp_path.glob('**/events.*'))
-
-
-@pytest.mark.parametrize(
-    'values', [{'log': 0}, {'call': -1}, {'checkpoint': -1}, {'evaluation': -1}]
-)
+@rows.parametrize('values', [{'log': 0}, {'call': -1}, {'checkpoint': -1}, {'evaluation': -1}])
 def test_intervals_must_make_sense(values):
     with pytest.raises(ValueError, match='Intervals: log must be positive'):
         Intervals(**values)
@@ -557,7 +540,7 @@ def test_data_that_had_ended_end_the_training_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
     for _ in range(2):
-        result = _run(tmp_path, 9)
+        result = _run(tmp_path, 9, intervals=Intervals(call=1))
         assert result.step == 3
         assert result.reason.startswith('the training data ended at step 3 of 9')
     assert _saved(tmp_path) == {1: 3}
@@ -571,7 +554,7 @@ def _train_config(directory, **train_config):
     return weights.get_tensor('model/box_head/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE')
 
 
-def test_checkpoints_are_kept_for_good_as_often_as_the_config_says(tmp_path, monkeypatch):
+def test_gradients_are_clipped_and_checkpoints_kept_as_the_config_says(tmp_path, monkeypatch):
     made = []
 
     class Recorded(manager.Checkpoints):
@@ -580,12 +563,8 @@ def test_checkpoints_are_kept_for_good_as_often_as_the_config_says(tmp_path, mon
             super().__init__(*args, **options)
 
     monkeypatch.setattr(manager, 'Checkpoints', Recorded)
-    _train_config(tmp_path, keep_checkpoint_every_n_hours=2.5)
+    free = _train_config(tmp_path / 'free', keep_checkpoint_every_n_hours=2.5)
     assert made == [2.5]
-
-
-def test_gradients_are_clipped_as_the_config_says(tmp_path):
-    free = _train_config(tmp_path / 'free')
     clipped, other = (
         _train_config(tmp_path / str(norm), gradient_clipping_by_norm=norm) for norm in (1e-3, 2e-3)
     )
