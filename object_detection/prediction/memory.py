@@ -3,7 +3,6 @@
 import bisect
 import contextlib
 import datetime
-import fcntl
 import hashlib
 import logging
 import os
@@ -20,6 +19,7 @@ from object_detection.data.tf_record_files import CorruptFileError
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.errors import DataError, UserError
 from object_detection.runtime.runtime import Runtime
+from object_detection.system import folder_lock
 
 _logger = logging.getLogger(__name__)
 
@@ -163,12 +163,8 @@ class Memory:
         """Opens the file, keeps other processes out and reads what it holds."""
         with contextlib.ExitStack() as closed_after_errors:
             file = closed_after_errors.enter_context(open(self._path, 'ab'))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(f'{self._path}: another process uses this memory.') from error
-            except OSError as error:
-                _logger.warning('%s: its file system has no locks (%s).', self._path, error)
+            taken = UserError(f'{self._path}: another process uses this memory.')
+            folder_lock.lock(file, taken=taken, named_in_warning=self._path)
             self._read(file)
             closed_after_errors.pop_all()
             return file

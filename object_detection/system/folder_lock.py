@@ -1,20 +1,24 @@
-"""Locks that keep several processes from writing into the same folder.
+"""Locks that keep several processes from writing into the same file or folder.
 
 Imports no TensorFlow.
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
 import threading
 import time
 from collections.abc import Iterator
-from typing import TextIO
+from typing import IO
 
 from object_detection.errors import CheckpointError, UserError
 from object_detection.system import files
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 _logger = logging.getLogger(__name__)
 
@@ -26,6 +30,46 @@ _HEARTBEAT = 10.0
 _HOLDER_TIMEOUT = 75.0
 # Time until two processes that start at the same moment see which of them wrote last.
 _SECONDS_TO_SETTLE = 1.0
+
+
+def has_locks() -> bool:
+    """Whether this system has locks of files; some of its file systems may still have none."""
+    return fcntl is not None
+
+
+def lock(
+    file: IO | int,
+    *,
+    wait: bool = False,
+    taken: Exception | None = None,
+    named_in_warning: str | os.PathLike | None = None,
+) -> bool:
+    """Locks an open file or folder until it is closed, or the process ends, however it ends.
+
+    Args:
+      file: the file, or its descriptor.
+      wait: whether to wait for another process that has the lock.
+      taken: raised if another process has the lock; None raises BlockingIOError.
+      named_in_warning: what a warning names if the file system has no locks; None logs none.
+
+    Returns:
+      False if the system, or the file system, has no locks.
+    """
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError as error:
+        if taken is None:
+            raise
+        raise taken from error
+    except OSError as error:
+        if named_in_warning is not None:
+            _logger.warning(
+                '%s: its file system has no locks (%s)', named_in_warning, error.strerror
+            )
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -45,22 +89,16 @@ def occupied(directory: str) -> Iterator[None]:
     )
     # Mode 'a+' neither truncates the file of another process nor requires that the file exists.
     with open(os.path.join(directory, TRAINING_LOCK), 'a+', encoding='utf-8') as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise taken from error
-        except OSError as error:
-            _logger.warning(
-                '%s: its file system has no locks (%s); a file that is rewritten every %g seconds '
-                'keeps other trainings out',
-                directory,
-                error.strerror,
-                _HEARTBEAT,
-            )
-            with _heartbeat(file.name, taken):
-                yield
+        if lock(file, taken=taken, named_in_warning=directory):
+            yield
             return
-        yield
+        _logger.warning(
+            '%s is rewritten every %g seconds, which keeps other trainings out',
+            file.name,
+            _HEARTBEAT,
+        )
+        with _heartbeat(file.name, taken):
+            yield
 
 
 @contextlib.contextmanager
@@ -73,17 +111,13 @@ def sole_writer(directory: str | os.PathLike) -> Iterator[None]:
     Raises:
       UserError: if another process writes into the folder.
     """
+    taken = UserError(
+        f'{os.fspath(directory)}: another command is writing into this folder. Wait for its end, '
+        'or choose another folder.'
+    )
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f'{os.fspath(directory)}: another command is writing into this folder. Wait for '
-                'its end, or choose another folder.'
-            ) from error
-        except OSError as error:
-            _logger.warning('%s: its file system has no locks (%s)', directory, error.strerror)
+        lock(descriptor, taken=taken, named_in_warning=directory)
         yield
     finally:
         os.close(descriptor)
@@ -101,24 +135,15 @@ def exclusive(path: str | os.PathLike, timeout: float) -> Iterator[None]:
       TimeoutError: if the other process did not leave the context in time.
       OSError: if the file cannot be created.
     """
+    taken = TimeoutError(f'another process has held {os.fspath(path)} for {timeout:g} seconds')
     with open(path, 'a', encoding='utf-8') as file:
-        _wait_for_lock(file, timeout)
+        for left in files.attempts(_BETWEEN_ATTEMPTS, timeout=timeout):
+            try:
+                lock(file, taken=None if left else taken, named_in_warning=path)
+                break
+            except BlockingIOError:
+                continue
         yield
-
-
-def _wait_for_lock(file: TextIO, timeout: float) -> None:
-    for left in files.attempts(_BETWEEN_ATTEMPTS, timeout=timeout):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError as error:
-            if not left:
-                raise TimeoutError(
-                    f'another process has held {file.name} for {timeout:g} seconds'
-                ) from error
-        except OSError as error:
-            _logger.warning('%s: its file system has no locks (%s)', file.name, error.strerror)
-            return
 
 
 @contextlib.contextmanager

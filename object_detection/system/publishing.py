@@ -10,12 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from object_detection.system import disk, files
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from object_detection.system import disk, files, folder_lock
 
 # Of the names of scratch folders.
 PREFIX = '.export-'
@@ -90,28 +85,15 @@ def _settle(output: pathlib.Path) -> None:
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path, *, wait: bool = True) -> Iterator[bool]:
     """Locks a folder; False if another process or user has it, it is gone, or has no locks."""
-    if fcntl is None:
-        yield False
-        return
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    # Another process has removed it, or it is that of another user, which nobody else can read.
-    except (FileNotFoundError, PermissionError):
-        yield False
-        return
-    try:
-        yield _lock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, kind: int) -> bool:
-    """Locks a file; False if another process has locked it, or the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, kind)
-    except OSError:
-        return False
-    return True
+    with contextlib.ExitStack() as stack:
+        is_locked = False
+        # Another process has removed or locked it, it is that of another user, which nobody else
+        # can read, or the system cannot open folders.
+        with contextlib.suppress(FileNotFoundError, PermissionError, BlockingIOError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            is_locked = folder_lock.lock(descriptor, wait=wait)
+        yield is_locked
 
 
 def _undo(output: pathlib.Path, scratch: pathlib.Path) -> None:

@@ -7,6 +7,7 @@ to know is a path, so that they may be in other processes.
 
 import atexit
 import contextlib
+import errno
 import functools
 import hashlib
 import logging
@@ -21,13 +22,12 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from object_detection.system import cpu
+from object_detection.system import cpu, folder_lock
 
 try:
-    import fcntl
     import resource
 except ImportError:  # Windows
-    fcntl = resource = None
+    resource = None
 
 _logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class DiskStore:
         with part.open('ab') as opened:
             try:
                 # Of a process that was killed, the lock is gone and its part is written again.
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(opened.fileno(), part)
             except BlockingIOError:
                 yield None
                 return
@@ -142,7 +142,7 @@ class MemoryStore:
         self.folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
         # Open, and so locked, until the process ends, however it ends.
         self._lock = os.open(self.folder, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        _lock(self._lock, self.folder)
         self.name = 'memory'
         self._names: set[str] = set()
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
@@ -184,10 +184,16 @@ def _remove_folders_of_killed_processes() -> None:
                 continue
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(descriptor, folder)
                 shutil.rmtree(folder)
             finally:
                 os.close(descriptor)
+
+
+def _lock(descriptor: int, path: str | os.PathLike) -> None:
+    """Locks a file; raises OSError if another process has it, or its file system has no locks."""
+    if not folder_lock.lock(descriptor):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), os.fspath(path))
 
 
 class _NoRoomError(Exception):
@@ -288,7 +294,7 @@ def _memory_store() -> MemoryStore:
 
 def is_available() -> bool:
     """Whether this system has the locks of files that copies need."""
-    return fcntl is not None
+    return folder_lock.has_locks()
 
 
 def build_cache(files: Sequence[str], directory: str) -> RecordCache:

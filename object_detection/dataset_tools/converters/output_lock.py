@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from apache_beam.io.filesystems import FileSystems
 
 from object_detection.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from object_detection.system import folder_lock
 
 
 def path_of(prefix: str) -> str:
@@ -60,20 +56,17 @@ def held(prefix: str, job: str) -> Iterator[bool]:
 @contextlib.contextmanager
 def _locked(path: str, prefix: str) -> Iterator[bool]:
     """Locks a file, which is created; yields whether that is possible."""
-    if fcntl is None or '://' in path:
+    if not folder_lock.has_locks() or '://' in path:
         yield False
         return
+    taken = UserError(
+        f'{prefix}: another job is writing to this output. Wait for its end, or choose another '
+        'output.'
+    )
     while True:
         # This mode does not empty the file of another job.
         with open(path, 'ab') as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(
-                    f'{prefix}: another job is writing to this output. Wait for its end, or choose '
-                    'another output.'
-                ) from error
-            except OSError:  # A file system without locks.
+            if not folder_lock.lock(file, taken=taken):
                 yield False
                 return
             # The job that held the file may have removed it between its opening and its lock.

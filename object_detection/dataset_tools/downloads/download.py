@@ -25,12 +25,7 @@ from collections.abc import Callable, Sequence
 import requests
 
 from object_detection.errors import DownloadError, UserError
-from object_detection.system import disk
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from object_detection.system import disk, folder_lock
 
 # A function of the number of finished bytes and of the total, which is None while it is unknown.
 Report = Callable[[int, int | None], None]
@@ -83,7 +78,9 @@ class PartialFile:
         # Closed by __exit__: the file stays open, and locked, as long as the download takes.
         self._file = open(self.path, 'a+b', buffering=0)  # noqa: SIM115
         try:
-            self._lock()
+            # Keeps a second process from appending to the same file.
+            taken = DownloadError(f'{self.path}: another process is downloading it.')
+            folder_lock.lock(self._file, taken=taken)
             self._file.seek(0)
             self.position = os.path.getsize(self.path)
             _add_contents(self._file, self._digest, self.position, report)
@@ -161,18 +158,6 @@ class PartialFile:
     @property
     def _version_path(self) -> str:
         return f'{self.path}.json'
-
-    def _lock(self) -> None:
-        """Keeps a second process from appending to the same file."""
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DownloadError(f'{self.path}: another process is downloading it.') from None
-        except OSError:
-            # A network file system without locks.
-            return
 
 
 def _add_contents(file, digest: 'hashlib._Hash', size: int, report: Report) -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from object_detection.builders.input_readers import tf_records
 from object_detection.data.pipeline import record_cache
 from object_detection.protos import input_reader_pb2
+from object_detection.system import folder_lock
 from tests import slow_cases
 from tests.validation.pipelines import sound_pipeline
 from tests.validation.test_validate import problems
@@ -92,6 +93,6 @@ def test_folders_that_cannot_be_are_reported(tmp_path, folder):
 def test_without_locks_of_files_nothing_is_copied(reader, monkeypatch, caplog):
     expected = _read(reader, 24)
     reader.record_cache.directory = ''
-    monkeypatch.setattr(record_cache, 'fcntl', None)
+    monkeypatch.setattr(folder_lock, 'fcntl', None)
     assert _read(reader, 24) == expected
     assert 'nothing is copied' in caplog.text

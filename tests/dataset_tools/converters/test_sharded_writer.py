@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 from apache_beam.io.filesystems import FileSystems
 
-from object_detection.dataset_tools.converters import output_lock, sharded_writer
+from object_detection.dataset_tools.converters import sharded_writer
 from object_detection.dataset_tools.converters.sharded_writer import Output, open_output
 from object_detection.errors import UserError
+from object_detection.system import folder_lock
 
 
 def _write(output: Output, records: list[bytes]) -> dict[int, sharded_writer.Draft]:
@@ -135,7 +136,7 @@ def test_without_locks_only_old_files_of_other_jobs_are_removed(tmp_path, monkey
     def refuse(file, kind):
         raise OSError(errno.ENOLCK, 'No locks available')
 
-    monkeypatch.setattr(output_lock.fcntl, 'flock', refuse)
+    monkeypatch.setattr(folder_lock.fcntl, 'flock', refuse)
     left = [tmp_path / f'data-0000{i}-of-00002.tmp-{str(i) * 32}' for i in range(2)]
     for path in left:
         path.touch()
