@@ -13,12 +13,12 @@ from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system import cpu
 from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import run_averages, run_record
+from object_detection.training.monitoring.history import Record
 from object_detection.training.monitoring.input_bottleneck import BottleneckReport
-from object_detection.training.monitoring.progress import Record
-from object_detection.training.monitoring.recorder import Meter, Recorder
+from object_detection.training.monitoring.recorder import Recorder
 from object_detection.training.monitoring.run_record import RunClock
 from object_detection.training.monitoring.run_types import Intervals, TrainResult
-from object_detection.training.monitoring.speed import Speed, Stopwatch
+from object_detection.training.monitoring.speed import Stopwatch, Window
 from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
 
 _logger = logging.getLogger(__name__)
@@ -71,11 +71,10 @@ class Measurements:
         self.left_out = left_out
         self._is_alone = strategies.num_workers(train_step.strategy) == 1
         self.clock = clock or RunClock()
-        self._meter = Meter()
-        # The same meter, unless the intervals differ.
+        # Since the last record of the log, since that of the summaries, and since the warm-up.
+        self._logged, self._run = Window(), Window()
         has_own = intervals.summary_or_log != intervals.log
-        self._summary_meter = Meter() if has_own else self._meter
-        self._speed = Speed()
+        self._summarized = Window() if has_own else self._logged
         self._stopwatch = Stopwatch()
         self._bottleneck = BottleneckReport(is_served=is_served)
         self._reports: deque[StepReport] = deque()
@@ -97,17 +96,16 @@ class Measurements:
 
         The averages of the run begin with the first call after all steps of the warm-up.
         """
-        for meter in self._meters():
-            meter.add(values, steps, seconds, timed=timed)
-        if timed:
-            self._speed.add(steps, seconds)
+        for window in {self._logged, self._summarized}:
+            window.add(values, steps, seconds, timed=timed)
+        self._run.add({}, steps, seconds, timed=timed)
         self._stopwatch.add(self._train_step.times, timed=timed)
         self._reports.append(self._train_step.report)
         if self._warmup > 0:
             self._warmup -= steps
             if self._warmup <= 0:
                 self._fetch()
-                self._speed.clear()
+                self._run.clear()
 
     @property
     def is_stale(self) -> bool:
@@ -131,7 +129,7 @@ class Measurements:
                 _describe_divergence(self._reports, self.learning_rate, self._last_good())
             )
         self._reports.clear()
-        record = self._describe(step, means, self._meter)
+        record = self._describe(step, means, self._logged)
         self._recorder.update(record)
         return record
 
@@ -139,12 +137,11 @@ class Measurements:
         """Waits for the steps so far; returns the means since the last log record."""
         started = time.monotonic()
         with self.clock.spent(run_record.STEPS):
-            means = self._meter.means()
+            means = self._logged.means()
         waited = time.monotonic() - started
         times = self._stopwatch.take()
-        for speed in [self._speed, *(meter.speed for meter in self._meters())]:
-            speed.add_seconds(waited)
-            speed.add_times(times)
+        for window in {self._logged, self._summarized, self._run}:
+            window.add_times(times, waited)
         return means
 
     def record(self, step: int, *, logs: bool = True, summarizes: bool = True) -> None:
@@ -153,24 +150,24 @@ class Measurements:
         Raises:
           DivergenceError: as `check` does.
         """
-        record = None if self._meter.is_empty else self.check(step)
-        if summarizes and not self._summary_meter.is_empty:
-            meter = self._summary_meter
-            self._recorder.summarize(self._describe(step, meter.means(), meter))
-            meter.reset()
+        record = self.check(step) if self._logged.steps else None
+        window = self._summarized
+        if summarizes and window.steps:
+            self._recorder.summarize(self._describe(step, window.means(), window))
+            window.clear()
         if logs and record is not None:
             self._recorder.log(record)
             self.losses = record.losses
             timed_steps = record.latencies['step']['count'] if record.latencies else 0
             self._bottleneck.update(record.waiting_share, timed_steps)
-            self._meter.reset()
+            self._logged.clear()
 
     def speed(self) -> dict[str, object]:
-        """Returns `Speed.describe` of all steps after the warm-up."""
+        """Returns `Window.describe` of all steps after the warm-up."""
         if self._warmup > 0:
             _logger.info('no averages: the run ended before the last of --log_warmup_steps')
-            return Speed().describe(self._batch_size)
-        return self._speed.describe(self._batch_size)
+            self._run.clear()
+        return self._run.describe(self._batch_size)
 
     def write_averages(self, directory: str, run: str, result: TrainResult) -> None:
         """Logs and writes the averages of a run that has ended; see `run_averages`."""
@@ -181,24 +178,21 @@ class Measurements:
         """Returns the learning rate of the update after `step` others."""
         return float(self._train_step.optimizer.learning_rate(tf.constant(step)))
 
-    def _meters(self) -> set[Meter]:
-        return {self._meter, self._summary_meter}
-
     def _choose_steps_per_call(self) -> int:
         """Chooses more steps for faster steps, since each call has an overhead in Python.
 
         Several workers, whose clocks differ, would have to agree on the number: they do one step a
         call unless `Intervals.call` says otherwise.
         """
-        rate = self._meter.speed.steps_per_second()
+        rate = self._logged.steps_per_second()
         if rate is None or not self._is_alone:
             return self.steps_per_call
         steps = int(rate * _CALL_SECONDS)
         # Few steps are not worth the graph of a loop.
         return steps if steps >= _MIN_STEPS_PER_CALL else 1
 
-    def _describe(self, step: int, means: dict[str, float], meter: Meter) -> Record:
-        speed = meter.speed.describe(self._batch_size)
+    def _describe(self, step: int, means: dict[str, float], window: Window) -> Record:
+        speed = window.describe(self._batch_size)
         return Record(
             step=step,
             losses={name: value for name, value in means.items() if name != GRADIENT_NORM},

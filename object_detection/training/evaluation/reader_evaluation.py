@@ -38,7 +38,7 @@ from object_detection.training.evaluation.inference import (
 )
 from object_detection.training.monitoring import hyperparameters
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
-from object_detection.training.monitoring.speed import Latencies
+from object_detection.training.monitoring.speed import latencies
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation.eval_config import reader_names
 from object_detection.visualization import tensorboard
@@ -424,14 +424,13 @@ class EvaluationTimes:
     """Measures evaluations; the very first batch, which builds graphs, is left out."""
 
     def __init__(self):
-        self._input = Latencies()
-        self._step = Latencies()
         self._has_begun = False
+        self.clear()
 
     def clear(self) -> None:
         """Forgets the times of the evaluations so far."""
-        self._input.clear()
-        self._step.clear()
+        self._input: list[float] = []
+        self._step: list[float] = []
 
     def batches(self, dataset: Iterable[Batch]) -> Iterator[Batch]:
         """Yields the batches, and measures how long each is waited for."""
@@ -442,7 +441,7 @@ class EvaluationTimes:
             if batch is None:
                 return
             if self._has_begun:
-                self._input.add(time.perf_counter() - started)
+                self._input.append(time.perf_counter() - started)
             yield batch
 
     def predict(self, function: PredictFunction) -> PredictFunction:
@@ -454,14 +453,12 @@ class EvaluationTimes:
             # This waits for devices, which compute asynchronously.
             detections = {name: np.asarray(value) for name, value in detections.items()}
             if self._has_begun:
-                self._step.add(time.perf_counter() - started)
+                self._step.append(time.perf_counter() - started)
             self._has_begun = True
             return detections, *others
 
         return timed
 
     def describe(self) -> dict[str, dict[str, float]]:
-        """Returns `Latencies.describe` of 'input' and 'step', a batch each; {} without any."""
-        if not self._step.count:
-            return {}
-        return {'input': self._input.describe(), 'step': self._step.describe()}
+        """Returns `speed.latencies` of the batches."""
+        return latencies(self._input, self._step)

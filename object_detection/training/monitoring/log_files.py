@@ -6,14 +6,11 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from object_detection.builders.sink_builder import SINKS, Run, Sink
 from object_detection.config.families import FAMILIES
-
-if TYPE_CHECKING:
-    # This imports TensorFlow, which the flags do not need.
-    from object_detection.training.monitoring.progress import Record
+from object_detection.training.monitoring.history import Record
 
 # Our names -> those of NVIDIA's models, which readers of such files know; families add theirs.
 _NVIDIA_NAMES = {'Loss/regularization_loss': 'l2_regularization_loss', 'Loss/total_loss': 'loss'}
@@ -79,7 +76,7 @@ class DllLog(Sink):
         del parameters['folder']
         self._log(_PARAMETERS, parameters)
 
-    def write(self, record: 'Record') -> None:
+    def write(self, record: Record) -> None:
         """Writes the means over the steps since the last record."""
         data = {**record.losses, 'learning_rate': record.learning_rate}
         if record.images_per_second is not None:
@@ -102,7 +99,7 @@ class DllLog(Sink):
         self._log(step, {**metrics, **speeds, **_latencies('test', **speed)})
 
     def averages(self, speed: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-        """Writes the summary of a training: `Speed.describe` and `RunClock.describe` of it."""
+        """Writes the summary of a training: `Window.describe` and `RunClock.describe` of it."""
         data = {'train_time': seconds['all'], **_latencies('train', speed.get('latencies', {}))}
         if speed.get('images_per_second') is not None:
             data['train_throughput'] = speed['images_per_second']
@@ -127,7 +124,7 @@ class DllLog(Sink):
 
 
 def _latencies(stage: str, latencies: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Returns `Latencies.describe` of the steps by the names of DLLogger's users."""
+    """Returns `speed.describe` of the steps by the names of DLLogger's users."""
     step = latencies.get('step')
     if not step:
         return {}

@@ -1,11 +1,10 @@
 """Shows the progress of a run: a live line on a terminal, log lines elsewhere."""
 
 import contextlib
-import dataclasses
 import datetime
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import rich.console
@@ -16,7 +15,7 @@ import rich.text
 from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system.console import drawing, is_quiet, phase, redirects
 from object_detection.system.numbers import significant
-from object_detection.training.monitoring.history import short_name
+from object_detection.training.monitoring.history import Record, short_name
 
 _logger = logging.getLogger(__name__)
 
@@ -24,35 +23,6 @@ _logger = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 30.0
 _BAR_WIDTH = 10
 _GAP = '  '
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """Means over the steps since the last record.
-
-    Attributes:
-      step: number of steps done.
-      losses: name -> mean value.
-      learning_rate: learning rate of the last of the steps.
-      images_per_second: None until a call other than the first, which builds the graph, was timed.
-      gradient_norm: mean norm of all gradients together, before clipping.
-      waiting_share: share of the steps' time that was spent waiting for batches, 0 to 1.
-      latencies: see `Speed.latencies`.
-      memory: see `memory.peaks`.
-      left_out: what was left out of the data since the start, see `BadRecords.counts`.
-      times: those of the last step, see `StepRecord`.
-    """
-
-    step: int
-    losses: Mapping[str, float]
-    learning_rate: float
-    images_per_second: float | None
-    gradient_norm: float | None = None
-    waiting_share: float | None = None
-    latencies: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
-    memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    times: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
 class Progress(Protocol):

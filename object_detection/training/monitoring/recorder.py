@@ -8,52 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from object_detection.builders.sink_builder import SINKS, Run, Sink, StepRecord
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.monitoring import hyperparameters
-from object_detection.training.monitoring.history import FILE_NAME
+from object_detection.training.monitoring.history import FILE_NAME, Record
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
-from object_detection.training.monitoring.progress import (
-    SECONDS_BETWEEN_LINES,
-    Progress,
-    Record,
-)
-from object_detection.training.monitoring.speed import Speed
+from object_detection.training.monitoring.progress import SECONDS_BETWEEN_LINES, Progress
 from object_detection.visualization import tensorboard
-
-
-class Meter:
-    """Means of what steps return, and the speed, since the last `reset`."""
-
-    def __init__(self):
-        self.speed = Speed()
-        self.reset()
-
-    def reset(self) -> None:
-        self._sums: dict[str, tf.Tensor] = {}
-        self._steps = 0
-        self.speed.clear()
-
-    def add(
-        self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
-    ) -> None:
-        """Adds the mean values of `steps` steps; `timed` unless their call built a graph."""
-        # Sums stay on the device, so that nothing waits for it here.
-        self._sums = {
-            name: value * steps + self._sums.get(name, 0.0) for name, value in values.items()
-        }
-        self._steps += steps
-        if timed:
-            self.speed.add(steps, seconds)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._steps
-
-    def means(self) -> dict[str, float]:
-        return {name: float(value) / self._steps for name, value in self._sums.items()}
 
 
 class TensorBoardSink(Sink):
@@ -165,30 +127,11 @@ class Recorder:
 
     def summarize(self, record: Record) -> None:
         """Writes a record as TensorBoard events and into the further sinks."""
-        values = _values(record, self._batch_size)
         for sink in self._sinks:
-            sink.write(StepRecord(record.step, *record.times, values))
+            sink.write(record.by_name(self._batch_size))
 
     def close(self) -> None:
         self._progress.close()
         with contextlib.ExitStack() as stack:
             for sink in self._sinks:
                 stack.callback(sink.close)
-
-
-def _values(record: Record, batch_size: int) -> dict[str, float]:
-    """Returns the values of a record by the names that TensorBoard shows."""
-    rate = record.images_per_second
-    values = {
-        **record.losses,
-        'learning_rate': record.learning_rate,
-        'gradient_norm': record.gradient_norm,
-        'images_per_sec': rate,
-        'steps_per_sec': None if rate is None else rate / batch_size,
-        'waiting_share': record.waiting_share,
-    }
-    for what, times in record.latencies.items():
-        values |= {f'latency/{what}_{name}': times[name] for name in ('p50', 'p99')}
-    values |= {f'memory/{name.replace(":", "_")}': peak for name, peak in record.memory.items()}
-    values |= {f'left_out/{name}': count for name, count in record.left_out.items()}
-    return {name: value for name, value in values.items() if value is not None}

@@ -80,7 +80,7 @@ class TrainResult:
       metrics: results of the last evaluation; None if there was none.
       stopped_by: number of the signal that stopped it early, or None.
       reason: why it ended before its last step other than by a signal, a sentence; or None.
-      speed: `Speed.describe` of all steps that this process did; empty if it did none.
+      speed: `Window.describe` of all steps that this process did; empty if it did none.
       seconds: see `RunClock.describe`; empty if no step was done.
     """
 

@@ -1,4 +1,4 @@
-"""The speed of steps, the share of waiting, and percentiles of the latencies.
+"""The steps of a training in a window of time: means, speed, waiting, and single times.
 
 Measures how long each step waits for its batch, and how long it computes.
 
@@ -13,13 +13,13 @@ There is no waiting for a batch that is ready while the previous step is still b
 """
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.core import determinism
-from object_detection.errors import UserError
 
 _HOST = 'CPU:0'
 
@@ -36,13 +36,6 @@ class CallTimes(NamedTuple):
     requested: float
     ready: tf.Tensor | float
     ended: tf.Tensor
-
-
-class StepTimes(NamedTuple):
-    """Seconds, float64 [steps] each: how long each step waited for its batch, and computed."""
-
-    waited: np.ndarray
-    computed: np.ndarray
 
 
 def after_batch(batch: Any) -> tf.Tensor:
@@ -83,8 +76,14 @@ class Stopwatch:
         """Adds a call without waiting for it; the result leaves out calls that are not `timed`."""
         self._calls.append((times, timed))
 
-    def take(self) -> StepTimes:
-        """Returns the steps of all calls since the last `take`; waits for them to end."""
+    def take(self) -> np.ndarray:
+        """Returns how long each step of the calls since the last `take` waited, and computed.
+
+        It waits for the steps to end.
+
+        Returns:
+          Seconds, float64 [2, steps].
+        """
         before, ready, ended = [], [], []
         for times, timed in self._calls:
             # Lists of numbers: most calls have one step, for which arrays are slow.
@@ -100,9 +99,8 @@ class Stopwatch:
         self._calls.clear()
         before, ready, ended = (np.array(times, np.float64) for times in (before, ready, ended))
         # The clock of the machine may have been set back meanwhile.
-        return StepTimes(
-            np.maximum(ready - before, 0.0), np.maximum(ended - np.maximum(ready, before), 0.0)
-        )
+        times = np.stack([ready - before, ended - np.maximum(ready, before)])
+        return np.maximum(times, 0.0)
 
 
 def now() -> float:
@@ -113,112 +111,97 @@ def now() -> float:
 PERCENTILES = (50, 90, 95, 99)
 
 
-class Latencies:
-    """Collects every single time, 8 bytes each: 8 MB for a million steps.
+def describe(seconds: np.ndarray | Sequence[float]) -> dict[str, float]:
+    """Returns 'count', 'mean', 'p50', 'p90', 'p95', 'p99' and 'max' of times; {} of none.
 
-    Percentiles are exact, by the nearest rank.
+    Percentiles are exact, by the nearest rank: so many percent of the times do not exceed them.
     """
-
-    def __init__(self):
-        self._times: list[np.ndarray] = []
-
-    def add(self, seconds: np.ndarray | float) -> None:
-        """Adds times, seconds, float64 [...]."""
-        self._times.append(np.array(seconds, np.float64).ravel())
-
-    def clear(self) -> None:
-        """Removes all times."""
-        self._times = []
-
-    @property
-    def count(self) -> int:
-        return self._all().size
-
-    @property
-    def total(self) -> float:
-        """The sum of all times, seconds."""
-        return float(self._all().sum())
-
-    def percentile(self, percent: float) -> float:
-        """Returns the time, seconds, that `percent` percent of the times do not exceed.
-
-        Raises:
-          ValueError: if there are no times.
-        """
-        if not self.count:
-            raise UserError('Latencies.percentile: expected at least one time. Received: none.')
-        return float(np.percentile(self._all(), percent, method='inverted_cdf'))
-
-    def describe(self) -> dict[str, float]:
-        """Returns 'count', 'mean', 'p50', 'p90', 'p95', 'p99' and 'max', seconds; {} of none."""
-        times = self._all()
-        if not times.size:
-            return {}
-        values = np.percentile(times, PERCENTILES, method='inverted_cdf').tolist()
-        return {
-            'count': times.size,
-            'mean': float(times.mean()),
-            **{f'p{percent}': value for percent, value in zip(PERCENTILES, values, strict=True)},
-            'max': float(times.max()),
-        }
-
-    def _all(self) -> np.ndarray:
-        # Kept as one array, so that nothing is concatenated twice.
-        self._times = [np.concatenate([*self._times, np.empty(0)])]
-        return self._times[0]
+    times = np.asarray(seconds, np.float64)
+    if not times.size:
+        return {}
+    values = np.percentile(times, PERCENTILES, method='inverted_cdf').tolist()
+    return {
+        'count': times.size,
+        'mean': float(times.mean()),
+        **{f'p{percent}': value for percent, value in zip(PERCENTILES, values, strict=True)},
+        'max': float(times.max()),
+    }
 
 
-class Speed:
-    """Steps, their time and its share of waiting for batches; without calls that build graphs."""
+def latencies(
+    waited: np.ndarray | Sequence[float], computed: np.ndarray | Sequence[float]
+) -> dict[str, dict[str, float]]:
+    """Returns `describe` of 'input', the waiting for batches, and 'step', the steps themselves.
+
+    {} if nothing was computed.
+    """
+    return {'input': describe(waited), 'step': describe(computed)} if len(computed) else {}
+
+
+class Window:
+    """Steps since the last `clear`: the means of what they returned, their speed and times.
+
+    Calls that build graphs count for the means only. Each step takes 16 bytes: 16 MB for a million.
+
+    Attributes:
+      steps: number of steps.
+    """
 
     def __init__(self):
         self.clear()
 
     def clear(self) -> None:
-        """Starts again."""
-        self.steps = 0
-        self.seconds = 0.0
-        self._waited = Latencies()
-        self._computed = Latencies()
+        """Forgets all steps."""
+        self.steps = self._timed_steps = 0
+        self._sums: dict[str, tf.Tensor] = {}
+        self._seconds = 0.0
+        self._times = [np.empty([2, 0])]
 
-    def add(self, steps: int, seconds: float) -> None:
-        """Adds a call of `steps` steps."""
+    def add(
+        self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
+    ) -> None:
+        """Adds a call of `steps` steps and their mean values; `timed` unless it built a graph."""
+        # Sums stay on the device, so that nothing waits for it here.
+        self._sums = {
+            name: value * steps + self._sums.get(name, 0.0) for name, value in values.items()
+        }
         self.steps += steps
-        self.seconds += seconds
+        if timed:
+            self._timed_steps += steps
+            self._seconds += seconds
 
-    def add_seconds(self, seconds: float) -> None:
-        """Adds time that was spent waiting for the device to finish the steps."""
-        if self.steps:
-            self.seconds += seconds
+    def add_times(self, times: np.ndarray, seconds: float = 0.0) -> None:
+        """Adds the times of single steps, and how long the host waited for the devices meanwhile.
 
-    def add_times(self, times: StepTimes) -> None:
-        """Adds the single times of steps."""
-        self._waited.add(times.waited)
-        self._computed.add(times.computed)
+        Args:
+          times: float64 [2, steps], see `Stopwatch.take`.
+          seconds: time that is no part of a call.
+        """
+        self._times.append(times)
+        if self._timed_steps:
+            self._seconds += seconds
+
+    def means(self) -> dict[str, float]:
+        """Returns the means of the values over the steps; waits for the devices."""
+        return {name: float(value) / self.steps for name, value in self._sums.items()}
 
     def steps_per_second(self) -> float | None:
         """None while nothing was timed."""
-        return self.steps / self.seconds if self.steps and self.seconds else None
-
-    def waiting_share(self) -> float | None:
-        """Returns the share of the steps' time that was spent waiting for batches, 0 to 1."""
-        total = self._waited.total + self._computed.total
-        return self._waited.total / total if total else None
-
-    def latencies(self) -> dict[str, dict[str, float]]:
-        """Returns `Latencies.describe` of 'input', the waiting for batches, and 'step', the steps
-        themselves; {} while nothing was timed."""
-        if not self._computed.count:
-            return {}
-        return {'input': self._waited.describe(), 'step': self._computed.describe()}
+        return self._timed_steps / self._seconds if self._timed_steps and self._seconds else None
 
     def describe(self, batch_size: int) -> dict[str, Any]:
-        """Returns all values for JSON; `batch_size` is that of all replicas together."""
-        rate = self.steps_per_second()
+        """Returns speed and times for JSON; `batch_size` is that of all replicas together.
+
+        'waiting_share' is the share of the steps' time that was spent waiting for batches, 0 to 1.
+        """
+        # Kept as one array, so that nothing is concatenated twice.
+        self._times = [np.concatenate(self._times, axis=1)]
+        waited, computed = self._times[0]
+        total, rate = float(waited.sum()) + float(computed.sum()), self.steps_per_second()
         return {
-            'timed_steps': self.steps,
+            'timed_steps': self._timed_steps,
             'steps_per_second': rate,
             'images_per_second': None if rate is None else rate * batch_size,
-            'waiting_share': self.waiting_share(),
-            'latencies': self.latencies(),
+            'waiting_share': float(waited.sum()) / total if total else None,
+            'latencies': latencies(waited, computed),
         }

@@ -8,8 +8,9 @@ from object_detection.builders.sink_builder import Run
 from object_detection.training import epochs
 from object_detection.training.evaluation.eval_job import evaluate_directory
 from object_detection.training.loop import train
+from object_detection.training.monitoring.history import Record
 from object_detection.training.monitoring.log_files import DllLog, LogFiles
-from object_detection.training.monitoring.progress import Record, Silent
+from object_detection.training.monitoring.progress import Silent
 from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 

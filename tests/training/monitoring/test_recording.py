@@ -24,7 +24,7 @@ from object_detection.training.monitoring import history, hyperparameters, progr
 from object_detection.visualization import drawing, tensorboard
 from tests.training import fakes
 
-RECORD = progress.Record(
+RECORD = history.Record(
     step=25,
     losses={'Loss/RPNLoss/objectness_loss': 0.25, 'Loss/total_loss': 1.5},
     learning_rate=0.02,
@@ -125,7 +125,7 @@ def test_history_drops_what_came_after_the_checkpoint(tmp_path):
     path = tmp_path / 'train' / 'history.jsonl'
     first = history.History(path, 0)
     for step in (10, 20, 25):
-        first.write(progress.Record(step, {'Loss/total_loss': 1.0}, 0.1, None))
+        first.write(history.Record(step, {'Loss/total_loss': 1.0}, 0.1, None))
     with path.open('a') as file:
         file.write('{"step": 30, "loss')
     history.History(path, 20).write(RECORD)
@@ -133,19 +133,6 @@ def test_history_drops_what_came_after_the_checkpoint(tmp_path):
     assert [entry['step'] for entry in entries] == [10, 20, 25]
     assert entries[-1]['losses'] == dict(RECORD.losses)
     assert json.loads(path.read_text().splitlines()[0])['images_per_second'] is None
-
-
-def test_meter_averages_over_steps_and_leaves_out_the_first_call():
-    meter = recorder.Meter()
-    assert meter.is_empty
-    meter.add({'a': tf.constant(1.0)}, 1, 0.0, timed=False)
-    assert meter.speed.steps_per_second() is None
-    meter.add({'a': tf.constant(4.0)}, 2, 0.5)
-    meter.speed.add_seconds(0.5)
-    assert meter.means() == {'a': 3.0}
-    assert meter.speed.steps_per_second() == 2.0
-    meter.reset()
-    assert meter.is_empty
 
 
 def _batch(num_images=2):

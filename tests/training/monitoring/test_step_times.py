@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from object_detection.optimizers import optimizers, schedules
 from object_detection.training import step
-from object_detection.training.monitoring.speed import CallTimes, Speed, Stopwatch
+from object_detection.training.monitoring.speed import CallTimes, Stopwatch, Window
 from tests import slow_cases
 from tests.training import fakes
 
@@ -24,7 +24,7 @@ def test_the_times_of_a_call():
     np.testing.assert_allclose(waited, [1.0, 0.0, 2.0])
     np.testing.assert_allclose(computed, [2.0, 2.0, 1.0])
     assert stopwatch.last == (15.0, 17.0, 18.0)
-    assert not stopwatch.take().waited.size
+    assert not stopwatch.take().size
 
 
 def test_a_device_behind_the_host_does_not_wait_and_pauses_between_calls_do_not_count():
@@ -88,15 +88,16 @@ def test_which_side_waits(slow, steps_per_call):
         optimizers.Momentum(schedules.constant(0.01), momentum=0.9),
         element_spec=batches.element_spec,
     )
-    iterator, stopwatch, speed = iter(batches), Stopwatch(), Speed()
+    iterator, stopwatch, window = iter(batches), Stopwatch(), Window()
     train_step.repeat(iterator, steps_per_call)
     for _ in range(10 // steps_per_call):
         train_step.repeat(iterator, steps_per_call)
         stopwatch.add(train_step.times)
-    speed.add_times(stopwatch.take())
-    latencies = speed.latencies()
+    window.add_times(stopwatch.take())
+    described = window.describe(2)
+    latencies = described['latencies']
     assert latencies['step']['count'] == latencies['input']['count'] == 10
     slow_side = latencies[slow]
     assert slow_side['p50'] >= 0.03 * 0.99
-    share = speed.waiting_share()
+    share = described['waiting_share']
     assert share > 0.6 if slow == 'input' else share < 0.3
