@@ -127,6 +127,24 @@ def test_reference_of_a_schema(page, line):
     assert line in page.splitlines()
 
 
+def test_text_protos_are_coloured(site):
+    from pygments import lexers, token
+
+    tokens = lexers.get_lexer_by_name('textproto').get_tokens('a { b: "c" d: [E, 1] } # f')
+    kinds = {value: str(kind) for kind, value in tokens}
+    assert [kinds[value] for value in ('a', 'b', '"c"', 'E', '1', '# f')] == [
+        str(kind)
+        for kind in (
+            token.Name.Tag,
+            token.Name.Attribute,
+            token.String,
+            token.Keyword.Constant,
+            token.Number,
+            token.Comment.Single,
+        )
+    ]
+
+
 def test_a_file_that_is_no_schema_is_an_error(reference, tmp_path):
     folder = tmp_path / reference.PROTOS
     folder.mkdir(parents=True)

@@ -176,8 +176,7 @@ def _example(kind: str) -> list[str]:
     text = text_format.MessageToString(step, use_short_repeated_primitives=True)
     # A message without fields takes one line.
     lines = re.sub(r'\{\s*\}', '{}', text).splitlines()
-    options = ['data_augmentation_options {', *(f'  {line}' for line in lines), '}']
-    return ['', '```textproto', *options, '```']
+    return ['', '```textproto', *lines, '```']
 
 
 def draw(kind: str) -> np.ndarray:

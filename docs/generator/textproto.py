@@ -6,6 +6,9 @@ import pygments.lexers
 from pygments.lexer import RegexLexer
 from pygments.token import Comment, Keyword, Name, Number, Punctuation, String, Text
 
+# Pygments reads it.
+__all__ = ['TextProtoLexer']
+
 
 class TextProtoLexer(RegexLexer):
     """Fields, values and comments of configs and label maps."""

