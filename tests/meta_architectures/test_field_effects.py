@@ -171,6 +171,8 @@ DONE_ANYWAY = {
     # SOFTMAX is refused.
     'center_net.post_processing.batch_non_max_suppression.change_coordinate_frame',
     'center_net.post_processing.score_converter',
+    # The default of the loss of classes of the second stage.
+    'second_stage_classification_loss.weighted_softmax',
     # XLA compiles all forms for several classes; for one, core/test_post_processing.py.
     'batch_non_max_suppression.use_static_shapes',
 }

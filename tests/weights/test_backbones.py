@@ -24,9 +24,9 @@ def messages(monkeypatch, caplog):
     """Returns what is said of a network that computes as `theirs`, for one as `ours`."""
     monkeypatch.setattr(resnet_v1, '_STAGE_FILTERS', third_party_files.NARROW)
 
-    def warn(theirs: Options, ours: Options) -> list[str]:
+    def warn(theirs: Options, ours: Options, depth: int = 50) -> list[str]:
         backbone = resnet_v1.trunk(
-            50,
+            depth,
             levels=[3],
             hyperparams=resnet_v1.default_hyperparams(0.0),
             batch_norm_trainable=False,
@@ -61,6 +61,10 @@ def test_the_fields_that_make_up_for_it_are_named(messages, theirs, ours, field)
 def test_nothing_is_logged_for_the_same_network(messages):
     assert not messages(NVIDIA, Options(False, Padding.SAME, frozen_stages=2))
     assert not messages(SLIM, Options())
+
+
+def test_strides_have_one_place_without_bottlenecks(messages):
+    assert not messages(TPU, Options(), depth=18)
 
 
 def test_other_backbones_are_left_to_other_checks(caplog):
