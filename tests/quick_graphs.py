@@ -25,15 +25,25 @@ def plain_data_sets(*, optimized: bool = False) -> Iterator[None]:
 
     AutoGraph would rewrite their code first, and then watch each call: a fourth of the time. Nor
     are the graphs of data sets optimized unless `optimized`: a test takes a few elements of them.
+    They run in one thread where they do not say in how many: each thread would prepare functions
+    for itself.
     """
     options = tf.data.Options()
     if not optimized:
         options.experimental_optimization.apply_default_optimizations = False
+    one_thread = tf.data.Options()
+    one_thread.threading.private_threadpool_size = 1
+
+    def with_options(data: tf.data.Dataset) -> tf.data.Dataset:
+        data = data.with_options(options)
+        # The options of a data set within a graph are not known.
+        if not tf.executing_eagerly() or data.options().threading.private_threadpool_size:
+            return data
+        return data.with_options(one_thread)
+
     with (
         ag_ctx.ControlStatusCtx(status=ag_ctx.Status.DISABLED),
         # Each iterator calls it; the data set's own options stay.
-        mock.patch.object(
-            DatasetV2, '_apply_debug_options', lambda data: data.with_options(options)
-        ),
+        mock.patch.object(DatasetV2, '_apply_debug_options', with_options),
     ):
         yield

@@ -75,7 +75,6 @@ def epochs(
         return records if keep is None else keep(records, skipped == 0)
 
     def has_records(epoch: tf.Tensor) -> tf.Tensor:
-        # Otherwise empty epochs would follow each other for ever.
         return tf.cond(
             epoch > first,
             lambda: tf.constant(True),
@@ -83,7 +82,10 @@ def epochs(
         )
 
     numbers = tf.data.Dataset.range(first, num_epochs or _MAX_EPOCHS)
-    return numbers.take_while(has_records).flat_map(records_of)
+    if num_epochs is None:
+        # Otherwise empty epochs would follow each other for ever.
+        numbers = numbers.take_while(has_records)
+    return numbers.flat_map(records_of)
 
 
 def shuffle(records: tf.data.Dataset, size: int, seed: tf.Tensor) -> tf.data.Dataset:
