@@ -13,11 +13,12 @@ from object_detection.system import console, files
 from object_detection.training import resolve_config, resume, run_start, setup, status
 from object_detection.training.distribution import strategies
 from object_detection.training.measurements import Measurements
-from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.log_files import NO_FILES, JobFiles
 from object_detection.training.monitoring.progress import Progress
 from object_detection.training.monitoring.run_record import RunClock
 from object_detection.training.monitoring.run_types import Intervals, TrainResult
 from object_detection.training.run_evaluations import RunEvaluations
+from object_detection.training.setup import TrainingRun
 from object_detection.training.trainer import Trainer
 
 
@@ -35,7 +36,7 @@ def train(
     val_json_file: str | None = None,
     strategy: tf.distribute.Strategy | None = None,
     config_path: str | os.PathLike | None = None,
-    log_files: LogFiles = NO_LOG_FILES,
+    log_files: JobFiles = NO_FILES,
     is_validated: bool = False,
 ) -> TrainResult:
     """Trains until `num_steps`, from the newest checkpoint of `model_dir` if there is one.
@@ -53,18 +54,17 @@ def train(
         `train_config.num_steps`, or `train_config.num_epochs`.
       intervals: when to log, save and evaluate; None takes the defaults.
       max_to_keep: how many checkpoints to keep; None keeps all.
-      record_summaries: whether to write TensorBoard events.
+      record_summaries, val_json_file: see `JobFiles`.
       precision: a name that `precision.canonical` knows; None takes that of the config.
       seed: the seed of initial weights, data order, augmentation and sampling noise, set for
         Python, NumPy and TensorFlow; None draws one and logs it. A resumed run keeps the seed that
         it began with.
       progress: the display of the run; None chooses one for a terminal or a log.
-      val_json_file: COCO annotations to evaluate against in place of the records' ground truth.
       strategy: the strategy of the devices, see `strategies.build`; not entered by the caller. None
         takes the current one.
       config_path: path of the file that the config is from; the state of its git repository is
         recorded.
-      log_files: files outside of `model_dir`.
+      log_files: the other files of the job.
       is_validated: whether `resolve_config.read` has checked the config for this run.
 
     Raises:
@@ -86,131 +86,89 @@ def train(
         precision=precision,
         is_validated=is_validated,
     )
-    training = _Training(
-        config=config,
-        directory=directory,
-        strategy=strategy,
-        intervals=intervals,
-        max_to_keep=max_to_keep,
-        record_summaries=record_summaries,
-        evaluations=RunEvaluations(
-            config,
-            directory,
-            strategy,
-            intervals.evaluation,
-            record_summaries,
-            val_json_file,
-            log_files,
+    run = TrainingRun(
+        config,
+        directory,
+        strategy,
+        intervals,
+        dataclasses.replace(
+            log_files, record_summaries=record_summaries, val_json_file=val_json_file
         ),
-        progress=progress,
-        config_path=config_path,
-        log_files=log_files,
+        max_to_keep,
+        progress,
+        config_path,
     )
+    evaluations = RunEvaluations(run)
     with contextlib.ExitStack() as opened:
         opened.enter_context(precisions.scope(precisions.name_of(config.train_config.precision)))
         opened.enter_context(strategies.lost_workers_named(strategy))
-        if training.is_chief:
+        if run.is_chief:
             opened.enter_context(resume.locked_directory(directory))
             opened.enter_context(status.Announcer(directory).running())
-        start = resume.prepare(config, directory, strategy, intervals)
-        result = resume.finished_result(config, directory, training.evaluations, start)
+        start = resume.prepare(run)
+        result = resume.finished_result(evaluations, start)
         if result is None:
-            resume.clear(training.evaluations, start.step)
-            result = training.run(seed, start)
-        if training.is_chief:
+            resume.clear(evaluations, start.step)
+            result = _train(run, evaluations, seed, start)
+        if run.is_chief:
             resume.mark_finished(directory, result, config.train_config.num_steps)
     return result
 
 
-@dataclasses.dataclass(frozen=True)
-class _Training:
-    """A training of a resolved config in one process; see `train`."""
+def _train(
+    run: TrainingRun, evaluations: RunEvaluations, seed: int | None, start: resume.StartPoint
+) -> TrainResult:
+    """Builds all components, restores the newest checkpoint, and runs the steps.
 
-    config: TrainEvalPipelineConfig
-    directory: str
-    strategy: tf.distribute.Strategy
-    intervals: Intervals
-    max_to_keep: int | None
-    record_summaries: bool
-    evaluations: RunEvaluations
-    progress: Progress | None
-    config_path: str | os.PathLike | None = None
-    log_files: LogFiles = NO_LOG_FILES
-
-    @property
-    def is_chief(self) -> bool:
-        return strategies.is_chief(self.strategy)
-
-    def run(self, seed: int | None, start: resume.StartPoint) -> TrainResult:
-        """Builds all components, restores the newest checkpoint, and runs the steps.
-
-        Args:
-          seed: the seed of a new run; None draws one.
-          start: where the run begins.
-        """
-        clock = RunClock(status.Announcer(self.directory)) if self.is_chief else RunClock()
-        config, strategy = self.config, self.strategy
-        input_state = resume.resume_input(
-            config.train_input_reader, strategy, start.checkpoint, seed
+    Args:
+      run: the training.
+      evaluations: its evaluations.
+      seed: the seed of a new run; None draws one.
+      start: where the run begins.
+    """
+    clock = RunClock(status.Announcer(run.directory)) if run.is_chief else RunClock()
+    config = run.config
+    input_state = resume.resume_input(
+        config.train_input_reader, run.strategy, start.checkpoint, seed
+    )
+    setup.set_seed(config.train_config, input_state.seed)
+    left_out = setup.build_left_out(run)
+    with contextlib.ExitStack() as opened:
+        with console.phase('building the model and the input'), run.strategy.scope():
+            train_step, iterator = setup.build(run, input_state, left_out, start.step)
+            checkpoints = setup.build_checkpoints(run, train_step, input_state)
+            restored = resume.restore_weights(checkpoints, train_step, run)
+        name = ''
+        if run.is_chief:
+            checkpoints.check_room(evaluations.max_snapshots)
+            name = run_start.write_records(
+                run, train_step, seed=input_state.seed, restored=restored
+            )
+        evaluation = evaluations.plan(train_step, restored, start.step, opened)
+        recorder = setup.build_recorder(run, start.step)
+        opened.callback(recorder.close)
+        opened.enter_context(setup.input_errors_named(config))
+        measurements = Measurements(
+            run,
+            train_step,
+            recorder,
+            last_good=lambda: checkpoints.latest,
+            clock=clock,
+            left_out=left_out.counts,
         )
-        setup.set_seed(config.train_config, input_state.seed)
-        left_out = setup.build_left_out(config, self.directory, strategy)
-        with contextlib.ExitStack() as opened:
-            with console.phase('building the model and the input'), strategy.scope():
-                train_step, iterator = setup.build(
-                    config, strategy, input_state, left_out, start.step
-                )
-                checkpoints = setup.build_checkpoints(
-                    config.train_config, self.directory, train_step, input_state, self.max_to_keep
-                )
-                restored = resume.restore_weights(checkpoints, train_step, config, self.directory)
-            name = ''
-            if self.is_chief:
-                checkpoints.check_room(self.evaluations.max_snapshots)
-                name = run_start.write_records(
-                    config,
-                    self.directory,
-                    train_step,
-                    seed=input_state.seed,
-                    restored=restored,
-                    val_json_file=self.evaluations.compared_file,
-                    config_path=self.config_path,
-                )
-            evaluation = self.evaluations.plan(train_step, restored, start.step, opened)
-            recorder = setup.build_recorder(
-                config,
-                self.directory,
-                strategy,
-                start.step,
-                progress=self.progress,
-                record_summaries=self.record_summaries,
-                log_files=self.log_files,
-            )
-            opened.callback(recorder.close)
-            opened.enter_context(setup.input_errors_named(config))
-            measurements = Measurements(
-                train_step,
-                recorder,
-                batch_size=config.train_config.batch_size,
-                intervals=self.intervals,
-                last_good=lambda: checkpoints.latest,
-                clock=clock,
-                is_served=bool(config.train_input_reader.data_service),
-                left_out=left_out.counts,
-            )
-            result = Trainer(
-                train_step=train_step,
-                iterator=iterator,
-                checkpoints=checkpoints,
-                recorder=recorder,
-                measurements=measurements,
-                num_steps=config.train_config.num_steps,
-                intervals=self.intervals,
-                check_batch=functools.partial(run_start.check_batch, train_step.detector),
-                evaluation=evaluation,
-                input_changes=setup.InputChanges(config, strategy, input_state, left_out),
-            ).run()
-            left_out.log_objects()
-            if self.is_chief:
-                measurements.write_averages(self.directory, name, result)
-            return result
+        result = Trainer(
+            train_step=train_step,
+            iterator=iterator,
+            checkpoints=checkpoints,
+            recorder=recorder,
+            measurements=measurements,
+            num_steps=config.train_config.num_steps,
+            intervals=run.intervals,
+            check_batch=functools.partial(run_start.check_batch, train_step.detector),
+            evaluation=evaluation,
+            input_changes=setup.InputChanges(run, input_state, left_out),
+        ).run()
+        left_out.log_objects()
+        if run.is_chief:
+            measurements.write_averages(run.directory, name, result)
+        return result

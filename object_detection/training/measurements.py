@@ -17,8 +17,9 @@ from object_detection.training.monitoring.history import Record
 from object_detection.training.monitoring.input_bottleneck import BottleneckReport
 from object_detection.training.monitoring.recorder import Recorder
 from object_detection.training.monitoring.run_record import RunClock
-from object_detection.training.monitoring.run_types import Intervals, TrainResult
+from object_detection.training.monitoring.run_types import TrainResult
 from object_detection.training.monitoring.speed import Stopwatch, Window
+from object_detection.training.setup import TrainingRun
 from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
 
 _logger = logging.getLogger(__name__)
@@ -36,13 +37,11 @@ class Measurements:
     """Collects what steps return and how long they take, and hands on records of them.
 
     Args:
+      run: the training.
       train_step: the step that is measured.
       recorder: receives the records.
-      batch_size: number of images of one step, on all replicas together.
-      intervals: when records are due.
       last_good: returns the prefix of the newest checkpoint, or None.
-      clock: the clock of the run; None starts one.
-      is_served: whether a data service makes the batches.
+      clock: the clock of the run.
       left_out: returns what was left out of the data so far, see `BadRecords.counts`.
 
     Attributes:
@@ -54,29 +53,29 @@ class Measurements:
 
     def __init__(
         self,
+        run: TrainingRun,
         train_step: TrainStep,
         recorder: Recorder,
         *,
-        batch_size: int,
-        intervals: Intervals,
         last_good: Callable[[], str | None],
-        clock: RunClock | None = None,
-        is_served: bool = False,
-        left_out: Callable[[], Mapping[str, int]] = dict,
+        clock: RunClock,
+        left_out: Callable[[], Mapping[str, int]],
     ):
         self._train_step = train_step
         self._recorder = recorder
-        self._batch_size = batch_size
+        self._batch_size = run.config.train_config.batch_size
         self._last_good = last_good
         self.left_out = left_out
         self._is_alone = strategies.num_workers(train_step.strategy) == 1
-        self.clock = clock or RunClock()
+        self.clock, intervals = clock, run.intervals
         # Since the last record of the log, since that of the summaries, and since the warm-up.
         self._logged, self._run = Window(), Window()
         has_own = intervals.summary_or_log != intervals.log
         self._summarized = Window() if has_own else self._logged
         self._stopwatch = Stopwatch()
-        self._bottleneck = BottleneckReport(is_served=is_served)
+        self._bottleneck = BottleneckReport(
+            is_served=bool(run.config.train_input_reader.data_service)
+        )
         self._reports: deque[StepReport] = deque()
         self._last_check = time.monotonic()
         self.losses: Mapping[str, float] = {}

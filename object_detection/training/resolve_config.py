@@ -15,7 +15,7 @@ from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.training.monitoring import profiling
-from object_detection.training.monitoring.log_files import LogFiles
+from object_detection.training.monitoring.log_files import JobFiles
 from object_detection.training.monitoring.run_types import Intervals
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import resumption, validate
@@ -114,7 +114,7 @@ def _find_label_maps(pipeline: TrainEvalPipelineConfig, checkpoint: str, path: s
             data.label_map_path = found
 
 
-def log_files(options: JobOptions) -> LogFiles:
+def log_files(options: JobOptions) -> JobFiles:
     """Returns the files outside of model_dir that the flags name.
 
     Raises:
@@ -134,7 +134,7 @@ def log_files(options: JobOptions) -> LogFiles:
             raise ConfigError(
                 f'--log_file: expected a file. Received: {options.log_file}, a folder.'
             )
-    return LogFiles(events=options.log_tensorboard, dllogger=options.log_file)
+    return JobFiles(events=options.log_tensorboard, dllogger=options.log_file)
 
 
 def _check_can_be_written(flag: str, folder: str) -> None:

@@ -14,17 +14,17 @@ import tensorflow as tf
 
 from object_detection.builders.input_readers import tf_records
 from object_detection.protos.input_reader_pb2 import InputReader
-from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk, folder_lock
 from object_detection.training import fine_tune, status
 from object_detection.training.checkpoints import following, input_state, recovery
 from object_detection.training.checkpoints.following import Snapshots
 from object_detection.training.checkpoints.input_state import InputState
 from object_detection.training.checkpoints.manager import Checkpoints
-from object_detection.training.distribution import collectives, strategies, worker_agreement
+from object_detection.training.distribution import collectives, worker_agreement
 from object_detection.training.evaluation import results
-from object_detection.training.monitoring.run_types import Intervals, TrainResult
+from object_detection.training.monitoring.run_types import TrainResult
 from object_detection.training.run_evaluations import RunEvaluations
+from object_detection.training.setup import TrainingRun
 from object_detection.training.step import TrainStep
 from object_detection.weights import checkpoint_contents
 
@@ -50,26 +50,15 @@ def locked_directory(directory: str) -> Iterator[None]:
         yield
 
 
-def prepare(
-    config: TrainEvalPipelineConfig,
-    directory: str,
-    strategy: tf.distribute.Strategy,
-    intervals: Intervals,
-) -> StartPoint:
+def prepare(run: TrainingRun) -> StartPoint:
     """Repairs a model_dir after a kill, and returns where the run begins. Collective.
-
-    Args:
-      config: the resolved config.
-      directory: the model_dir.
-      strategy: the strategy of the devices.
-      intervals: whether the training evaluates.
 
     Raises:
       CheckpointError: if the checkpoints there cannot be used.
       ConfigError: if the workers were started with different configs, versions or files.
     """
-    worker_agreement.check(strategy, config, intervals)
-
+    strategy, directory = run.strategy, run.directory
+    worker_agreement.check(strategy, run.config, run.intervals)
     collectives.on_chief(strategy, lambda: recovery.prepare(directory))
     step = collectives.check_agreement(strategy, lambda: _newest_step(directory))
     return StartPoint(tf.train.latest_checkpoint(directory), step)
@@ -82,16 +71,16 @@ def clear(evaluations: RunEvaluations, step: int) -> None:
       evaluations: the evaluations of the training; asynchronous ones keep what is queued.
       step: where the run begins.
     """
-    config, directory = evaluations.config, evaluations.directory
+    run = evaluations.run
 
     def clean() -> None:
-        following.clear_finished(directory)
+        following.clear_finished(run.directory)
         if not evaluations.are_asynchronous:
-            Snapshots(directory).clear()
+            Snapshots(run.directory).clear()
         if evaluations.interval:
-            results.drop_later(config, directory, step)
+            results.drop_later(run.config, run.directory, step)
 
-    collectives.on_chief(evaluations.strategy, clean)
+    collectives.on_chief(run.strategy, clean)
 
 
 def _newest_step(directory: str) -> int:
@@ -99,32 +88,26 @@ def _newest_step(directory: str) -> int:
     return checkpoint_contents.read_step(latest) if latest else 0
 
 
-def finished_result(
-    config: TrainEvalPipelineConfig,
-    directory: str,
-    evaluations: RunEvaluations,
-    start: StartPoint,
-) -> TrainResult | None:
+def finished_result(evaluations: RunEvaluations, start: StartPoint) -> TrainResult | None:
     """Returns the result of a training that has no step left to do; None if it has. Collective.
 
     The evaluation of the last step is done if it is missing. Otherwise nothing is changed.
 
     Args:
-      config: the resolved config.
-      directory: the model_dir.
       evaluations: the evaluations of the training.
       start: where the training would resume.
     """
     latest, step = start
     if latest is None:
         return None
-    strategy = evaluations.strategy
-    nothing_left = checkpoint_contents.describe_end(directory, step, config.train_config.num_steps)
+    run, directory = evaluations.run, evaluations.run.directory
+    num_steps = run.config.train_config.num_steps
+    nothing_left = checkpoint_contents.describe_end(directory, step, num_steps)
     is_missing = bool(nothing_left) and evaluations.are_missing_at_end(step)
     reason = None
     # A training that stopped early lacks no evaluation after the result that stopped it.
     if evaluations.interval and (is_missing or not nothing_left):
-        reason = collectives.reason_of_chief(strategy, lambda: evaluations.reason_to_stop(step))
+        reason = collectives.reason_of_chief(run.strategy, lambda: evaluations.reason_to_stop(step))
     if reason:
         _logger.info(
             '%s is at step %d and stopped early: %s; change eval_config.early_stopping to go '
@@ -139,7 +122,7 @@ def finished_result(
         _logger.info('%s', nothing_left)
     else:
         return None
-    checkpoint = latest if strategies.is_chief(strategy) else None
+    checkpoint = latest if run.is_chief else None
     return TrainResult(step=step, checkpoint=checkpoint, losses={}, reason=reason)
 
 
@@ -157,7 +140,7 @@ def mark_finished(directory: str, result: TrainResult, num_steps: int) -> None:
 
 
 def restore_weights(
-    checkpoints: Checkpoints, train_step: TrainStep, config: TrainEvalPipelineConfig, directory: str
+    checkpoints: Checkpoints, train_step: TrainStep, run: TrainingRun
 ) -> str | None:
     """Restores the newest checkpoint, or else the weights that the config fine-tunes from, if any.
 
@@ -166,7 +149,7 @@ def restore_weights(
     """
     restored = checkpoints.restore_latest()
     if restored is None:
-        fine_tune.from_config(train_step.detector, config.train_config, directory)
+        fine_tune.from_config(train_step.detector, run.config.train_config, run.directory)
     return restored
 
 

@@ -7,23 +7,19 @@ data by `evaluation.inference.evaluate`.
 import contextlib
 import dataclasses
 import logging
-import os
 from collections.abc import Callable
-
-import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.optimizers import moving_averages
-from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system.signals import Interrupts
 from object_detection.training import setup
 from object_detection.training.checkpoints.following import Snapshots
-from object_detection.training.distribution import collectives, strategies
+from object_detection.training.distribution import collectives
 from object_detection.training.evaluation import background_evaluation, results
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
-from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.monitoring.run_types import Metrics, TrainResult
+from object_detection.training.setup import TrainingRun
 from object_detection.training.step import TrainStep
 from object_detection.training.trainer import NO_EVALUATION, EvaluateFunction, EvaluationPlan
 from object_detection.validation import eval_config as eval_config_rules
@@ -37,37 +33,25 @@ class RunEvaluations:
     """Builds what evaluates a training, and knows what is evaluated already.
 
     Attributes:
-      config: the resolved config.
-      directory: the model_dir of the training.
-      strategy: the strategy of the devices.
-      interval: steps between two evaluations; 0 never evaluates.
-      record_summaries, val_json_file, log_files: see `PipelineEvaluation`.
+      run: the training.
     """
 
-    config: TrainEvalPipelineConfig
-    directory: str
-    strategy: tf.distribute.Strategy
-    interval: int
-    record_summaries: bool = True
-    val_json_file: str | None = None
-    log_files: LogFiles = NO_LOG_FILES
+    run: TrainingRun
+
+    @property
+    def interval(self) -> int:
+        """Steps between two evaluations; 0 never evaluates."""
+        return self.run.intervals.evaluation
 
     @property
     def are_asynchronous(self) -> bool:
         """Whether another process evaluates while the training continues."""
-        return bool(self.interval) and self.config.eval_config.HasField('async_evaluation')
-
-    @property
-    def compared_file(self) -> str | None:
-        """The path of `val_json_file`; '' without one, and None if nothing is evaluated."""
-        if not self.interval:
-            return None
-        return os.path.abspath(self.val_json_file) if self.val_json_file else ''
+        return bool(self.interval) and self.run.config.eval_config.HasField('async_evaluation')
 
     @property
     def max_snapshots(self) -> int:
         """How many checkpoints may be kept for evaluation beside those of the training."""
-        settings = self.config.eval_config.async_evaluation
+        settings = self.run.config.eval_config.async_evaluation
         return settings.max_waiting + 1 if self.are_asynchronous else 0
 
     def reason_to_stop(self, until: int | None = None) -> str | None:
@@ -76,10 +60,11 @@ class RunEvaluations:
         Args:
           until: the last step whose results count; None for all.
         """
-        reader = eval_config_rules.stopping_metric(self.config).reader
-        entries = results.read(self.config, self.directory, reader, self.val_json_file)
+        reader = eval_config_rules.stopping_metric(self.run.config).reader
+        run = self.run
+        entries = results.read(run.config, run.directory, reader, run.files.val_json_file)
         counted = [entry for entry in entries if until is None or entry['step'] <= until]
-        return results.reason_to_stop(self.config, counted)
+        return results.reason_to_stop(self.run.config, counted)
 
     def are_due(self, step: int) -> bool:
         """Whether a checkpoint that a run resumes from is to be evaluated, given its step."""
@@ -99,7 +84,7 @@ class RunEvaluations:
         """
         return bool(self.interval) and self._chief_says(
             lambda: (
-                (self.are_asynchronous and Snapshots(self.directory).recover(step))
+                (self.are_asynchronous and Snapshots(self.run.directory).recover(step))
                 or not self._is_evaluated(step)
             )
         )
@@ -140,7 +125,7 @@ class RunEvaluations:
 
         def run(step: int, should_stop: Callable[[], bool]) -> Metrics | None:
             averages = train_step.optimizer.averages()
-            with moving_averages.swapped(variables, averages, self.strategy):
+            with moving_averages.swapped(variables, averages, self.run.strategy):
                 return pipeline_evaluation.run(step, should_stop)
 
         return run
@@ -156,15 +141,7 @@ class RunEvaluations:
           opened: closes the evaluation.
           is_due: whether that step is to be evaluated.
         """
-        background = background_evaluation.build(
-            self.config,
-            self.directory,
-            self.strategy,
-            self.reason_to_stop,
-            record_summaries=self.record_summaries,
-            val_json_file=self.val_json_file,
-            log_files=self.log_files,
-        )
+        background = background_evaluation.build(self.run, self.reason_to_stop)
         opened.callback(background.close)
         background.resume(checkpoint, step, is_due=is_due, is_evaluated=self._is_evaluated)
         return background
@@ -172,7 +149,7 @@ class RunEvaluations:
     def evaluate_the_end(self, checkpoint: str, step: int) -> TrainResult:
         """Evaluates the last step of a finished training, where a signal prevented that."""
         _logger.info(
-            '%s is at step %d, its last: only the evaluation is left', self.directory, step
+            '%s is at step %d, its last: only the evaluation is left', self.run.directory, step
         )
         run = (
             self._evaluate_end_in_background
@@ -183,7 +160,7 @@ class RunEvaluations:
             metrics, reason = run(checkpoint, step, lambda: interrupts.received is not None)
         return TrainResult(
             step=step,
-            checkpoint=checkpoint if strategies.is_chief(self.strategy) else None,
+            checkpoint=checkpoint if self.run.is_chief else None,
             losses={},
             metrics=metrics,
             stopped_by=None if interrupts.received is None else int(interrupts.received),
@@ -194,12 +171,12 @@ class RunEvaluations:
         self, checkpoint: str, step: int, should_stop: Callable[[], bool]
     ) -> tuple[Metrics | None, str | None]:
         """Returns metrics, and why the training should have ended earlier, if so."""
-        with self.strategy.scope():
-            detector = setup.build_detector(self.config)
+        with self.run.strategy.scope():
+            detector = setup.build_detector(self.run.config)
             checkpoints.restore_model(
                 checkpoint,
                 detector.named_variables(),
-                averages=self.config.train_config.optimizer.use_moving_average,
+                averages=self.run.config.train_config.optimizer.use_moving_average,
             )
         with contextlib.closing(self._pipeline_evaluation(detector)) as pipeline_evaluation:
             return pipeline_evaluation.run(step, should_stop), None
@@ -215,17 +192,16 @@ class RunEvaluations:
     def _pipeline_evaluation(self, detector: DetectionModel) -> PipelineEvaluation:
         return PipelineEvaluation(
             detector,
-            self.config,
-            self.directory,
-            record_summaries=self.record_summaries,
-            val_json_file=self.val_json_file,
-            log_files=self.log_files,
-            strategy=self.strategy,
+            self.run.config,
+            self.run.directory,
+            job_files=self.run.files,
+            strategy=self.run.strategy,
         )
 
     def _is_evaluated(self, step: int) -> bool:
-        return results.is_evaluated(self.config, self.directory, step, self.val_json_file)
+        run = self.run
+        return results.is_evaluated(run.config, run.directory, step, run.files.val_json_file)
 
     def _chief_says(self, question: Callable[[], object]) -> bool:
-        answer = collectives.on_chief(self.strategy, question)
-        return bool(collectives.value_of_chief(self.strategy, int(bool(answer))))
+        answer = collectives.on_chief(self.run.strategy, question)
+        return bool(collectives.value_of_chief(self.run.strategy, int(bool(answer))))

@@ -17,6 +17,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import model_summary, run_record
+from object_detection.training.setup import TrainingRun
 from object_detection.training.step import TrainStep
 from object_detection.validation import resumption
 
@@ -30,51 +31,44 @@ _ENOUGH_OBJECTS = 4
 
 
 def write_records(
-    config: TrainEvalPipelineConfig,
-    directory: str,
-    train_step: TrainStep,
-    *,
-    seed: int,
-    restored: str | None,
-    val_json_file: str | None,
-    config_path: str | os.PathLike | None = None,
+    run: TrainingRun, train_step: TrainStep, *, seed: int, restored: str | None
 ) -> str:
     """Logs and writes the records of a run that starts; returns the name of the run.
 
     Args:
-      config: the resolved config.
-      directory: the model_dir.
+      run: the training.
       train_step: the step, restored.
       seed: the seed of the run.
       restored: prefix of the checkpoint that the run resumes from, or None.
-      val_json_file: see `run_record.val_json_file`.
-      config_path: path of the file that the config is from.
     """
-    step = int(train_step.step.numpy())
+    config, directory, strategy = run.config, run.directory, run.strategy
+    step, compared = int(train_step.step.numpy()), run.files.val_json_file
     if restored is None:
         _write_summary(directory, train_step)
     else:
         resumption.log_changes(config, directory)
     show.write_pipeline(config, os.path.join(directory, resumption.CONFIG_FILE_NAME))
     resumption.write_classes(config, directory)
-    run = run_record.write(
+    name = run_record.write(
         directory,
-        config_path=config_path,
+        config_path=run.config_path,
         seed=seed,
         step=step,
         num_steps=config.train_config.num_steps,
         batch_size=config.train_config.batch_size,
         precision=precisions.name_of(config.train_config.precision),
-        replicas=train_step.strategy.num_replicas_in_sync,
-        workers=strategies.num_workers(train_step.strategy),
-        val_json_file=val_json_file,
+        replicas=strategy.num_replicas_in_sync,
+        workers=strategies.num_workers(strategy),
+        val_json_file=(os.path.abspath(compared) if compared else '')
+        if run.intervals.evaluation
+        else None,
     )
     _log_start(config, directory, train_step, seed)
     if restored:
         _logger.info('going on from %s, step %d', restored, step)
         if config.train_config.fine_tune_checkpoint:
             _logger.info('train_config.fine_tune_checkpoint is not read again')
-    return run
+    return name
 
 
 def _write_summary(directory: str, train_step: TrainStep) -> None:

@@ -33,11 +33,40 @@ from object_detection.training.checkpoints import manager
 from object_detection.training.checkpoints.input_state import InputState
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.monitoring import progress as progresses
-from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.log_files import NO_FILES, JobFiles
 from object_detection.training.monitoring.recorder import Recorder
+from object_detection.training.monitoring.run_types import Intervals
 from object_detection.training.step import TrainStep
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRun:
+    """A training in one process: its config, resolved and checked, and what the caller decides.
+
+    Attributes:
+      config: the resolved config.
+      directory: the model_dir.
+      strategy: the strategy of the devices.
+      intervals: when to log, save and evaluate.
+      files: files beside the model_dir.
+      max_to_keep, progress, config_path: see `loop.train`.
+    """
+
+    config: TrainEvalPipelineConfig
+    directory: str
+    strategy: tf.distribute.Strategy
+    intervals: Intervals
+    files: JobFiles = NO_FILES
+    max_to_keep: int | None = None
+    progress: progresses.Progress | None = None
+    config_path: str | os.PathLike | None = None
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process saves, evaluates and writes."""
+        return strategies.is_chief(self.strategy)
 
 
 def set_seed(config: train_pb2.TrainConfig, seed: int) -> None:
@@ -47,38 +76,31 @@ def set_seed(config: train_pb2.TrainConfig, seed: int) -> None:
         determinism.switch_on()
 
 
-def build_left_out(
-    config: TrainEvalPipelineConfig, directory: str, strategy: tf.distribute.Strategy
-) -> BadRecords:
+def build_left_out(run: TrainingRun) -> BadRecords:
     """Builds what counts the bad records of a worker, and lists them in `model_dir`.
 
     Each worker reads a part of the records, and has a file of its own.
     """
-    worker = strategies.worker_index(strategy)
+    worker = strategies.worker_index(run.strategy)
     name = f'worker_{worker}_{bad_records.FILE_NAME}' if worker else bad_records.FILE_NAME
-    path = os.path.join(directory, name)
-    return examples_builder.left_out(config.train_input_reader, 'train_input_reader', path)
+    path = os.path.join(run.directory, name)
+    return examples_builder.left_out(run.config.train_input_reader, 'train_input_reader', path)
 
 
 def build(
-    config: TrainEvalPipelineConfig,
-    strategy: tf.distribute.Strategy,
-    input_state: InputState,
-    left_out: BadRecords | None = None,
-    step: int = 0,
+    run: TrainingRun, input_state: InputState, left_out: BadRecords, step: int
 ) -> tuple[TrainStep, Iterator]:
     """Builds, in the strategy's scope, the step and an iterator over its batches. Collective.
 
     Args:
-      config: the whole config.
-      strategy: the strategy of the devices.
+      run: the training.
       input_state: the seed, and where the input resumes.
       left_out: counts bad records, see `dataset_builder.build_train`.
       step: number of steps done.
     """
-    detector = build_detector(config)
+    config, detector = run.config, build_detector(run.config)
     iterator = training_data(
-        config, strategy, input_state.seed, input_state.start, left_out, step=step
+        config, run.strategy, input_state.seed, input_state.start, left_out, step=step
     )
     train_step = build_step(
         config.train_config,
@@ -91,58 +113,34 @@ def build(
 
 
 def build_checkpoints(
-    config: train_pb2.TrainConfig,
-    directory: str,
-    train_step: TrainStep,
-    input_state: InputState,
-    max_to_keep: int | None,
+    run: TrainingRun, train_step: TrainStep, input_state: InputState
 ) -> manager.Checkpoints:
     """Builds the `Checkpoints` that save and restore a training step and its input."""
     return manager.Checkpoints(
-        directory,
+        run.directory,
         model=train_step.detector.named_variables(),
         optimizer=train_step.optimizer_state(),
         step=train_step.step,
         input_state=input_state,
-        max_to_keep=max_to_keep,
-        keep_every_n_hours=config.keep_checkpoint_every_n_hours,
+        max_to_keep=run.max_to_keep,
+        keep_every_n_hours=run.config.train_config.keep_checkpoint_every_n_hours,
         names=train_step.detector.variable_names,
     )
 
 
-def build_recorder(
-    config: TrainEvalPipelineConfig,
-    directory: str,
-    strategy: tf.distribute.Strategy,
-    step: int,
-    *,
-    progress: progresses.Progress | None = None,
-    record_summaries: bool = True,
-    log_files: LogFiles = NO_LOG_FILES,
-) -> Recorder:
-    """Builds the recorder of a run that begins at a step; only the chief writes and shows.
-
-    Args:
-      config: the whole config.
-      directory: the model_dir.
-      strategy: the strategy of the devices.
-      step: number of steps done.
-      progress: the display; None chooses one for a terminal or a log.
-      record_summaries: whether to write TensorBoard events.
-      log_files: files outside of model_dir.
-    """
-    is_chief = strategies.is_chief(strategy)
-    shown = progress or progresses.automatic() if is_chief else progresses.Silent()
+def build_recorder(run: TrainingRun, step: int) -> Recorder:
+    """Builds the recorder of a run that begins at a step; only the chief writes and shows."""
+    config, is_chief = run.config, run.is_chief
+    shown = run.progress or progresses.automatic() if is_chief else progresses.Silent()
     return Recorder(
-        directory if is_chief else None,
+        run.directory if is_chief else None,
         step,
         progress=shown,
-        record_summaries=record_summaries,
         names=class_names(config),
         keypoint_edges=evaluator_builder.keypoint_edges(
             config.eval_config, config.train_input_reader.label_map_path
         ),
-        log_files=log_files,
+        job_files=run.files,
         config=config,
         sinks=[sink_builder.build(sink) for sink in config.train_config.sink] if is_chief else (),
     )
@@ -212,32 +210,29 @@ class InputChanges:
     """The changes of the training data during a run, by `stop_after_step` of augmentations.
 
     Attributes:
-      config: the whole config.
-      strategy: the strategy of the devices.
+      run: the training.
       input_state: the seed and the position, which `Checkpoints.collect` keeps.
       left_out: counts bad records.
     """
 
-    config: TrainEvalPipelineConfig
-    strategy: tf.distribute.Strategy
+    run: TrainingRun
     input_state: InputState
     left_out: BadRecords
 
     def next_after(self, step: int) -> int | None:
         """Returns the number of the last step before the next change, at least `step` + 1."""
-        steps = (
-            each.stop_after_step for each in self.config.train_config.data_augmentation_options
-        )
+        augmentations = self.run.config.train_config.data_augmentation_options
+        steps = (each.stop_after_step for each in augmentations)
         return min((each for each in steps if each > step), default=None)
 
     def rebuild(self, step: int) -> Iterator:
         """Returns an iterator over the batches after `step`, from the position on. Collective."""
-        self.left_out.add_read(step * self.config.train_config.batch_size)
+        self.left_out.add_read(step * self.run.config.train_config.batch_size)
         self.input_state.restart()
-        with self.strategy.scope():
+        with self.run.strategy.scope():
             return training_data(
-                self.config,
-                self.strategy,
+                self.run.config,
+                self.run.strategy,
                 self.input_state.seed,
                 self.input_state.start,
                 self.left_out,

@@ -5,7 +5,9 @@ import json
 import pytest
 import tensorflow as tf
 
+from object_detection.training.monitoring.run_types import Intervals
 from object_detection.training.run_evaluations import RunEvaluations
+from object_detection.training.setup import TrainingRun
 from tests.training import fakes
 
 
@@ -25,7 +27,8 @@ def make(tmp_path):
         entries = [{'step': step, 'metrics': {'images': float(step)}} for step in steps]
         results.write_text(''.join(json.dumps(entry) + '\n' for entry in entries))
         strategy = tf.distribute.get_strategy()
-        return RunEvaluations(config, str(tmp_path), strategy, interval)
+        intervals = Intervals(evaluation=interval)
+        return RunEvaluations(TrainingRun(config, str(tmp_path), strategy, intervals))
 
     return make
 

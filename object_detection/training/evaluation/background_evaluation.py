@@ -13,36 +13,25 @@ from object_detection.system import cpu
 from object_detection.training.distribution import collectives, devices, strategies
 from object_detection.training.evaluation.async_evaluation import AsyncEvaluation, AsyncResult
 from object_detection.training.evaluation.worker import Job
-from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.setup import TrainingRun
 
 
-def build(
-    pipeline_config: TrainEvalPipelineConfig,
-    model_dir: str,
-    strategy: tf.distribute.Strategy,
-    reason_to_stop: Callable[[int], str | None],
-    *,
-    record_summaries: bool,
-    val_json_file: str | None,
-    log_files: LogFiles = NO_LOG_FILES,
-) -> 'BackgroundEvaluation':
+def build(run: TrainingRun, reason_to_stop: Callable[[int], str | None]) -> 'BackgroundEvaluation':
     """Builds what `eval_config.async_evaluation` describes; no process is started yet.
 
     The numbers of threads and eager execution are those of this process.
 
     Args:
-      pipeline_config: the resolved config.
-      model_dir: the folder of the training.
-      strategy, reason_to_stop: see `BackgroundEvaluation`.
-      record_summaries, val_json_file, log_files: see `PipelineEvaluation`.
+      run: the training.
+      reason_to_stop: see `BackgroundEvaluation`.
 
     Raises:
       ConfigError: if the device does not exist.
     """
-    settings = pipeline_config.eval_config.async_evaluation
+    settings = run.config.eval_config.async_evaluation
     config = TrainEvalPipelineConfig()
-    config.CopyFrom(pipeline_config)
-    if strategies.is_chief(strategy):
+    config.CopyFrom(run.config)
+    if run.is_chief:
         gpus = tf.config.list_physical_devices('GPU')
         devices.chosen(settings.device, gpus, 'eval_config.async_evaluation.device (--eval_device)')
     on_cpu = settings.device.lower() == 'cpu'
@@ -55,15 +44,17 @@ def build(
         intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
         inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
         run_eagerly=tf.config.functions_run_eagerly(),
-        record_summaries=record_summaries,
-        val_json_file=val_json_file,
-        log_tensorboard=log_files.events,
-        log_file=log_files.dllogger,
     )
-    cores = cpu.parse_cores(settings.cpu_affinity)
-    job = Job(config.SerializeToString(), model_dir, options, cores, settings.niceness)
+    job = Job(
+        config.SerializeToString(),
+        run.directory,
+        options,
+        run.files,
+        cores=cpu.parse_cores(settings.cpu_affinity),
+        niceness=settings.niceness,
+    )
     evaluation = AsyncEvaluation(job, max_waiting=settings.max_waiting)
-    return BackgroundEvaluation(evaluation, strategy, reason_to_stop)
+    return BackgroundEvaluation(evaluation, run.strategy, reason_to_stop)
 
 
 class BackgroundEvaluation:

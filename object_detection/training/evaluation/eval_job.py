@@ -21,7 +21,7 @@ from object_detection.training.evaluation import best_checkpoint
 from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation, ShowProgress
 from object_detection.training.monitoring import run_record
-from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.log_files import NO_FILES, JobFiles
 from object_detection.training.monitoring.run_types import Metrics
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import validate
@@ -67,8 +67,7 @@ def evaluate_checkpoint(
       checkpoint: a prefix such as 'model/ckpt-3', or a directory, whose newest one is taken.
       output_dir: see `PipelineEvaluation`; None writes nothing.
       precision: a name that `precision.canonical` knows; None takes that of the config.
-      record_summaries: whether to write TensorBoard events.
-      val_json_file: see `PipelineEvaluation`.
+      record_summaries, val_json_file: see `JobFiles`.
 
     Returns:
       Reader's name ('' for a single reader without a name) -> metric name -> value.
@@ -78,12 +77,12 @@ def evaluate_checkpoint(
       CheckpointError: if there is no such checkpoint, or it belongs to another model.
     """
     prefix = checkpoints.find(os.fspath(checkpoint))
+    validate.validate(pipeline_config, for_what='eval')
     job = CheckpointEvaluation(
         pipeline_config,
         output_dir,
         precision=precision,
-        record_summaries=record_summaries,
-        val_json_file=val_json_file,
+        job_files=JobFiles(record_summaries=record_summaries, val_json_file=val_json_file),
         best=None,
     )
     result = job.run([prefix])
@@ -103,7 +102,7 @@ def evaluate_directory(
     show_progress: ShowProgress = nullcontext,
     on_result: Callable[[EvaluationResult], None] = lambda result: None,
     val_json_file: str | None = None,
-    log_files: LogFiles = NO_LOG_FILES,
+    log_files: JobFiles = NO_FILES,
     strategy: tf.distribute.Strategy | None = None,
     is_validated: bool = False,
 ) -> EvaluationResult:
@@ -122,10 +121,10 @@ def evaluate_directory(
       output_dir: see `PipelineEvaluation`; None writes nothing.
       timeout: seconds to wait for a checkpoint; 0 evaluates the newest one only.
       precision: a name that `precision.canonical` knows; None takes that of the config.
-      record_summaries: whether to write TensorBoard events.
       show_progress: see `ShowProgress`; without it the number of images is logged.
       on_result: called with the result of each checkpoint.
-      val_json_file, log_files: see `PipelineEvaluation`.
+      record_summaries, val_json_file: see `JobFiles`.
+      log_files: the other files of the job.
       strategy: the strategy of one process, whose replicas share the images; None takes the current
         one.
       is_validated: whether `resolve_config.read` has checked the config for this run.
@@ -147,16 +146,17 @@ def evaluate_directory(
             prefixes = following.follow(directory, timeout=timeout, should_stop=should_stop)
         else:
             prefixes = [checkpoints.find(directory)]
+        if not is_validated:
+            validate.validate(pipeline_config, for_what='eval')
         job = CheckpointEvaluation(
             pipeline_config,
             output_dir,
             precision=precision,
-            record_summaries=record_summaries,
-            val_json_file=val_json_file,
+            job_files=dataclasses.replace(
+                log_files, record_summaries=record_summaries, val_json_file=val_json_file
+            ),
             best=_best_of_job(directory, is_one=is_one),
-            log_files=log_files,
             strategy=strategy,
-            is_validated=is_validated,
         )
         result = job.run(prefixes, should_stop, show_progress, on_result)
         if interrupts.received is not None:
@@ -181,9 +181,9 @@ class CheckpointEvaluation:
     """Evaluates checkpoints with one detector, so that its graph is built once.
 
     Args:
-      pipeline_config, output_dir, precision, record_summaries, val_json_file, log_files, strategy,
-        is_validated: see `evaluate_directory`.
-      best: see `PipelineEvaluation`.
+      pipeline_config: has been checked.
+      output_dir, precision, strategy: see `evaluate_directory`.
+      job_files, best: see `PipelineEvaluation`.
     """
 
     def __init__(
@@ -192,19 +192,14 @@ class CheckpointEvaluation:
         output_dir: str | os.PathLike | None,
         *,
         precision: str | None,
-        record_summaries: bool,
-        val_json_file: str | None,
+        job_files: JobFiles,
         best: Callable[..., BestCheckpoint] | None,
-        log_files: LogFiles = NO_LOG_FILES,
         strategy: tf.distribute.Strategy | None = None,
-        is_validated: bool = False,
     ):
-        if not is_validated:
-            validate.validate(pipeline_config, for_what='eval')
         if output_dir is not None:
             output_dir = files.check_is_local(output_dir, 'model_dir')
-        if val_json_file:
-            eval_config_rules.check_val_json_file(pipeline_config, val_json_file)
+        if job_files.val_json_file:
+            eval_config_rules.check_val_json_file(pipeline_config, job_files.val_json_file)
         self._config = pipeline_config.train_config
         self._precision = precisions.resolve(self._config, precision)
         precisions.warn_if_not_faster(self._precision)
@@ -217,10 +212,8 @@ class CheckpointEvaluation:
             self._detector,
             pipeline_config,
             output_dir,
-            record_summaries=record_summaries,
-            val_json_file=val_json_file,
             best=best,
-            log_files=log_files,
+            job_files=job_files,
             strategy=self._strategy,
         )
 

@@ -37,7 +37,7 @@ from object_detection.training.evaluation.inference import (
     make_predict,
 )
 from object_detection.training.monitoring import hyperparameters
-from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.log_files import NO_FILES, JobFiles
 from object_detection.training.monitoring.speed import latencies
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation.eval_config import reader_names
@@ -301,16 +301,14 @@ class PipelineEvaluation:
       pipeline_config: the whole config.
       output_dir: results go to `output_dir/eval/<reader's name>`, the best model to
         `output_dir/best`; None writes nothing.
-      record_summaries: whether to write TensorBoard events.
-      val_json_file: COCO annotations to compare with in place of the records' ground truth.
       best: makes what keeps the best model, if the config says so; None keeps none.
-      log_files: files for results and events outside of `output_dir`.
+      job_files: annotations to compare with, and files of events and results.
       strategy: the strategy that the detector was built in; None is the current one. Its replicas
         share the images. All of its workers have to construct this and to run it; only the chief
         writes.
 
     Raises:
-      ConfigError, ValueError: if `val_json_file` does not fit the config.
+      ConfigError, ValueError: if `job_files.val_json_file` does not fit the config.
       CheckpointError: if `output_dir/best` holds another model.
     """
 
@@ -320,17 +318,15 @@ class PipelineEvaluation:
         pipeline_config: TrainEvalPipelineConfig,
         output_dir: str | None,
         *,
-        record_summaries: bool = True,
-        val_json_file: str | None = None,
         best: Callable[..., BestCheckpoint] | None = BestCheckpoint,
-        log_files: LogFiles = NO_LOG_FILES,
+        job_files: JobFiles = NO_FILES,
         strategy: tf.distribute.Strategy | None = None,
     ):
         self._strategy = strategy or tf.distribute.get_strategy()
         if not strategies.is_chief(self._strategy):
             output_dir = None
         predictors: dict[Any, PredictFunction] = {}
-        annotations = None
+        val_json_file, annotations = job_files.val_json_file, None
         if val_json_file:
             annotations = read_annotations(pipeline_config, val_json_file)
         self._readers = {
@@ -339,7 +335,7 @@ class PipelineEvaluation:
                 pipeline_config,
                 index,
                 None if output_dir is None else results.folder(output_dir, name),
-                events=_events(output_dir, name, log_files) if record_summaries else None,
+                events=job_files.events_folder(output_dir, 'eval', name),
                 annotations=annotations,
                 strategy=self._strategy,
                 predictors=predictors,
@@ -350,7 +346,7 @@ class PipelineEvaluation:
             name: eval_config_rules.evaluated_data(pipeline_config, name, val_json_file)
             for name in self._readers
         }
-        self._dll_log = None if output_dir is None else log_files.open()
+        self._dll_log = None if output_dir is None else job_files.open()
         self._best = None
         is_kept = output_dir is not None and pipeline_config.eval_config.best_checkpoint.keep
         if best is not None and is_kept:
@@ -413,11 +409,6 @@ def read_annotations(
     return evaluator_builder.read_annotations(
         val_json_file, reader.label_map_path, is_complete=not is_part
     )
-
-
-def _events(output_dir: str | None, name: str, log_files: LogFiles) -> str | None:
-    """Returns the folder of TensorBoard events of the reader `name`; None if none are written."""
-    return None if output_dir is None else log_files.events_folder(output_dir, 'eval', name)
 
 
 class EvaluationTimes:

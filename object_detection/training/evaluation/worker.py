@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from object_detection.config.job_options import EvalOptions
 from object_detection.system import signals, tensorflow_setup
-from object_detection.training.monitoring.log_files import LogFiles
+from object_detection.training.monitoring.log_files import NO_FILES, JobFiles
 
 LOG, DONE, FAILED = 'log', 'done', 'failed'
 
@@ -31,7 +31,8 @@ class Job(NamedTuple):
     Attributes:
       pipeline: the resolved config, serialized.
       output_dir: see `PipelineEvaluation`.
-      options: devices, threads, precision and files of the process.
+      options: devices, threads and precision of the process.
+      job_files: see `PipelineEvaluation`.
       cores: CPU cores that the process runs on; () is all that the training may use.
       niceness: added to that of the training.
     """
@@ -39,6 +40,7 @@ class Job(NamedTuple):
     pipeline: bytes
     output_dir: str
     options: EvalOptions = EvalOptions(device='cpu')
+    job_files: JobFiles = NO_FILES
     cores: tuple[int, ...] = ()
     niceness: int = 0
 
@@ -98,15 +100,12 @@ def _build_evaluation(job: Job, answers: '_Answers') -> Any:
     logger.handlers = [answers]
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    options = job.options
-    devices.set_up(options)
+    devices.set_up(job.options)
     return CheckpointEvaluation(
         TrainEvalPipelineConfig.FromString(job.pipeline),
         job.output_dir,
-        precision=options.precision,
-        record_summaries=options.record_summaries,
-        val_json_file=options.val_json_file,
-        log_files=LogFiles(events=options.log_tensorboard, dllogger=options.log_file),
+        precision=job.options.precision,
+        job_files=job.job_files,
         best=BestCheckpoint,
         strategy=strategies.build(),
     )

@@ -1,4 +1,4 @@
-"""Files that a job writes outside of its model_dir: events, and lines of NVIDIA's DLLogger."""
+"""Files of a job beside its config and model_dir: annotations, events, and NVIDIA's DLLogger."""
 
 import dataclasses
 import datetime
@@ -21,29 +21,37 @@ _SUMMARY: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class LogFiles:
-    """Files of a job that are not in its model_dir.
+class JobFiles:
+    """Files of a training or an evaluation beside its config and its model_dir.
 
     Attributes:
       events: folder whose train and eval/NAME get the TensorBoard events; None writes them into
         model_dir.
       dllogger: file that lines of DLLogger are appended to; None writes none.
+      record_summaries: whether to write TensorBoard events.
+      val_json_file: COCO annotations to compare with in place of the records' ground truth.
     """
 
     events: str | None = None
     dllogger: str | None = None
+    record_summaries: bool = True
+    val_json_file: str | None = None
 
     def events_folder(self, model_dir: str | None, *names: str) -> str | None:
-        """Returns the folder of events, in `events` if it is set, otherwise in model_dir."""
-        folder = model_dir if self.events is None else self.events
-        return None if folder is None else os.path.join(folder, *names)
+        """Returns the folder of events, in `events` if it is set, otherwise in model_dir.
+
+        None if there is no model_dir, or no events are written.
+        """
+        if model_dir is None or not self.record_summaries:
+            return None
+        return os.path.join(model_dir if self.events is None else self.events, *names)
 
     def open(self) -> 'DllLog | None':
         """Returns what appends to `dllogger`; None if it is not set."""
         return None if self.dllogger is None else SINKS['dllogger'](self.dllogger)
 
 
-NO_LOG_FILES = LogFiles()
+NO_FILES = JobFiles()
 
 
 class DllLog(Sink):

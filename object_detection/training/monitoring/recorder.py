@@ -13,7 +13,7 @@ from object_detection.builders.sink_builder import SINKS, Run, Sink, StepRecord
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.monitoring import hyperparameters
 from object_detection.training.monitoring.history import FILE_NAME, Record
-from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.log_files import NO_FILES, JobFiles
 from object_detection.training.monitoring.progress import SECONDS_BETWEEN_LINES, Progress
 from object_detection.visualization import tensorboard
 
@@ -44,10 +44,9 @@ class Recorder:
       directory: the model_dir, in whose `train` files are written; None writes no files.
       step: number of steps done at the start.
       progress: the display.
-      record_summaries: whether to write TensorBoard events.
       names: 1-based class id -> name, for pictures.
       keypoint_edges: pairs of keypoints that pictures have lines between.
-      log_files: files outside of model_dir.
+      job_files: where events and DLLogger's lines are written.
       config: the resolved config, whose hyper-parameters TensorBoard gets.
       sinks: further places that records are written to.
 
@@ -61,10 +60,9 @@ class Recorder:
         step: int,
         *,
         progress: Progress,
-        record_summaries: bool = True,
         names: Mapping[int, str] | None = None,
         keypoint_edges: Sequence[tuple[int, int]] = (),
-        log_files: LogFiles = NO_LOG_FILES,
+        job_files: JobFiles = NO_FILES,
         config: TrainEvalPipelineConfig | None = None,
         sinks: Sequence[Sink] = (),
     ):
@@ -74,13 +72,13 @@ class Recorder:
         self._history = None
         if folder is not None:
             self._history = SINKS['json_lines'](pathlib.Path(folder) / FILE_NAME, step)
-        self._draws = record_summaries and folder is not None
-        events = log_files.events_folder(directory, 'train')
-        self._events = tensorboard.EventWriter(events if self._draws else None)
+        events = job_files.events_folder(directory, 'train')
+        self._draws = events is not None
+        self._events = tensorboard.EventWriter(events)
         if self._draws and config is not None:
             self._events.hyperparameters(*hyperparameters.of_training(config, directory))
         self._tensorboard = SINKS['tensorboard'](self._events)
-        self._dll_log = None if folder is None else log_files.open()
+        self._dll_log = None if folder is None else job_files.open()
         self._sinks = [self._tensorboard, *sinks]
         self._names, self._keypoint_edges = names, keypoint_edges
         self._stored_at, self._stored_step = time.monotonic(), step

@@ -21,7 +21,9 @@ from object_detection.training.evaluation.async_evaluation import AsyncResult
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history
+from object_detection.training.monitoring.log_files import JobFiles
 from object_detection.training.monitoring.run_types import Intervals
+from object_detection.training.setup import TrainingRun
 from object_detection.training.trainer import Trainer
 from tests.training import fakes
 from tests.training.evaluation import fake_evaluation_process
@@ -233,16 +235,12 @@ def test_settings_of_the_process_are_handed_on(config, tmp_path, monkeypatch):
     monkeypatch.setattr(
         background_evaluation, 'AsyncEvaluation', lambda job, max_waiting: made.append(job)
     )
-    background_evaluation.build(
-        config,
-        str(tmp_path),
-        tf.distribute.get_strategy(),
-        lambda step: None,
-        record_summaries=False,
-        val_json_file=None,
-    )
+    files = JobFiles(record_summaries=False, val_json_file='a.json', events='b', dllogger='c')
+    run = TrainingRun(config, str(tmp_path), tf.distribute.get_strategy(), Intervals(), files)
+    background_evaluation.build(run, lambda step: None)
     (job,) = made
     options = job.options
+    assert job.job_files == files
     assert (options.intra_op_threads, options.inter_op_threads, options.run_eagerly) == (3, 2, True)
 
 

@@ -9,7 +9,7 @@ from object_detection.training import epochs
 from object_detection.training.evaluation.eval_job import evaluate_directory
 from object_detection.training.loop import train
 from object_detection.training.monitoring.history import Record
-from object_detection.training.monitoring.log_files import DllLog, LogFiles
+from object_detection.training.monitoring.log_files import DllLog, JobFiles
 from object_detection.training.monitoring.progress import Silent
 from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
@@ -103,7 +103,7 @@ def config(monkeypatch, tmp_path):
 
 def test_a_training_writes_both(tmp_path, config):
     path = tmp_path / 'log.json'
-    log_files = LogFiles(events=str(tmp_path / 'events'), dllogger=str(path))
+    log_files = JobFiles(events=str(tmp_path / 'events'), dllogger=str(path))
     intervals = Intervals(log=2, evaluation=4)
     model = tmp_path / 'model'
     train(config, model, num_steps=4, intervals=intervals, progress=Silent(), log_files=log_files)

@@ -21,6 +21,7 @@ from object_detection.meta_architectures import tracing
 from object_detection.protos.plugin_pb2 import Plugin
 from object_detection.training import status
 from object_detection.training.monitoring import history, hyperparameters, progress, recorder
+from object_detection.training.monitoring.log_files import JobFiles
 from object_detection.visualization import drawing, tensorboard
 from tests.training import fakes
 
@@ -331,7 +332,7 @@ def test_the_history_has_slow_steps_before_the_first_line_of_the_log(tmp_path, m
     monkeypatch.setattr(recorder.time, 'monotonic', lambda: now[0])
     (tmp_path / 'train').mkdir()
     records = recorder.Recorder(
-        str(tmp_path), 0, progress=progress.LogLines(), record_summaries=False
+        str(tmp_path), 0, progress=progress.LogLines(), job_files=JobFiles(record_summaries=False)
     )
     records.start(0, 300, 4)
     for step, seconds in ((1, 29), (2, 1), (3, 10), (4, 20), (5, 0)):
@@ -368,7 +369,11 @@ def test_sinks_of_plugins_get_the_values_that_tensorboard_gets(tmp_path, monkeyp
     sinks = [sink_builder.build(Plugin(name='list', options={'title': x})) for x in 'ab']
     assert [sink.title for sink in sinks] == ['a', 'b']
     records = recorder.Recorder(
-        str(tmp_path), 4, progress=progress.Silent(), record_summaries=False, sinks=sinks
+        str(tmp_path),
+        4,
+        progress=progress.Silent(),
+        job_files=JobFiles(record_summaries=False),
+        sinks=sinks,
     )
     written = {}
     monkeypatch.setattr(records._events, 'scalars', lambda values, step: written.update(values))
