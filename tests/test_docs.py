@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-import pytest
+from tests import rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT, ROOT / 'object_detection', ROOT / 'tests')
@@ -29,7 +29,7 @@ def name_of(path):
     return path.name
 
 
-@pytest.mark.parametrize('document', DOCUMENTS, ids=name_of)
+@rows.parametrize('document', DOCUMENTS)
 def test_paths_in_documents_exist(document):
     text = document.read_text()
     paths = set(FILE.findall(text))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection import errors
+from tests import rows
 
 KINDS = [
     kind
@@ -14,13 +15,13 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize('kind', KINDS)
+@rows.parametrize('kind', KINDS)
 def test_every_kind_is_a_user_error_and_a_value_error(kind):
     assert issubclass(kind, errors.UserError)
     assert issubclass(kind, ValueError)
 
 
-@pytest.mark.parametrize('kind', [errors.UserError, errors.ConfigError, errors.DataError])
+@rows.parametrize('kind', [errors.UserError, errors.ConfigError, errors.DataError])
 def test_converted_code_keeps_the_class(kind):
     def fails(number):
         if number > 0:

@@ -4,7 +4,7 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
+from tests import rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REQUIRED = [
@@ -25,7 +25,7 @@ def run(*arguments: str, script: bool = False) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize('script', [False, True])
+@rows.parametrize('script', [False, True])
 def test_runs_as_a_module_and_as_a_file(script):
     finished = run(*REQUIRED, script=script)
     assert finished.returncode == 1
@@ -33,7 +33,7 @@ def test_runs_as_a_module_and_as_a_file(script):
     assert 'Traceback' not in finished.stderr
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('flag', 'message'),
     [
         ('--use_side_inputs', 'expected one entry for each side input'),

@@ -19,6 +19,7 @@ from object_detection.meta_architectures.center_net.tasks.task import centers
 from object_detection.meta_architectures.faster_rcnn.predictions import BoxPredictions
 from object_detection.protos.image_resizer_pb2 import ImageResizer
 from object_detection.protos.model_pb2 import DetectionModel
+from tests import rows
 from tests import tiny_models as tiny
 from tests.export.formats import sources
 from tests.meta_architectures.ssd import configs as ssd_configs
@@ -125,7 +126,7 @@ def test_each_family_and_each_resizer_is_tested():
     assert {field.name for field in options} <= RESIZERS.keys()
 
 
-@pytest.mark.parametrize('resizer', RESIZERS)
+@rows.parametrize('resizer', RESIZERS)
 def test_ideal_predictions_are_detected_as_the_ground_truth(family, resizer):
     name, detector = family
     config = text_format.Parse(RESIZERS[resizer], ImageResizer())

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from tests import golden_lists, goldens
+from tests import golden_lists, goldens, rows
 
 TESTS = pathlib.Path(__file__).parent
 
@@ -77,7 +77,7 @@ def test_what_is_not_matched_is_used(claimed):
     assert not skipped, f'no test asserts what is so instead: {sorted(skipped)}'
 
 
-@pytest.mark.parametrize('lists', ['NOT_MATCHED', 'NOT_BUILT'])
+@rows.parametrize('lists', ['NOT_MATCHED', 'NOT_BUILT'])
 def test_every_entry_of_the_lists_is_a_case(claimed, lists):
     for file, entries in getattr(golden_lists, lists).items():
         for pattern in entries:

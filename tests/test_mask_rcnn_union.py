@@ -8,11 +8,11 @@ import pathlib
 import pkgutil
 import re
 
-import pytest
 from google.protobuf import descriptor_pb2
 
 import object_detection.protos
 from object_detection.config.job_options import EvalOptions, TrainOptions
+from tests import rows
 
 TESTS = pathlib.Path(__file__).resolve().parent
 PAGE = TESTS.parent / 'docs' / 'mask_rcnn_union.md'
@@ -49,7 +49,7 @@ ROWS = read_rows()
 FIELDS = find_field_names()
 
 
-@pytest.mark.parametrize('row', ROWS, ids=lambda row: row[0])
+@rows.parametrize('row', ROWS)
 def test_a_row_names_tests_that_use_its_fields_and_flags(row):
     _, terms, files = row
     content = ''.join((TESTS / file).read_text() for file in files)

@@ -21,6 +21,7 @@ from object_detection.meta_architectures import side_inputs
 from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training.step import TrainStep
 from object_detection.weights import checkpoints
+from tests import rows
 
 SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'
 # The recipe with other trainings: batch size, passes over the data.
@@ -70,7 +71,7 @@ def names() -> list[str]:
     return sorted(path.name for path in SAMPLES.iterdir() if path.name.endswith('.config'))
 
 
-@pytest.mark.parametrize('name', names())
+@rows.parametrize('name', names())
 def test_opens_with_what_a_reader_needs(name):
     head = (SAMPLES / name).read_text().split('\nmodel')[0]
     for word in ('Paper', 'https://arxiv.org', 'Command:', 'To expect:'):
@@ -109,7 +110,7 @@ def one_batch(num_classes: int) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(example).batch(1)
 
 
-@pytest.mark.parametrize(('training', 'expected'), _TRAININGS.items(), ids=_TRAININGS)
+@rows.parametrize(('training', 'expected'), _TRAININGS.items())
 def test_recipes_differ_in_their_training_alone(training, expected):
     base, other = (
         read_pipeline(str(SAMPLES / f'{_RECIPE}{end}.config')) for end in ('', f'_{training}')

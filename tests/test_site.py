@@ -10,6 +10,8 @@ import shutil
 
 import pytest
 
+from tests import rows
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = ROOT / 'docs'
 SCHEMA = """
@@ -73,7 +75,7 @@ def test_nav_lists_every_page_and_nothing_else(site):
     assert sorted(listed) == sorted(pages | set(site.PAGES.values()))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('path', 'text', 'expected'),
     [
         ('README.md', '[a](docs/data.md#b) [c](LICENSE)', '[a](data.md#b) [c](LICENSE.txt)'),
@@ -104,7 +106,7 @@ def page(reference, tmp_path_factory):
     return pages['small.md']
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'line',
     [
         'A config. It holds everything.',

@@ -21,7 +21,7 @@ from object_detection.runtime.images import read_image
 from object_detection.runtime.in_process import ProcessRuntime
 from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.serving.model import LoadedModel, read_picture
-from tests import toy_family
+from tests import rows, toy_family
 from tests.builders.test_dataset_builder import config
 from tests.data import examples
 
@@ -111,7 +111,7 @@ def test_every_way_into_a_predictor_and_a_server_is_the_same(exports, expected, 
         assert_same(found, expected)
 
 
-@pytest.mark.parametrize('kind', [input_types.IMAGE_TENSOR, input_types.IMAGE_AND_BOXES_TENSOR])
+@rows.parametrize('kind', [input_types.IMAGE_TENSOR, input_types.IMAGE_AND_BOXES_TENSOR])
 def test_an_input_of_bytes_is_refused_where_it_cannot_hold_the_values(detector, kind):
     with pytest.raises(UserError, match=r'takes bytes, but value_range .* is 1000 to 5000'):
         saved_model.ServedDetector(detector, kind, 'float32')
@@ -125,7 +125,7 @@ def test_a_file_of_values_is_not_made_of_an_array_that_no_file_can_hold(exports)
         saved(np.zeros((4, 4, 3), np.float32))
 
 
-@pytest.mark.parametrize('resizes_inside', [True, False])
+@rows.parametrize('resizes_inside', [True, False])
 def test_model_files_map_the_values_once(resizes_inside, tmp_path):
     """By the resizer of their description, or in the file, whose input then has the range."""
     text = 'fixed_shape_resizer { height: 8 width: 8 } value_range { min: 1000 max: 5000 }'
@@ -151,7 +151,7 @@ def test_model_files_map_the_values_once(resizes_inside, tmp_path):
     np.testing.assert_allclose(seen[0], 3000 if resizes_inside else 127.5)
 
 
-@pytest.mark.parametrize('value', [[1], [5, 5], ['0', 255], [float('nan'), 1]])
+@rows.parametrize('value', [[1], [5, 5], ['0', 255], [float('nan'), 1]])
 def test_a_description_with_another_range_is_refused(value):
     described = description.ModelDescription(
         format='onnx',

@@ -1,8 +1,7 @@
 """Seconds of nodes, and the parts of a detector that they belong to."""
 
-import pytest
-
 from object_detection.benchmarking import node_times
+from tests import rows
 
 
 def test_own_time_of_nodes_leaves_out_what_runs_inside():
@@ -13,7 +12,7 @@ def test_own_time_of_nodes_leaves_out_what_runs_inside():
     assert found == [('a/call:PartitionedCall', 70), *rest]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('node', 'part'),
     [
         ('backbone_1/conv1_conv_1/convolution', 'backbone'),

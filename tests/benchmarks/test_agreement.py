@@ -6,6 +6,8 @@ import pathlib
 import numpy as np
 import pytest
 
+from tests import rows
+
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
 
 
@@ -47,7 +49,7 @@ def test_boxes_without_area_and_equal_ones_are_found_again(agreement):
     assert result['matched'] == 1
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'shift', 'in_short'),
     [
         ('detection_scores', 2e-3, True),
@@ -80,7 +82,7 @@ def test_a_number_that_is_none_differs(agreement):
     assert not found['agrees']
 
 
-@pytest.mark.parametrize(('precision', 'error'), [('float32', 1e-4), ('mixed_bfloat16', 5e-2)])
+@rows.parametrize(('precision', 'error'), [('float32', 1e-4), ('mixed_bfloat16', 5e-2)])
 def test_what_layers_give_is_compared_as_a_whole(agreement, precision, error):
     plain = {'a': np.ones((2, 3)), 'b': np.zeros(2)}
     near = plain | {'a': plain['a'] * (1 + 0.9 * error)}

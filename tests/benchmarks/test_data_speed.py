@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from tests import rows
 from tests.data import examples
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
@@ -17,7 +18,7 @@ def load(monkeypatch):
     return importlib.import_module
 
 
-@pytest.mark.parametrize('kind', ['bbox', 'segm', 'keypoints'])
+@rows.parametrize('kind', ['bbox', 'segm', 'keypoints'])
 def test_all_evaluations_find_the_same(load, tmp_path, kind):
     evaluation = load('evaluation')
     evaluation.write(tmp_path, kind, 6)
@@ -28,8 +29,8 @@ def test_all_evaluations_find_the_same(load, tmp_path, kind):
         assert ours['metrics'] == pytest.approx(measure(tmp_path, kind)['metrics'], abs=1e-12)
 
 
-@pytest.mark.parametrize('kind', ['bbox', 'segm'])
-@pytest.mark.parametrize('case', ['crowds', 'equal overlaps', 'more than 100'])
+@rows.parametrize('kind', ['bbox', 'segm'])
+@rows.parametrize('case', ['crowds', 'equal overlaps', 'more than 100'])
 def test_odd_inputs_give_the_numbers_of_pycocotools(load, case, kind):
     row = load('evaluation_agreement').compare(case, kind, seeds=1)
     assert row['toolkit'] == 'equal'

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.data.formats.formats import ANNOTATION_FORMATS
+from tests import rows
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
 
@@ -52,7 +53,7 @@ def test_other_errors_are_found(load, tmp_path, monkeypatch):
         files.run(3, 1, tmp_path, tmp_path / 'beat')
 
 
-@pytest.mark.parametrize('name', ['mutate', 'mutate_text'])
+@rows.parametrize('name', ['mutate', 'mutate_text'])
 def test_mutations_depend_on_the_seed_alone(load, name):
     mutate, content = getattr(load('mutations'), name), b'{"a": [1, 2.5]}\n' * 20
     made = [[mutate(content, np.random.default_rng(seed)) for seed in range(20)] for _ in range(2)]

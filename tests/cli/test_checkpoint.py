@@ -19,6 +19,7 @@ from object_detection.system import disk
 from object_detection.training.checkpoints import manager
 from object_detection.validation import validate
 from object_detection.weights import checkpoints, restore
+from tests import rows
 from tests.tiny_models import tiny_detector, tiny_pipeline
 from tests.training.fake_detectors import VariablesDetector
 from tests.weights import third_party_files
@@ -84,7 +85,7 @@ def test_inspect_without_a_match_and_with_a_broken_pattern(trained):
     assert 'expected a regular expression' in result.output
 
 
-@pytest.mark.parametrize('single_file', [False, True])
+@rows.parametrize('single_file', [False, True])
 def test_inspect_a_name_based_checkpoint(tmp_path, single_file):
     arrays = {
         'resnet_v1_50/conv1/weights': np.zeros([7, 7, 3, 64], np.float32),

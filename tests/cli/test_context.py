@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from object_detection.cli import main as cli
 from object_detection.cli.context import command
 from object_detection.core import tf_example_keys as keys
+from tests import rows
 from tests.dataset_tools.context_rcnn import examples
 
 SCRIPTS = 'object_detection/dataset_tools/context_rcnn'
@@ -100,7 +101,7 @@ def test_errors_in_one_line(inputs, tmp_path, others, code, match):
     assert not list(tmp_path.glob('a-*'))
 
 
-@pytest.mark.parametrize('name', list(command.commands))
+@rows.parametrize('name', list(command.commands))
 def test_what_must_be_given_is_named(name):
     result = CliRunner().invoke(cli.main, ['context', name])
     assert result.exit_code == 1
@@ -138,7 +139,7 @@ def test_scripts_have_the_flags_of_the_reference(inputs, tmp_path, form):
     assert [*examples.read_set(tmp_path / 'a')[0].integers(keys.CONTEXT_INDICES)] == [0]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'flag', 'match'),
     [
         (

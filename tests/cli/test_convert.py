@@ -12,6 +12,7 @@ from object_detection.cli.convert import command
 from object_detection.data import image_files
 from object_detection.data.formats.formats import ANNOTATION_FORMATS
 from object_detection.dataset_tools import shapes
+from tests import rows
 from tests.dataset_tools import records
 
 
@@ -51,7 +52,7 @@ def test_strict_fails_with_the_reason(data, tmp_path):
     assert 'category_id is 99' in result.output
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('others', 'code', 'match'),
     [
         (('--images', 'absent'), 1, 'absent: there is no image folder.'),
@@ -289,7 +290,7 @@ _NOT_THERE = {
 }
 
 
-@pytest.mark.parametrize('name', _NOT_THERE)
+@rows.parametrize('name', _NOT_THERE)
 def test_auto_says_why_what_it_recognizes_cannot_be_read(tmp_path, name):
     content, match = _NOT_THERE[name]
     (tmp_path / 'set').mkdir()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from object_detection.cli import data
 from object_detection.config.reader import read_pipeline
 from object_detection.dataset_tools.downloads import known_files
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.dataset_tools import miniature_coco, records
 from tests.dataset_tools.downloads import file_server
 
@@ -113,7 +113,7 @@ def test_a_folder_that_is_no_coco_is_reported_in_a_line(tmp_path):
     assert 'Traceback' not in result.output
 
 
-@pytest.mark.parametrize('name', ['data', 'weights'])
+@rows.parametrize('name', ['data', 'weights'])
 def test_help_imports_nothing_heavy(name):
     program = (
         f'import sys; from object_detection.cli.{name} import command\n'
@@ -125,7 +125,7 @@ def test_help_imports_nothing_heavy(name):
     subprocess.run([sys.executable, '-c', program], check=True, stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize('flag', ['--augmentation', '--all_steps'])
+@rows.parametrize('flag', ['--augmentation', '--all_steps'])
 def test_images_of_evaluations_are_not_augmented(flag, tmp_path):
     result = run('show', '--config', 'any', '--output', str(tmp_path), '--eval', flag)
     assert result.exit_code == 2

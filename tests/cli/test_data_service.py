@@ -3,11 +3,11 @@
 import socket
 import sys
 
-import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import main
 from object_detection.data.pipeline import data_service
+from tests import rows
 
 
 class _Servers:
@@ -17,7 +17,7 @@ class _Servers:
         sys.exit(143)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'served'),
     [
         ([], (0, {'dispatcher': None, 'host': None})),

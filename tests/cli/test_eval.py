@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from object_detection.cli.main import main
 from object_detection.training import jobs
 from object_detection.training.evaluation.eval_job import EvaluationResult
+from tests import rows
 from tests.reporting import model_dirs
 from tests.validation import pipelines
 
@@ -83,7 +84,7 @@ def test_errors_are_one_line_and_status_1(files, tmp_path):
     assert 'found.json, entry 0 (image_id 8): image_id: expected an image of' in result.stderr
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('arguments', 'message'),
     [
         ([], 'Expected --config with --checkpoint_dir, or --detections with --groundtruth'),

@@ -3,13 +3,13 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import export
 from object_detection.cli.export import command
 from object_detection.export import exporter, verification
 from object_detection.weights import checkpoints
+from tests import rows
 from tests.validation import pipelines
 
 
@@ -88,7 +88,7 @@ def test_boxes_cannot_be_verified():
     assert 'which needs boxes' in result.output
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('flags', 'message'),
     [
         (['--batch_size', '2'], '--batch_size: expected with --format stablehlo alone'),

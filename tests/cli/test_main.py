@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from object_detection import registry
 from object_detection.cli import main as cli
 from object_detection.errors import ConfigError, UserError, raise_if_any
+from tests import rows
 
 HEAVY = ('tensorflow', 'apache_beam', 'numpy', 'google.protobuf')
 
@@ -52,7 +53,7 @@ def test_help_names_the_order_of_commands_also_of_the_package_as_a_program():
     assert text.index('`tfod convert`') < text.index('`tfod config new`') < text.index('tfod train')
 
 
-@pytest.mark.parametrize('group', ['checkpoint', 'config', 'context', 'convert', 'data', 'weights'])
+@rows.parametrize('group', ['checkpoint', 'config', 'context', 'convert', 'data', 'weights'])
 def test_lines_about_the_commands_of_a_group_are_whole(group):
     text = _help(group)
     assert 'Commands:' in text
@@ -63,7 +64,7 @@ def _help(command: str) -> str:
     return CliRunner().invoke(cli.main, [*command.split(), '--help']).output
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'command',
     [
         'train',
@@ -81,14 +82,12 @@ def test_the_config_has_two_names_in_every_command(command):
     assert '--config, --pipeline_config_path FILE' in _help(command)
 
 
-@pytest.mark.parametrize(
-    'command', ['train', 'launch', 'convert coco', 'data convert', 'context add']
-)
+@rows.parametrize('command', ['train', 'launch', 'convert coco', 'data convert', 'context add'])
 def test_the_number_of_processes_has_one_name_in_every_command(command):
     assert '--num_workers' in _help(command)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('command', 'kind'),
     [
         ('convert coco', 'PREFIX'),
@@ -136,7 +135,7 @@ def test_errors_of_users_are_one_message_without_traceback():
     assert result.stderr.strip() == 'Error: no/such.config: there is no such file.'
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('arguments', 'where'),
     [
         (['config', 'check', 'a', '--set', 'x=\udcff'], '--set'),
@@ -216,7 +215,7 @@ def leaves(command: click.Command) -> Iterator[click.Command]:
         yield from leaves(each)
 
 
-@pytest.mark.parametrize('name', list(cli.COMMANDS))
+@rows.parametrize('name', list(cli.COMMANDS))
 def test_every_command_can_be_quiet(name):
     group = cli.LazyGroup('tfod')
     for _ in range(2):
@@ -264,7 +263,7 @@ def test_an_option_of_the_launched_program_is_no_plugin_of_the_launcher(no_plugi
 _WITHOUT_JSON = ('serve', 'data_service', 'launch', 'benchmark', 'data check')
 
 
-@pytest.mark.parametrize('name', list(cli.COMMANDS))
+@rows.parametrize('name', list(cli.COMMANDS))
 def test_every_command_with_a_result_prints_it_as_json(name):
     command = cli.LazyGroup('tfod').get_command(None, name)
     found = [leaf for leaf in leaves(command) if leaf.name != name] or [command]
@@ -305,7 +304,7 @@ def test_whose_error_it_is_depends_on_its_class():
     assert not cli.is_users_error(OSError('a message alone'))
 
 
-@pytest.mark.parametrize('name', cli.COMMANDS)
+@rows.parametrize('name', cli.COMMANDS)
 def test_every_command_of_the_table_exists(name):
     command = importlib.import_module(f'object_detection.cli.{name}').command
     assert isinstance(command, click.Command)

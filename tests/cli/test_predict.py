@@ -12,6 +12,7 @@ from object_detection.cli.predict import command, find_images, find_sources
 from object_detection.prediction import files, predict_records, predictor
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.system import console
+from tests import rows
 from tests.validation import pipelines
 
 
@@ -79,7 +80,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     assert f'could not be written to {tmp_path}: No space left on device' in str(error)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('arguments', 'message'),
     [
         ([], 'Expected either --model, or --config'),
@@ -99,9 +100,7 @@ def test_a_model_and_a_config_exclude_each_other(arguments, message):
     assert message in ' '.join(result.output.split())
 
 
-@pytest.mark.parametrize(
-    ('precision', 'told'), [('tf32', 'in out, computed in tf32'), (None, 'in out')]
-)
+@rows.parametrize(('precision', 'told'), [('tf32', 'in out, computed in tf32'), (None, 'in out')])
 def test_the_precision_of_the_model_is_reported(precision, told, tmp_path, monkeypatch):
     image = tmp_path / 'a.png'
     image.write_bytes(b'')
@@ -174,7 +173,7 @@ def test_options_become_a_predictor_and_outputs(tmp_path, monkeypatch):
     assert (options.max_boxes, options.limit) == (100, 5)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('arguments', 'message'),
     [
         (['--output_format', 'pdf'], "expected some of pictures, .*Received: 'pdf'"),

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from object_detection.cli.main import main
 from object_detection.errors import UserError
 from object_detection.system import file_errors
+from tests import rows
 
 CONFIG = '--config'
 # Command -> (path option or '' of an argument, further arguments).
@@ -74,7 +75,7 @@ def _error(*arguments):
     return result.output
 
 
-@pytest.mark.parametrize('command', COMMANDS)
+@rows.parametrize('command', COMMANDS)
 def test_absent_files_and_folders_in_place_of_files(folder, command):
     option, others = COMMANDS[command]
     for path in ('nowhere/file', 'folder', 'truth.json/file'):
@@ -102,14 +103,14 @@ def test_files_of_another_kind(folder):
     assert 'Error: --label_map none cannot be read' in text
 
 
-@pytest.mark.parametrize('option', ['--calibration', '--verify'])
+@rows.parametrize('option', ['--calibration', '--verify'])
 def test_images_of_exports(folder, option):
     options = '--config a --checkpoint_dir b --output c --format tflite'
     text = _error('export', *options.split(), option, 'none')
     assert f'Error: {option} none: no such file' in text
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('error', 'arguments', 'text'),
     [
         (

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from object_detection.dataset_tools import coco_split
+from tests import rows
 
 DOCUMENT = {
     'info': {'year': 2026},
@@ -49,13 +50,13 @@ def test_a_seed_draws_the_same_images_again(tmp_path):
     assert held_out(1) != held_out(2)
 
 
-@pytest.mark.parametrize('share', [0.001, 0.999])
+@rows.parametrize('share', [0.001, 0.999])
 def test_no_part_is_empty(tmp_path, share):
     parts = coco_split.split(write(tmp_path, DOCUMENT), str(tmp_path), val_share=share, seed=0)
     assert min(part.num_images for part in parts.values()) == 1
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('change', 'message'),
     [
         ({'images': None}, r'`images` must be a list'),
@@ -72,7 +73,7 @@ def test_errors_name_the_file_and_the_entry(tmp_path, change, message):
     assert not (tmp_path / 'parts').exists()
 
 
-@pytest.mark.parametrize('name', ['train', 'val'])
+@rows.parametrize('name', ['train', 'val'])
 def test_the_file_is_not_replaced_by_a_part_of_it(tmp_path, name):
     source = tmp_path / f'{name}.json'
     source.write_text(json.dumps(DOCUMENT))

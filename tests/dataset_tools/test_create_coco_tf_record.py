@@ -8,7 +8,7 @@ from absl.testing import flagsaver
 
 from object_detection.dataset_tools import create_coco_tf_record
 from object_detection.dataset_tools.converters import scripts
-from tests import goldens
+from tests import goldens, rows
 from tests.dataset_tools import records
 
 
@@ -49,7 +49,7 @@ def test_default_numbers_of_shards_are_the_reference_s():
     assert defaults == [100, 50, 50]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('given', 'match'),
     [
         ({}, 'Give --train_image_dir'),

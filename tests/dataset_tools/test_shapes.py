@@ -9,6 +9,7 @@ from faster_coco_eval.core import mask as coco_mask
 from PIL import Image
 
 from object_detection.dataset_tools import shapes
+from tests import rows
 
 IMAGE_SIZE = 96
 
@@ -172,7 +173,7 @@ def test_colour_does_not_reveal_the_class(folder, train):
     assert np.all(difference <= 4 * np.hypot(errors[:, np.newaxis], errors))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('argument', 'value'), [('num_train', -1), ('num_val', -1), ('image_size', 31), ('seed', -1)]
 )
 def test_arguments_out_of_range(tmp_path, argument, value):

@@ -7,6 +7,7 @@ from object_detection.config.reader import parse_pipeline
 from object_detection.dataset_tools import starter, starter_weights
 from object_detection.dataset_tools.data_statistics import DataStatistics
 from object_detection.errors import ConfigError
+from tests import rows
 
 # 100 images of 400 x 600 pixels (height x width), with objects of 60 x 60 pixels.
 DATA = DataStatistics(
@@ -70,8 +71,8 @@ def test_images_are_as_large_as_small_objects_need_and_the_device_allows():
     assert resizer.max_dimension == 608
 
 
-@pytest.mark.parametrize('size', [0.02, 0.1, 0.5])
-@pytest.mark.parametrize('device', starter.DEVICES)
+@rows.parametrize('size', [0.02, 0.1, 0.5])
+@rows.parametrize('device', starter.DEVICES)
 def test_anchors_are_as_large_as_the_objects(size, device):
     made = make(dataclasses.replace(DATA, box_sizes=np.full((1200, 2), size)), device=device)
     model = model_of(made)

@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 
 from object_detection.dataset_tools import tf_record_creation_util
+from tests import rows
 
 
-@pytest.mark.parametrize('stack', [contextlib.ExitStack, contextlib2.ExitStack])
+@rows.parametrize('stack', [contextlib.ExitStack, contextlib2.ExitStack])
 def test_files_have_the_reference_s_names_and_are_closed(tmp_path, stack):
     records = [f'record {index}'.encode() for index in range(25)]
     with stack() as close_stack:

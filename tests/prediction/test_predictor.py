@@ -15,6 +15,7 @@ from object_detection.prediction.predictor import Predictor, class_ids
 from object_detection.resizers.value_range import ValueRange
 from object_detection.runtime import class_names, images
 from object_detection.visualization import drawing
+from tests import rows
 
 
 def picture(height=40, width=60, **colours):
@@ -99,7 +100,7 @@ def given(values):
     return [values, values[..., np.newaxis], image, Image.open(file), file.getvalue()]
 
 
-@pytest.mark.parametrize('highest', [255, 4095, 65535])
+@rows.parametrize('highest', [255, 4095, 65535])
 def test_of_16_bits_the_upper_8_are_seen_by_every_way_in(highest):
     values = np.linspace(0, highest, 48, dtype=np.uint16).reshape(6, 8)
     whole = Image.fromarray(values.astype(np.int32))
@@ -156,7 +157,7 @@ def test_photos_are_upright(predictor):
             np.testing.assert_array_equal(found.image, np.rot90(TWO, -1))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('image', 'message'),
     [
         (np.zeros((4, 4, 3), np.float32), r'expected an array uint8 .* Received: float32 \[4, 4'),

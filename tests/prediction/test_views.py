@@ -6,6 +6,7 @@ from object_detection.errors import UserError
 from object_detection.prediction.predictor import Predictor
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.runtime import class_names
+from tests import rows
 from tests.prediction.test_predictor import picture
 
 
@@ -23,7 +24,7 @@ def test_tiles_have_one_size_and_the_overlap_at_least():
     assert all(tile.bottom - tile.top == tile.right - tile.left == 64 for tile in tiles)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('make', 'message'),
     [
         (lambda: Tiling(8), 'tile: expected a size of at least 32 pixels. Received: 8'),
@@ -57,8 +58,8 @@ SEAMS = {
 }
 
 
-@pytest.mark.parametrize('whole_image', [False, True])
-@pytest.mark.parametrize('name', SEAMS)
+@rows.parametrize('whole_image', [False, True])
+@rows.parametrize('name', SEAMS)
 def test_objects_at_seams_are_whole(colour_finder, name, whole_image):
     image = picture(200, 300, green=SEAMS[name])
     tiled = Predictor(colour_finder, tiling=Tiling(100, whole_image=whole_image))
@@ -78,8 +79,8 @@ def test_a_tile_shows_what_the_whole_image_does_not(colour_finder):
     assert sorted(parts.boxes.round(3).tolist()) == [[10, 10, 30, 30], [50, 250, 70, 280]]
 
 
-@pytest.mark.parametrize('merge', ['wbf', 'nms'])
-@pytest.mark.parametrize('text', ['1', 'flip', '0.5', '2', 'flip,0.8,1.25'])
+@rows.parametrize('merge', ['wbf', 'nms'])
+@rows.parametrize('text', ['1', 'flip', '0.5', '2', 'flip,0.8,1.25'])
 def test_every_view_is_mapped_back(colour_finder, text, merge, monkeypatch):
     # Bilinear scaling blurs edges; half of the maximum is where the edge was.
     image = picture(60, 80, red=(10, 8, 40, 24, 254), blue=(20, 50, 50, 74, 254))

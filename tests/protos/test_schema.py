@@ -6,11 +6,11 @@ import re
 import struct
 
 import google.protobuf
-import pytest
 from google.protobuf import descriptor_pb2, text_format
 
 import object_detection.protos
 from object_detection.protos import pipeline_pb2, string_int_label_map_pb2, target_assigner_pb2
+from tests import rows
 
 FIRST_OWN_NUMBER = 1000
 CLOSED_TO_OWN_FIELDS = ('TrainEvalPipelineConfig', 'GraphRewriter')
@@ -120,7 +120,7 @@ def test_generated_code_is_not_newer_than_the_runtime():
     assert _version(generated[1]) <= runtime
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('message', 'field', 'default'),
     [
         ('FasterRcnn', 'groundtruth_mask_crop_size', 112),

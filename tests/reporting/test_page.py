@@ -9,6 +9,7 @@ from object_detection.cli import report
 from object_detection.errors import UserError
 from object_detection.reporting import comparison, page
 from object_detection.training import status
+from tests import rows
 from tests.browser import broken_images
 from tests.metrics.analysis.cases import AT, AWAY, image
 from tests.reporting import model_dirs
@@ -202,7 +203,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize('case', CASES)
+@rows.parametrize('case', CASES)
 def test_odd_cases_give_a_page(tmp_path, case):
     images, names = CASES[case]
     found = model_dirs.evaluated(images, names, pictures=False)

@@ -8,7 +8,7 @@ import pytest
 from object_detection.errors import UserError
 from object_detection.protos import eval_pb2
 from object_detection.scoring.evaluation import FileOptions, evaluate
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.scoring import coco_cases
 
 KINDS = {'bbox': 'DetectionBoxes', 'segm': 'DetectionMasks'}
@@ -184,7 +184,7 @@ def test_image_list(tmp_path):
         _evaluate(tmp_path, _tiny(), found, image_list=str(listed))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('change', 'message'),
     [
         ({'image_id': 9}, r'image_id: expected an image of .*truth.json: 7, 8; .*Received: 9'),
@@ -207,14 +207,14 @@ def test_wrong_detections(tmp_path, change, message):
         _evaluate(tmp_path, _tiny(), [HIT, HIT | change])
 
 
-@pytest.mark.parametrize('key', ['image_id', 'category_id', 'bbox', 'score'])
+@rows.parametrize('key', ['image_id', 'category_id', 'bbox', 'score'])
 def test_missing_fields_of_detections(tmp_path, key):
     entry = {name: value for name, value in HIT.items() if name != key}
     with pytest.raises(UserError, match=rf'entry 1.*: {key}: expected a value. Received: nothing'):
         _evaluate(tmp_path, _tiny(), [HIT, entry])
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('segmentation', 'message'),
     [
         ({'size': [60, 40], 'counts': [2400]}, r'run lengths are for \[60, 40\]'),
@@ -233,7 +233,7 @@ def test_wrong_masks(tmp_path, segmentation, message):
         _evaluate(tmp_path, document, found, 'coco_mask_metrics')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'change', 'message'),
     [
         ('images', {'height': 0}, r'images\[0\] \(id 7\): height, width: expected'),
@@ -310,7 +310,7 @@ def test_classes_keep_the_order_of_their_ids(tmp_path):
     assert np.all([name.startswith('DetectionBoxes_PerformanceByCategory') for name in names])
 
 
-@pytest.mark.parametrize('boxes', [True, False])
+@rows.parametrize('boxes', [True, False])
 def test_keypoints_equal_pycocotools(tmp_path, shared, boxes):
     path = shared / 'data/coco_permissive/annotations/person_keypoints_train.json'
     document = json.loads(path.read_text())

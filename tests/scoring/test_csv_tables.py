@@ -7,7 +7,7 @@ import pytest
 from object_detection.errors import UserError
 from object_detection.scoring.csv_tables import OpenImagesOptions
 from object_detection.scoring.evaluation import FileOptions, evaluate
-from tests import goldens
+from tests import goldens, rows
 
 BOXES = 'ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsGroupOf'
 DETECTIONS = 'ImageID,LabelName,Conf,XMin,XMax,YMin,YMax'
@@ -125,7 +125,7 @@ def test_sets_that_need_more(pair):
         evaluate(FileOptions(*pair, metrics=(CHALLENGE,)))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('line', 'message'),
     [
         ('two,/m/cat,.9,.1,.5,.1,.5', r"ImageID: expected an image of .*'one'; .*Received: 'two'"),
@@ -141,7 +141,7 @@ def test_wrong_detections(tmp_path, pair, line, message):
         evaluate(FileOptions(pair[0], found))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('line', 'message'),
     [
         ('one,xclick,/m/cat,1,.1,.5,.1,,0', 'YMax: expected a finite number'),

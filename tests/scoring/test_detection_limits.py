@@ -11,6 +11,7 @@ from pycocotools.cocoeval import COCOeval
 
 from object_detection.protos import eval_pb2
 from object_detection.scoring.evaluation import FileOptions, evaluate
+from tests import rows
 from tests.scoring import coco_cases
 
 SETS = {
@@ -82,7 +83,7 @@ def _pycocotools(paths, kind, numbers):
     return found
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('kind', 'numbers'),
     [
         ('bbox', (1, 10, 200)),
@@ -115,14 +116,14 @@ def test_more_detections_find_more(crowded):
     )
 
 
-@pytest.mark.parametrize(('kind', 'published'), [('bbox', 100), ('segm', 100), ('keypoints', 20)])
+@rows.parametrize(('kind', 'published'), [('bbox', 100), ('segm', 100), ('keypoints', 20)])
 def test_names_with_the_published_limit_are_the_published_ones(crowded, kind, published):
     default = _metrics(crowded, kind, 0).metrics
     assert not any('mAP@1' in name or 'mAP@2' in name for name in default)
     assert _metrics(crowded, kind, published).metrics == default
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('kind', 'limit', 'note'),
     [
         ('bbox', 0, r'1 of 2 images have more than 100 objects of a class, image .1. 130, and'),

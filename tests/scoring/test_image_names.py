@@ -7,6 +7,7 @@ import pytest
 from object_detection.dataset_tools import coco_split
 from object_detection.errors import UserError
 from object_detection.scoring.evaluation import FileOptions, evaluate
+from tests import rows
 from tests.scoring import coco_cases
 
 BOX = [4, 4, 10, 20]
@@ -40,7 +41,7 @@ def _found(*images):
     return [entry | each for each in named]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('truth', 'images', 'is_noted'),
     [
         (TWO, (1, 2), False),
@@ -62,7 +63,7 @@ def test_images_are_found_by_id_or_by_name(tmp_path, truth, images, is_noted):
     assert [('were found by the names' in note) for note in result.notes] == [True] * is_noted
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('truth', 'image', 'message'),
     [
         (TWO, '0003', r"image_id: expected an image of .*: 1, 2; or the name of its file.*'0003'"),
@@ -78,7 +79,7 @@ def test_names_that_no_image_or_several_have(tmp_path, truth, image, message):
         evaluate(FileOptions(*paths))
 
 
-@pytest.mark.parametrize('name', ['0001', '0001.jpg', '1', 'left/0001.jpg'])
+@rows.parametrize('name', ['0001', '0001.jpg', '1', 'left/0001.jpg'])
 def test_other_formats_name_images_in_the_same_ways(tmp_path, name):
     truth, _ = coco_cases.write(tmp_path, TWO, [])
     rows = tmp_path / 'found.csv'

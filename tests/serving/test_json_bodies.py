@@ -6,6 +6,7 @@ import pytest
 
 from object_detection.serving import json_bodies
 from object_detection.serving.limits import RequestError
+from tests import rows
 
 SPACED = '[ [\n[ 1 , 2 , 3 ] , [ 4,5,6 ] ],[[7,8,9],[10,11,12]] ]'
 
@@ -14,7 +15,7 @@ def read(text: str, max_images: int = 2):
     return json_bodies.read(text.encode(), 400, max_images, lambda rows: rows.astype(np.float32))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'text',
     [
         '{"instances": [' + SPACED + ']}',
@@ -37,7 +38,7 @@ def test_values_are_those_of_json(text):
     assert as_lists(read(text)) == json.loads(text)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('[[[1[,2,3]]]', 'char 4'),
@@ -62,8 +63,8 @@ def test_other_text_is_refused(text, message):
     assert caught.value.status == 400
 
 
-@pytest.mark.parametrize('value', ['{}', '[]', '"aaaa"', 'true', '1', '[[[1,2,3]]]'])
-@pytest.mark.parametrize('has_numbers', [True, False])
+@rows.parametrize('value', ['{}', '[]', '"aaaa"', 'true', '1', '[[[1,2,3]]]'])
+@rows.parametrize('has_numbers', [True, False])
 def test_more_values_than_images_need_are_refused_before_they_are_made(value, has_numbers):
     with pytest.raises(RequestError, match='expected at most 4 images') as caught:
         read_within_memory(value, has_numbers)

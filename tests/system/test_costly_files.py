@@ -5,6 +5,7 @@ from PIL import Image
 
 from object_detection.data import image_files
 from object_detection.errors import UnusableError
+from tests import rows
 
 
 def saved(format, **options):
@@ -25,8 +26,8 @@ def test_a_jpeg_of_countless_scans_is_refused():
 COMMENTS = {'of one block': b'!\xfe\1a\0', 'of many': b'!\xfe' + 9 * b'\1a' + b'\0'}
 
 
-@pytest.mark.parametrize('comment', COMMENTS.values(), ids=COMMENTS)
-@pytest.mark.parametrize('place', [b',', b';'], ids=['before the frame', 'after it'])
+@rows.parametrize('comment', COMMENTS.values())
+@rows.parametrize('place', [b',', b';'])
 def test_a_gif_of_countless_comments_is_refused(comment, place):
     still = saved('GIF')
     at = still.rindex(place)

@@ -8,6 +8,7 @@ import pytest
 from object_detection.errors import ConfigError
 from object_detection.system import cpu
 from object_detection.system.cpu import CpuUse
+from tests import rows
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def machine(monkeypatch, tmp_path):
     return chosen
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'index', 'cores'),
     [('0-2,7', 0, {0, 1, 2, 7}), ('auto', 0, {0, 4, 1, 5}), ('auto', 1, {2, 6, 3, 7})],
 )
@@ -50,7 +51,7 @@ def test_nothing_is_bound_without_the_flag(machine):
     assert not machine
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('', "--cpu_affinity: expected 'auto', or some of .*, 0-7. Received: ''"),
@@ -93,14 +94,14 @@ def eight_cores(monkeypatch):
     monkeypatch.setattr(os, 'sysconf', lambda name: 8)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'cores'), [('', ()), ('3', (3,)), ('0-2, 7', (0, 1, 2, 7)), ('5,4-5', (4, 5))]
 )
 def test_cores(eight_cores, text, cores):
     assert cpu.parse_cores(text) == cores
 
 
-@pytest.mark.parametrize('text', ['a', '1,,2', '-1', '0-', '8', '3-2', '0-8'])
+@rows.parametrize('text', ['a', '1,,2', '-1', '0-', '8', '3-2', '0-8'])
 def test_mistakes(eight_cores, text):
     with pytest.raises(ValueError, match='expected CPU cores') as caught:
         cpu.parse_cores(text)

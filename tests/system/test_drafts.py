@@ -16,6 +16,7 @@ import pytest
 
 from object_detection.errors import CheckpointError
 from object_detection.system import publishing
+from tests import rows
 
 # A folder, a plain file, a file in a folder that keeps other files, and the last one.
 ITEMS = ('checkpoint/ckpt', 'model.bin', 'sub/weights', 'sub/last')
@@ -57,7 +58,7 @@ def kill_at(move: int, output: pathlib.Path) -> None:
     assert run.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize('move', [0, 2, 5, 7])
+@rows.parametrize('move', [0, 2, 5, 7])
 def test_what_a_killed_process_moved_comes_back(move, tmp_path):
     export(tmp_path, 'first')
     (tmp_path / 'sub' / 'other').write_text('of the user')

@@ -1,9 +1,8 @@
-import pytest
-
 from object_detection.system.numbers import significant
+from tests import rows
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('value', 'text'),
     [
         (0.012345, '0.0123'),

@@ -8,10 +8,9 @@ import sys
 import threading
 import time
 
-import pytest
-
 from object_detection.system import signals
 from object_detection.system.signals import LAUNCHER_PIPE, Interrupts
+from tests import rows
 
 # Its main thread waits inside a call, as TensorFlow does for a record, so that Python runs no
 # handler; another thread prints what is remembered.
@@ -41,7 +40,7 @@ def _start_stuck(**options):
     )
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+@rows.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_a_process_that_is_stuck_in_a_call(number):
     with _start_stuck() as process:
         assert process.stdout.readline() == 'ready\n'
@@ -103,7 +102,7 @@ def test_the_wakeup_descriptor_is_put_back():
         os.close(writer)
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+@rows.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_remembered_and_handlers_are_put_back(number):
     before = signal.getsignal(number)
     with Interrupts() as interrupts:
@@ -145,7 +144,7 @@ with signals.unwinding(), tempfile.TemporaryDirectory(dir=sys.argv[1]):
 """
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('number', 'status'),
     [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -signal.SIGKILL)],
 )

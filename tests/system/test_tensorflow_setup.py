@@ -12,6 +12,7 @@ import pytest
 
 from object_detection.errors import ConfigError
 from object_detection.system import tensorflow_setup
+from tests import rows
 
 VARIABLE = 'TF_XLA_FLAGS'
 _CALL = 'from object_detection.system import tensorflow_setup; tensorflow_setup.import_tensorflow()'
@@ -163,6 +164,6 @@ def test_freed_memory_is_used_again():
     assert _faults() < 2 * _PAGES
 
 
-@pytest.mark.parametrize(('name', 'value'), [('MALLOC_ARENA_MAX', '2'), ('LD_PRELOAD', '')])
+@rows.parametrize(('name', 'value'), [('MALLOC_ARENA_MAX', '2'), ('LD_PRELOAD', '')])
 def test_who_sets_something_keeps_it(name, value):
     assert _faults(**{name: value}) > 4 * _PAGES

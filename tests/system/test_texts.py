@@ -2,9 +2,10 @@ import pytest
 
 from object_detection.errors import DataError
 from object_detection.system import texts
+from tests import rows
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'utf-32', 'utf-16-be-sig', 'utf-32-be-sig']
 )
 def test_the_mark_says_the_encoding_and_is_no_part_of_the_text(encoding):

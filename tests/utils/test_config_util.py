@@ -6,6 +6,7 @@ from google.protobuf import text_format
 from object_detection.errors import ConfigError
 from object_detection.protos import pipeline_pb2, train_pb2
 from object_detection.utils import config_util
+from tests import rows
 
 CONFIG = (
     importlib.resources.files('object_detection')
@@ -34,7 +35,7 @@ def test_a_config_is_edited_as_the_notebooks_do(configs, tmp_path):
     assert 'graph_rewriter_config' not in again
 
 
-@pytest.mark.parametrize('as_text', [True, False])
+@rows.parametrize('as_text', [True, False])
 def test_an_override_is_merged(as_text):
     override = pipeline_pb2.TrainEvalPipelineConfig()
     override.train_config.batch_size = 77

@@ -6,7 +6,7 @@ from lxml import etree
 
 from object_detection.errors import DataError
 from object_detection.utils import dataset_util
-from tests import goldens
+from tests import goldens, rows
 
 
 def test_an_example_is_written_as_scripts_do():
@@ -28,7 +28,7 @@ def test_an_example_is_written_as_scripts_do():
     assert read['image/object/class/label'].int64_list.value == [1, 2]
 
 
-@pytest.mark.parametrize('parse', [etree.fromstring, ElementTree.fromstring])
+@rows.parametrize('parse', [etree.fromstring, ElementTree.fromstring])
 def test_an_annotation_equals_the_reference(parse):
     params = goldens.load('tf_examples', 'recursive_parse_xml').params
     assert dataset_util.recursive_parse_xml_to_dict(parse(params['xml'])) == params['result']

@@ -6,7 +6,7 @@ from pycocotools import mask as coco_masks
 from object_detection.core import boxes as box_ops
 from object_detection.errors import UserError
 from object_detection.utils import np_box_list, np_box_list_ops, np_box_ops, np_mask_ops
-from tests import goldens
+from tests import goldens, rows
 
 
 def recorded(case):
@@ -27,7 +27,7 @@ def random_boxes(count, seed):
     return corners.reshape(count, 4).astype(np.float32)
 
 
-@pytest.mark.parametrize('name', ['area', 'intersection', 'iou', 'ioa'])
+@rows.parametrize('name', ['area', 'intersection', 'iou', 'ioa'])
 def test_overlaps_equal_those_of_tensors(name):
     boxes = random_boxes(5, 0)
     others = np.concatenate([random_boxes(4, 1), [[0.5, 0.5, 0.5, 0.5]]]).astype(np.float32)

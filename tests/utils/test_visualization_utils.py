@@ -8,6 +8,7 @@ from PIL import Image
 from object_detection.errors import UserError
 from object_detection.utils import visualization_utils as viz
 from object_detection.visualization import drawing
+from tests import rows
 
 BOXES = np.array([[0.25, 0.25, 0.75, 0.75], [0.0, 0.0, 0.2, 0.2], [0.8, 0.8, 1.0, 1.0]])
 BOTH = ['cat: 80%', 'dog: 90%']
@@ -57,7 +58,7 @@ def test_boxes_in_pixels_equal_normalized_ones():
     np.testing.assert_array_equal(pixels, draw(black()))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'texts'),
     [
         ({}, BOTH),
@@ -130,9 +131,7 @@ def test_pictures_are_encoded(tmp_path):
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), image)
 
 
-@pytest.mark.parametrize(
-    'image', [black().astype(float), black()[..., 0], np.asarray([1]), 'a.png']
-)
+@rows.parametrize('image', [black().astype(float), black()[..., 0], np.asarray([1]), 'a.png'])
 def test_only_images_that_can_be_drawn_on(image):
     with pytest.raises(UserError, match=r'uint8 \[H, W, 3\]'):
         draw(image)

@@ -3,6 +3,7 @@ import pytest
 
 from object_detection.metrics.mask_pasting import paste_mask
 from object_detection.visualization import drawing
+from tests import rows
 
 GREY = 100
 BOXES = np.array([[20.0, 30.0, 60.0, 90.0], [70.0, 10.0, 110.0, 50.0]])
@@ -42,7 +43,7 @@ def test_colors_are_rgb_stable_and_distinct():
     assert distances.min() > 40
 
 
-@pytest.mark.parametrize('form', ['probabilities', 'pasted', 'bool'])
+@rows.parametrize('form', ['probabilities', 'pasted', 'bool'])
 def test_mask_tints_its_pixels_alone(form):
     image = _image()
     probabilities = np.zeros((28, 28), np.float32)
@@ -87,7 +88,7 @@ def test_labels_do_not_cover_each_other():
     assert _changed(two, image).sum() > 1.7 * _changed(one, image).sum()
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'box',
     [[-50, -50, 500, 500], [200, 200, 300, 300], [0, 0, 0, 0], [60, 60, 20, 20], [np.nan] * 4],
 )
@@ -97,7 +98,7 @@ def test_boxes_of_any_kind(box):
     assert picture.shape == (120, 160, 3)
 
 
-@pytest.mark.parametrize('size', [(1, 1), (4, 300)])
+@rows.parametrize('size', [(1, 1), (4, 300)])
 def test_images_smaller_than_a_label(size):
     picture = drawing.draw_instances(_image(*size), [[0, 0, 1, 1]], [1], names={1: 'elephant'})
     assert picture.shape == (*size, 3)
@@ -110,7 +111,7 @@ def test_no_instances():
     np.testing.assert_array_equal(picture, image)
 
 
-@pytest.mark.parametrize('form', ['probabilities', 'pasted'])
+@rows.parametrize('form', ['probabilities', 'pasted'])
 def test_scale_enlarges_all(form):
     probabilities = np.ones((8, 8), np.float32)
     pasted = paste_mask(probabilities, BOXES[0], 120, 160)

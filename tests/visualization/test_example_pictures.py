@@ -1,7 +1,7 @@
 import numpy as np
-import pytest
 
 from object_detection.visualization import drawing
+from tests import rows
 
 GREY = 100
 
@@ -27,7 +27,7 @@ def test_class_ids_and_one_hot_classes_give_the_same_picture():
     np.testing.assert_array_equal(ids, one_hot)
 
 
-@pytest.mark.parametrize('scale', [1.0, 0.5, 2.0])
+@rows.parametrize('scale', [1.0, 0.5, 2.0])
 def test_masks_of_both_forms_are_drawn_at_the_same_place(scale):
     crops = np.zeros((1, 28, 28), np.uint8)
     crops[:, :, :14] = 255
@@ -61,7 +61,7 @@ def test_visible_keypoints_are_dots_and_others_are_left_out():
     assert (columns.min() + 35, columns.max() + 35) == (57, 62)
 
 
-@pytest.mark.parametrize(('channels', 'drawn'), [(1, 1), (2, 1), (3, 3), (5, 3)])
+@rows.parametrize(('channels', 'drawn'), [(1, 1), (2, 1), (3, 3), (5, 3)])
 def test_values_are_clipped_and_further_channels_left_out(channels, drawn):
     image = np.full((4, 4, channels), -3.0)
     image[0, 0] = [400.0, 7.4, 90.0, 0.0, 0.0][:channels]

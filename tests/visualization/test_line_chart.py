@@ -8,6 +8,7 @@ import xml.etree.ElementTree
 import pytest
 
 from object_detection.visualization.charts import COLORS, line_chart
+from tests import rows
 
 SVG = '{http://www.w3.org/2000/svg}'
 
@@ -100,7 +101,7 @@ def test_values_that_are_not_finite_are_gaps_with_marks():
     assert 'finite' not in whole
 
 
-@pytest.mark.parametrize('value', [1e308, -1e308, 5e-324, 1.7e38])
+@rows.parametrize('value', [1e308, -1e308, 5e-324, 1.7e38])
 def test_extreme_values_are_drawn_or_marked(value):
     chart = line_chart({'loss': [(1, 1.0), (2, value), (3, 2.0)]}, x_label='step')
     num_points = sum(len(part) for part in _parts(chart))
@@ -123,7 +124,7 @@ def test_one_lost_value_leaves_its_stretch():
     assert len(_marks(chart)) == 1
 
 
-@pytest.mark.parametrize('points', [[(5, 0.3)], [(5, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0)]])
+@rows.parametrize('points', [[(5, 0.3)], [(5, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0)]])
 def test_few_or_equal_values(points):
     chart = line_chart({'loss': points}, x_label='step')
     if len(points) > 1:

@@ -21,7 +21,7 @@ from object_detection.dataset_tools.context_rcnn import banks, context, context_
 from object_detection.dataset_tools.context_rcnn.options import ContextOptions
 from object_detection.dataset_tools.converters import beam_runners, sharded_writer
 from object_detection.errors import UserError
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.dataset_tools.context_rcnn import examples
 
 
@@ -113,7 +113,7 @@ def test_frames_that_are_not_annotated_are_not_written(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('lists', 'match'),
     [
         ({keys.ENCODED: []}, r'in.record, byte 12: expected image/encoded for each frame'),
@@ -127,7 +127,7 @@ def test_sequences_that_cannot_be_used_are_named(tmp_path, lists, match):
         _run(path, tmp_path / 'out', sequence_key=keys.MEDIA_ID)
 
 
-@pytest.mark.parametrize('kind', ['JPEG', 'PNG'])
+@rows.parametrize('kind', ['JPEG', 'PNG'])
 def test_large_images_are_reduced_with_what_is_in_pixels(tmp_path, kind):
     encoded = examples.image_file(30, 60, kind=kind)
     others = {
@@ -151,7 +151,7 @@ def test_large_images_are_reduced_with_what_is_in_pixels(tmp_path, kind):
     assert same.texts(keys.ENCODED)[0] == encoded[:40]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('record', 'options', 'match'),
     [
         ({'encoded': b''}, {}, r"'img1' \(.*in.record, byte 12\): expected image/encoded"),

@@ -7,9 +7,10 @@ from object_detection.dataset_tools.context_rcnn.options import (
     EmbeddingOptions,
 )
 from object_detection.errors import UserError
+from tests import rows
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'given',
     [
         ['--reduce_image_size', 'False'],
@@ -25,7 +26,7 @@ def test_all_forms_of_a_false_boolean(given):
     assert joined == ['--num_shards', '3', '--noreduce_image_size', '--x']
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'given', [['--sorted_image_ids'], ['--sorted_image_ids', 'True'], ['--sorted_image_ids=1']]
 )
 def test_all_forms_of_a_true_boolean(given):
@@ -44,7 +45,7 @@ _DETECTIONS = {
 }
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('given', 'match'),
     [
         (DetectionOptions(), '--detection_input_tfrecord: expected a value'),

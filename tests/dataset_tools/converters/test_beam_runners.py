@@ -8,6 +8,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from object_detection.dataset_tools.converters import beam_runners
+from tests import rows
 
 
 def test_local_runner_is_named():
@@ -28,13 +29,13 @@ def test_other_runner_and_its_options():
     assert options.view_as(DirectOptions).direct_num_workers == 2
 
 
-@pytest.mark.parametrize('name', ['nonsense', 'some.module.Runner', 'json.Runner'])
+@rows.parametrize('name', ['nonsense', 'some.module.Runner', 'json.Runner'])
 def test_unknown_runner(name):
     with pytest.raises(ValueError, match=f"'{name}' cannot be used"):
         beam_runners.create(name)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('arguments', 'match'),
     [
         ({'workers': 0}, 'at least 1. Received: 0'),

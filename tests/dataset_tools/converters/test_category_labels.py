@@ -7,6 +7,7 @@ from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
 from object_detection.dataset_tools.converters import conversion
 from object_detection.protos import string_int_label_map_pb2
+from tests import rows
 
 
 def _categories(*names: str) -> list[dict]:
@@ -59,7 +60,7 @@ def test_label_map_numbers_categories_by_name():
     assert labels == {1: (1, '/m/dog'), 3: (3, 'cat')}
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'match'),
     [
         ('item { nam: "a" }', 'is not a label map'),

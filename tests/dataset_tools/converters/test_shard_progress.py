@@ -1,9 +1,8 @@
 import threading
 
-import pytest
-
 from object_detection.dataset_tools.converters import shard_job, sharded_writer
 from object_detection.dataset_tools.converters.sharded_writer import Output, open_output
+from tests import rows
 
 
 def _append(path, *records: bytes) -> None:
@@ -62,7 +61,7 @@ def test_progress_is_reported_while_the_block_runs(tmp_path):
     assert not [thread for thread in threading.enumerate() if thread.name == 'progress']
 
 
-@pytest.mark.parametrize('prefix', ['', 'gs://bucket/data'])
+@rows.parametrize('prefix', ['', 'gs://bucket/data'])
 def test_nothing_is_watched_unasked_or_on_other_machines(prefix):
     progress = None if not prefix else lambda done, total: None
     with shard_job.watched(Output(prefix, 1, ''), 2, progress):

@@ -9,6 +9,7 @@ from object_detection.dataset_tools.converters import sharded_writer
 from object_detection.dataset_tools.converters.sharded_writer import Output, open_output
 from object_detection.errors import UserError
 from object_detection.system import folder_lock
+from tests import rows
 
 
 def _write(output: Output, records: list[bytes]) -> dict[int, sharded_writer.Draft]:
@@ -113,7 +114,7 @@ def test_shards_that_are_gone_are_not_taken_for_published_ones(tmp_path):
     assert _contents(tmp_path) == before
 
 
-@pytest.mark.parametrize('owner', ['another job', None])
+@rows.parametrize('owner', ['another job', None])
 def test_a_job_that_has_lost_its_output_changes_nothing(tmp_path, owner):
     """As a worker process that outlives its job for a moment, or one without locks."""
     _publish(tmp_path / 'data', 2, [b'old'])
@@ -164,7 +165,7 @@ def test_open_output_makes_the_folder_absolute(tmp_path, monkeypatch):
     assert _names(tmp_path) == ['new']
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('prefix', 'num_shards', 'match'),
     [
         ('a', 0, 'number of shards: expected 1 to 99999. Received: 0'),

@@ -10,6 +10,7 @@ import pytest
 from object_detection.dataset_tools.downloads import archives
 from object_detection.errors import DownloadError
 from object_detection.system import disk
+from tests import rows
 
 FILES = {'photos/a.jpg': b'a' * 5000, 'photos/b.jpg': b'b', 'lists/sub/c.json': b'{}'}
 
@@ -47,7 +48,7 @@ def test_unpacks_and_remembers(tmp_path):
     assert archives.is_unpacked('x.zip', str(out))
 
 
-@pytest.mark.parametrize('change', ['absent', 'short'])
+@rows.parametrize('change', ['absent', 'short'])
 def test_notices_files_that_are_lost_or_cut(tmp_path, change):
     archive = write_zip(tmp_path)
     unpack(archive, tmp_path)
@@ -65,9 +66,7 @@ def test_joins_a_folder_that_exists(tmp_path):
     assert visible(tmp_path) == {'x.zip', 'lists/mine.json', *FILES}
 
 
-@pytest.mark.parametrize(
-    'name', ['../out.txt', 'a/../../out.txt', '/out.txt', 'C:\\out.txt', '..\\o']
-)
+@rows.parametrize('name', ['../out.txt', 'a/../../out.txt', '/out.txt', 'C:\\out.txt', '..\\o'])
 def test_refuses_members_outside_of_the_folder(tmp_path, name):
     inner = tmp_path / 'inner'
     inner.mkdir()
@@ -87,7 +86,7 @@ def test_refuses_links(tmp_path):
         unpack(str(path), tmp_path)
 
 
-@pytest.mark.parametrize('damage', ['cut', 'changed'])
+@rows.parametrize('damage', ['cut', 'changed'])
 def test_a_corrupt_archive_leaves_the_folder_as_it_was(tmp_path, damage):
     path = pathlib.Path(write_zip(tmp_path))
     content = path.read_bytes()
@@ -185,7 +184,7 @@ def test_unpacks_tar_archives(tmp_path):
     assert archives.is_unpacked('x.tar.gz', str(out))
 
 
-@pytest.mark.parametrize('name', ['../out.txt', '/out.txt', 'link'])
+@rows.parametrize('name', ['../out.txt', '/out.txt', 'link'])
 def test_refuses_tar_members_that_are_no_files_of_the_folder(tmp_path, name):
     inner = tmp_path / 'inner'
     inner.mkdir()
@@ -196,7 +195,7 @@ def test_refuses_tar_members_that_are_no_files_of_the_folder(tmp_path, name):
     assert visible(tmp_path) == {'inner/x.tar.gz'}
 
 
-@pytest.mark.parametrize('end', [-30, 5, 0])
+@rows.parametrize('end', [-30, 5, 0])
 def test_a_damaged_tar_archive_is_reported(tmp_path, end):
     path = pathlib.Path(write_tar(tmp_path))
     path.write_bytes(path.read_bytes()[:end])

@@ -15,6 +15,7 @@ from object_detection.dataset_tools.downloads.known_files import (
 from object_detection.meta_architectures.center_net import extractors as center_net
 from object_detection.meta_architectures.faster_rcnn import extractors as faster_rcnn
 from object_detection.meta_architectures.ssd import extractors as ssd
+from tests import rows
 from tests.conftest import SHARED
 
 FUNCTIONS = {
@@ -35,7 +36,7 @@ def module_of(name: str):
     return importlib.import_module(f'keras.src.applications.{family}')
 
 
-@pytest.mark.parametrize('name', WEIGHTS)
+@rows.parametrize('name', WEIGHTS)
 def test_addresses_are_those_that_keras_uses(name, monkeypatch):
     module, asked = module_of(name), mock.Mock()
     # The networks are not built, which takes seconds: only what they are loaded from matters.

@@ -1,7 +1,6 @@
 """The fit of anchors to objects, and the anchors that `tfod data anchors` proposes."""
 
 import numpy as np
-import pytest
 from click.testing import CliRunner
 from google.protobuf import text_format
 
@@ -11,6 +10,7 @@ from object_detection.config.families import AnchorOptions
 from object_detection.dataset_tools.inspection import anchor_share
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
 from object_detection.protos.image_resizer_pb2 import ImageResizer
+from tests import rows
 from tests.dataset_tools.inspection.damaged_records import example, write
 
 GRID = (
@@ -52,7 +52,7 @@ def best_iou(boxes: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     return (common / (areas[0][:, None] + areas[1][None] - common)).max(axis=1)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'strides', 'unit', 'more'),
     [
         (GRID, [16], 1, {}),
@@ -80,7 +80,7 @@ def test_the_best_anchor_is_that_of_all_anchors(text, strides, unit, more):
     assert share.unmatched == np.mean(share.best_iou < 0.5)
 
 
-@pytest.mark.parametrize('text', [GRID, MULTISCALE % '', SSD, FLEXIBLE])
+@rows.parametrize('text', [GRID, MULTISCALE % '', SSD, FLEXIBLE])
 def test_proposals_match_more_objects(text):
     rows = random_rows(0, 300)
     # Wide, flat objects.

@@ -13,6 +13,7 @@ from object_detection.data.file_access import LocalFiles
 from object_detection.dataset_tools.inspection import record_split
 from object_detection.errors import DataError, UserError
 from object_detection.scoring import evaluation, image_lists
+from tests import rows
 from tests.dataset_tools.inspection.damaged_records import example, write
 
 HALVES = {'train': 0.5, 'val': 0.5}
@@ -39,7 +40,7 @@ def test_records_stay_in_their_part_when_others_are_added(tmp_path):
     assert other != before
 
 
-@pytest.mark.parametrize('seed', range(20))
+@rows.parametrize('seed', range(20))
 def test_no_image_and_no_source_id_in_two_parts(seed):
     pairs = np.random.default_rng(seed).integers(0, 12, (12, 2)).tolist()
     groups = record_split._Groups()

@@ -8,6 +8,7 @@ from google.protobuf import text_format
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.evaluation.results import reason_to_stop
+from tests import rows
 
 AP = 'DetectionBoxes_Precision/mAP'
 LOSS = 'Loss/total_loss'
@@ -23,7 +24,7 @@ def _reason(text, values, metric=AP):
     return reason_to_stop(_config(f'{text} metric: "{metric}"'), results)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('values', 'waited'),
     [
         ([], 0),
@@ -59,7 +60,7 @@ def test_of_a_loss_less_is_better():
     assert _reason('patience: 2', [1.0, 2.0, 3.0], LOSS) is not None
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('metrics', 'is_reached'),
     [
         ({AP: 0.38, LOSS: 0.9}, True),

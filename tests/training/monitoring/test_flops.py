@@ -1,9 +1,9 @@
 """Counts of single operations, by hand."""
 
-import pytest
 import tensorflow as tf
 
 from object_detection.training.monitoring import model_summary
+from tests import rows
 
 
 def counted(function, *shapes) -> model_summary.FlopCount:
@@ -30,7 +30,7 @@ def depthwise(image, kernel):
     return tf.nn.depthwise_conv2d(image, kernel, [1, 1, 1, 1], 'SAME')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('function', 'shapes', 'expected'),
     [
         # 2 images, 4 x 3 pixels out, each 3 * 3 * 5 products for 7 channels.

@@ -2,16 +2,15 @@
 
 import logging
 
-import pytest
-
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history, input_bottleneck
 from object_detection.training.monitoring.run_types import Intervals
+from tests import rows
 from tests.training import fakes
 from tests.training.monitoring.test_step_times import slow_batches
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('busy', 'advice'), [(0.9, 'need more of them'), (0.3, 'record_cache of train_input_reader')]
 )
 def test_the_advice_depends_on_what_is_scarce(busy, advice):

@@ -10,6 +10,7 @@ from object_detection.training.loop import train
 from object_detection.training.monitoring import profiling
 from object_detection.training.monitoring.profiling import ProfiledSteps
 from object_detection.training.monitoring.run_types import Intervals
+from tests import rows
 from tests.training import fakes
 
 
@@ -30,7 +31,7 @@ def test_the_flag():
     assert profiling.parse('7') == (7, 7)
 
 
-@pytest.mark.parametrize('text', ['', 'a,b', '0,5', '5,4', '1,2,3', '-1,4'])
+@rows.parametrize('text', ['', 'a,b', '0,5', '5,4', '1,2,3', '-1,4'])
 def test_what_is_no_range_is_reported(text):
     with pytest.raises(ConfigError, match='--profile_steps: expected the first and the last step'):
         profiling.parse(text)

@@ -23,6 +23,7 @@ from object_detection.training import status
 from object_detection.training.monitoring import history, hyperparameters, progress, recorder
 from object_detection.training.monitoring.log_files import JobFiles
 from object_detection.visualization import drawing, tensorboard
+from tests import rows
 from tests.training import fakes
 
 RECORD = history.Record(
@@ -39,7 +40,7 @@ def test_a_record_as_text():
     )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'short'),
     [
         ('Loss/RPNLoss/localization_loss', 'RPN/localization'),
@@ -88,7 +89,7 @@ def _screen(width: int, num_steps: int = 180_000) -> list[str]:
     return [row for row in re.split(r'[\r\n]+', text) if row.strip()]
 
 
-@pytest.mark.parametrize('width', [80, 140])
+@rows.parametrize('width', [80, 140])
 def test_step_bar_and_time_to_go_have_room_on_a_terminal(width):
     lines = _screen(width)
     (bar_index,) = (index for index, line in enumerate(lines) if 'step 120000' in line)
@@ -164,7 +165,7 @@ def test_input_pictures_scale_boxes_by_the_padded_image():
     assert abs(columns.max() - 240) <= 3
 
 
-@pytest.mark.parametrize('form', ['crops', 'images'])
+@rows.parametrize('form', ['crops', 'images'])
 def test_masks_of_both_forms_are_drawn(form):
     batch = _batch(1)
     batch[InputFields.IMAGE][:] = 0
@@ -390,7 +391,7 @@ def test_sinks_of_plugins_get_the_values_that_tensorboard_gets(tmp_path, monkeyp
     assert written['steps_per_sec'] == RECORD.images_per_second / 2
 
 
-@pytest.mark.parametrize('name', ['tensorboard', 'nothing'])
+@rows.parametrize('name', ['tensorboard', 'nothing'])
 def test_sinks_that_are_no_plugins_are_refused(name):
     (problem,) = tracing.problems(sink_builder.build, Plugin(name=name), 'train_config.sink[0]')
     assert problem.startswith('train_config.sink[0].name: expected a')

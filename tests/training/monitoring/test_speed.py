@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 
 from object_detection.training.monitoring.speed import PERCENTILES, Window, describe, latencies
+from tests import rows
 
 
-@pytest.mark.parametrize('shape', ['lognormal', 'few', 'two_peaks'])
+@rows.parametrize('shape', ['lognormal', 'few', 'two_peaks'])
 def test_percentiles_are_those_of_the_times(shape):
     random = np.random.default_rng(0)
     times = {
