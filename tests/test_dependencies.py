@@ -1,12 +1,12 @@
 """What the package imports and what it requires are the same distributions."""
 
-import ast
+import functools
 import importlib.metadata
 import re
 import sys
 import tomllib
 
-from tests.test_imports import PACKAGE, ROOT, modules
+from tests.test_imports import PACKAGE, ROOT, imported, modules
 
 # Required, and not imported yet: for the charts of reports.
 NOT_IMPORTED_YET = {'matplotlib'}
@@ -39,18 +39,12 @@ OPTIONAL = {
 
 def _imported() -> set[str]:
     """The first part of the names of all modules that the package imports; of google's, two."""
-    names = set()
-    for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                names |= {f'{node.module}.{alias.name}' for alias in node.names}
-    parts = [name.split('.') for name in names]
+    parts = [name.split('.') for path in modules() for name in imported(path)]
     tops = {'.'.join(each[: 2 if each[0] == 'google' else 1]) for each in parts}
     return tops - sys.stdlib_module_names - {PACKAGE.name}
 
 
+@functools.cache
 def _distributions() -> set[str]:
     """The distributions of what is imported; the name itself of what is not installed."""
     of_module = importlib.metadata.packages_distributions() | {'google.protobuf': ['protobuf']}
