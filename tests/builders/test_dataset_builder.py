@@ -11,7 +11,7 @@ from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import channels, tf_records
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.data.pipeline import record_files, record_order
+from object_detection.data.pipeline import record_order
 from object_detection.protos import pipeline_pb2
 from tests import rows
 from tests.data import examples
@@ -63,16 +63,7 @@ def training_batches(path, resizer):
 def ids_alone(monkeypatch):
     """Batches have only the source ids, for tests of which records are read, and in which order."""
 
-    def build(records, left_out, reader, transform, *, batch_size, drop_remainder, **_):
-        def source_id(cursors, record):
-            serialized = record_files.fetch(record)['serialized']
-            features = {'image/source_id': tf.io.FixedLenFeature([], tf.string)}
-            example = tf.io.parse_single_example(serialized, features)
-            return {F.SOURCE_ID: example['image/source_id']}
-
-        return records.map(source_id).batch(batch_size, drop_remainder=drop_remainder)
-
-    monkeypatch.setattr(dataset_builder.batches_builder, 'build', build)
+    monkeypatch.setattr(dataset_builder.batches_builder, 'build', examples.batches_of_ids)
 
 
 def ids(batches):

@@ -42,7 +42,7 @@ def record(values=(0, 10, 20, 30, 40, 50), num_additional=2):
 
 @pytest.fixture
 def pipeline(tmp_path):
-    def build(reader='', resizer='', **options):
+    def build(reader='', resizer='', has_masks=False, **options):
         path = examples.write_records(tmp_path / 'records', [record(**options)] * 2)
         config = tiny_models.tiny_pipeline(
             f'model {{ faster_rcnn {{ image_resizer {{ {resizer} }} }} }}' if resizer else ''
@@ -53,8 +53,9 @@ def pipeline(tmp_path):
         config.ClearField('train_input_reader')
         readers = [config.train_input_reader, config.eval_input_reader.add()]
         for each in readers:
-            text = f'{reader} load_instance_masks: true mask_type: PNG_MASKS'
-            text_format.Merge(text, each)
+            text_format.Merge(reader, each)
+            if has_masks:
+                text_format.Merge('load_instance_masks: true mask_type: PNG_MASKS', each)
             each.tf_record_input_reader.input_path.append(path)
         return config
 
@@ -89,7 +90,7 @@ def test_images_have_the_channels_that_the_reader_says(pipeline, reader, expecte
     [pytest.param('num_additional_channels: 2', '', marks=pytest.mark.slow), ('', GREY)],
 )
 def test_a_detector_trains_on_them(pipeline, reader, resizer):
-    config = pipeline(reader, resizer)
+    config = pipeline(reader, resizer, has_masks=True)
     detector = detector_builder.build(config, is_training=True)
     assert detector.num_image_channels == channels.of_detector(config) == (5 if reader else 1)
     batch = next(iter(dataset_builder.build_train(config, seed=0)))

@@ -7,6 +7,9 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from object_detection.core.fields import InputFields
+from object_detection.data.pipeline import record_files
+
 LABEL_MAP = "item { name: 'cat' id: 1 } item { name: 'dog' id: 2 display_name: 'Hund' }"
 
 
@@ -72,3 +75,19 @@ def _set(feature: tf.train.Feature, values: list) -> None:
         feature.float_list.value.extend(values)
     else:
         feature.int64_list.value.extend(values)
+
+
+def batches_of_ids(
+    records, left_out, reader, transform, *, batch_size, drop_remainder, **_
+) -> tf.data.Dataset:
+    """In place of `batches.build`: batches with nothing but the source ids, which is faster."""
+    del left_out, reader, transform
+    features = {'image/source_id': tf.io.FixedLenFeature([], tf.string)}
+
+    def source_id(cursors: tf.Tensor, record: record_files.Record) -> dict[str, tf.Tensor]:
+        del cursors
+        serialized = record_files.fetch(record)['serialized']
+        example = tf.io.parse_single_example(serialized, features)
+        return {InputFields.SOURCE_ID: example['image/source_id']}
+
+    return records.map(source_id).batch(batch_size, drop_remainder=drop_remainder)

@@ -135,11 +135,17 @@ def pipeline(tmp_path):
     return build
 
 
+@pytest.fixture
+def ids_alone(monkeypatch):
+    """Batches have only the source ids, for tests of which frames are read."""
+    monkeypatch.setattr(dataset_builder.batches_builder, 'build', examples.batches_of_ids)
+
+
 def ids(batches):
     return [int(batch[F.SOURCE_ID][0]) for batch in batches]
 
 
-def test_evaluation_takes_all_annotated_frames(pipeline):
+def test_evaluation_takes_all_annotated_frames(pipeline, ids_alone):
     config = pipeline(sequence(), sequence(annotated=(), start=10), sequence(start=20))
     assert ids(dataset_builder.build_eval(config)) == [0, 2, 20, 22]
     config = pipeline(sequence(), options='frame_index: 2')
@@ -158,8 +164,7 @@ def test_training_draws_a_frame_by_the_position_alone(pipeline):
     assert ids(resumed) == drawn[5:]
 
 
-@pytest.mark.slow
-def test_training_takes_annotated_frames(pipeline):
+def test_training_takes_annotated_frames(pipeline, ids_alone):
     config = pipeline(sequence(9, (4, 5)), options='shuffle: false')
     assert set(ids(dataset_builder.build_train(config, seed=1).take(20))) == {4, 5}
     config = pipeline(sequence(), options='frame_index: 2')

@@ -78,32 +78,41 @@ def test_the_sizes_of_a_reader(records):
     assert examples_builder.bucket_sizes(pipeline.train_input_reader) == ()
 
 
-def test_batches_hold_images_of_one_bucket(records):
+EPOCHS = 10
+
+
+@pytest.fixture(scope='module')
+def ten_epochs(records):
+    """The specification of the batches, and the batches of ten epochs of the images."""
     dataset = dataset_builder.build_train(config(records), seed=1)
-    assert dataset.element_spec[F.IMAGE].shape.as_list() == [2, None, None, 3]
-    others = {name: spec for name, spec in dataset.element_spec.items() if name != F.IMAGE}
+    return dataset.element_spec, list(dataset.take(EPOCHS * NUM_IMAGES // 2))
+
+
+def test_batches_hold_images_of_one_bucket(ten_epochs):
+    specs, batches = ten_epochs
+    assert specs[F.IMAGE].shape.as_list() == [2, None, None, 3]
+    others = {name: spec for name, spec in specs.items() if name != F.IMAGE}
     assert all(spec.shape.is_fully_defined() for spec in others.values())
     seen = set()
-    for batch in dataset.take(12):
+    for batch in batches:
         sizes = {size_of(number) for number in ids(batch)}
         assert sizes == {tuple(batch[F.IMAGE].shape[1:3])}
         seen |= sizes
     assert seen == {LANDSCAPE, PORTRAIT}
 
 
-def test_no_image_is_lost_or_repeated_but_waits_for_its_batch(records):
+def test_no_image_is_lost_or_repeated_but_waits_for_its_batch(ten_epochs):
     """After n epochs each image was given n times, but for those that wait in their bucket.
 
     One that waited meets its own next copy in a batch where the next epoch begins with it.
     """
-    stream = iter(dataset_builder.build_train(config(records), seed=1))
-    counts, epochs = np.zeros(NUM_IMAGES, int), 10
-    for batch in itertools.islice(stream, epochs * NUM_IMAGES // 2):
+    counts = np.zeros(NUM_IMAGES, int)
+    for batch in ten_epochs[1]:
         np.add.at(counts, ids(batch), 1)
     # At any time one image of each bucket at most waits for another.
-    assert counts.sum() == epochs * NUM_IMAGES
-    assert set(counts) <= {epochs - 1, epochs, epochs + 1}
-    assert np.count_nonzero(counts != epochs) <= 2
+    assert counts.sum() == EPOCHS * NUM_IMAGES
+    assert set(counts) <= {EPOCHS - 1, EPOCHS, EPOCHS + 1}
+    assert np.count_nonzero(counts != EPOCHS) <= 2
 
 
 @pytest.mark.slow
@@ -118,10 +127,8 @@ def test_the_end_of_the_data_leaves_partial_batches_or_none(records):
     assert sorted(map(len, batches(''))) == [2, 2, 2, 2, 2]
 
 
-@pytest.mark.slow
-def test_images_meet_others_in_every_epoch(records):
-    stream = dataset_builder.build_train(config(records), seed=1)
-    pairs = [frozenset(ids(batch)) for batch in stream.take(5 * NUM_IMAGES // 2)]
+def test_images_meet_others_in_every_epoch(ten_epochs):
+    pairs = [frozenset(ids(batch)) for batch in ten_epochs[1]]
     assert len(set(pairs)) > NUM_IMAGES  # Of unchanging ones there would be 6.
 
 

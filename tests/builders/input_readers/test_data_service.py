@@ -49,7 +49,7 @@ def _serve(connection: multiprocessing.connection.Connection) -> None:
 
 
 def _read(path, service, seed, more='', **options):
-    reader = f"data_service: '{service}' load_instance_masks: true mask_type: PNG_MASKS {more}"
+    reader = f"data_service: '{service}' {more}"
     pipeline = config(path, resizer=options.pop('resizer', KEEP), reader=reader)
     return dataset_builder.build_train(pipeline, seed=seed, **options)
 

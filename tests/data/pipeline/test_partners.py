@@ -20,7 +20,7 @@ model {{ faster_rcnn {{
 }} }}
 train_config {{ batch_size: 2 {steps} }}
 train_input_reader {{
-  max_number_of_boxes: 12 load_instance_masks: true mask_type: PNG_MASKS {reader}
+  max_number_of_boxes: 12 {masks} {reader}
   tf_record_input_reader {{ input_path: '{path}' }}
 }}
 """
@@ -29,6 +29,7 @@ STEPS = (
     'data_augmentation_options { mosaic { height: 20 width: 24 } probability: 0.7 } '
     'data_augmentation_options { copy_paste {} }'
 )
+MASKS = 'load_instance_masks: true mask_type: PNG_MASKS'
 FIXED = 'fixed_shape_resizer { height: 16 width: 24 }'
 BUCKETS = 'keep_aspect_ratio_resizer { min_dimension: 16 max_dimension: 24 }'
 COPY = 'data_augmentation_options { copy_paste { object_probability: 1 } }'
@@ -56,8 +57,8 @@ def records(tmp_path_factory):
     return examples.write_records(tmp_path_factory.mktemp('data') / 'records', serialized)
 
 
-def config(path, steps=STEPS, reader='', resizer=FIXED):
-    text = CONFIG.format(path=path, steps=steps, reader=reader, resizer=resizer)
+def config(path, steps=STEPS, reader='', resizer=FIXED, masks=MASKS):
+    text = CONFIG.format(path=path, steps=steps, reader=reader, resizer=resizer, masks=masks)
     return text_format.Parse(text, pipeline_pb2.TrainEvalPipelineConfig())
 
 
@@ -82,7 +83,7 @@ def test_partners_are_those_that_follow(count):
 def test_a_mosaic_is_of_the_images_that_follow(records):
     steps = 'data_augmentation_options { mosaic { height: 40 width: 40 pad_color: 0 } }'
     resizer = 'fixed_shape_resizer { height: 40 width: 40 }'
-    pipeline = config(records, steps, 'shuffle: false num_epochs: 1', resizer)
+    pipeline = config(records, steps, 'shuffle: false num_epochs: 1', resizer, masks='')
     batches = list(dataset_builder.build_train(pipeline, seed=3, batch_size=1))
     assert len(batches) == NUM_IMAGES
     for i, batch in enumerate(batches):
