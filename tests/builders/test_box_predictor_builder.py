@@ -4,6 +4,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import box_predictor_builder
 from object_detection.protos import box_predictor_pb2
+from tests import rows
 
 
 def build(text: str, num_classes: int = 3):
@@ -41,7 +42,7 @@ def test_no_dropout_by_default():
     assert box_head._dropout_rate == 0
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'shape', 'layers'),
     [
         ('', (2, 3, 15, 15), 2),
@@ -121,7 +122,7 @@ def test_rfcn_head(text, depth, bins, code_size):
     assert mask_head is None
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('', 'is not set'),

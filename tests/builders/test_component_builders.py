@@ -15,6 +15,7 @@ from object_detection.protos import (
 )
 from object_detection.targets.anchors import GridAnchorGenerator
 from object_detection.targets.box_coders import MeanStddevBoxCoder
+from tests import rows
 from tests.schema import missing_options
 
 # Builder, message, oneof.
@@ -34,7 +35,7 @@ ONEOFS = {
 }
 
 
-@pytest.mark.parametrize('name', ONEOFS)
+@rows.parametrize('name', ONEOFS)
 def test_every_option_is_built(name):
     builder, message, oneof = ONEOFS[name]
     assert not missing_options(message, oneof, builder.BUILDERS)
@@ -44,7 +45,7 @@ def test_every_option_is_built(name):
         assert builder.build(config) is not None
 
 
-@pytest.mark.parametrize('name', ONEOFS)
+@rows.parametrize('name', ONEOFS)
 def test_an_option_must_be_set(name):
     builder, message, oneof = ONEOFS[name]
     with pytest.raises(ValueError, match=rf'{message.DESCRIPTOR.full_name}.{oneof} is not set'):
@@ -76,7 +77,7 @@ def test_an_option_without_a_builder_is_reported():
         build_oneof(config, 'box_coder_oneof', {})
 
 
-@pytest.mark.parametrize('option', ['argmax_matcher', 'bipartite_matcher', 'hungarian_matcher'])
+@rows.parametrize('option', ['argmax_matcher', 'bipartite_matcher', 'hungarian_matcher'])
 def test_matchers_read_how_to_gather(option):
     config = matcher_pb2.Matcher()
     assert not matcher_builder.build(matcher_pb2.Matcher(**{option: {}})).use_matmul_gather

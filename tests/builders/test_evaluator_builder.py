@@ -6,7 +6,7 @@ from object_detection.builders import evaluator_builder
 from object_detection.metrics import detections
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos import eval_pb2, pipeline_pb2
-from tests import goldens
+from tests import goldens, rows
 
 CATEGORIES = [
     {'id': 1, 'name': 'alpha', 'frequency': 'r', 'keypoints': {'nose': 0, 'ear': 1}},
@@ -230,7 +230,7 @@ def test_keypoints_of_each_class_have_metrics_of_their_own():
     assert beta[5] == 'Keypoints_Recall/AR ByCategory/beta'
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('parameterized_metric {}', 'expected coco_keypoint_metrics in each entry'),

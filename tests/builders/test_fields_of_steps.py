@@ -3,9 +3,8 @@
 import re
 from typing import Any
 
-import pytest
-
 from object_detection.builders import preprocessor_builder
+from tests import rows
 from tests.field_variants import variants
 
 
@@ -29,7 +28,7 @@ def is_silent(variant, base: str) -> bool:
         return not re.search(rf'\b{variant.field}\b', str(error))
 
 
-@pytest.mark.parametrize('kind', preprocessor_builder.kinds())
+@rows.parametrize('kind', preprocessor_builder.kinds())
 def test_each_field_changes_the_step_or_is_named(kind):
     config = preprocessor_builder.build_sample_steps(kind)
     base = built(config)

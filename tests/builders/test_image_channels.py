@@ -19,7 +19,7 @@ from object_detection.models.image_values import VGG_MEANS, Preprocess, subtract
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.visualization import tensorboard
 from object_detection.weights import restore
-from tests import slow_cases, tiny_models
+from tests import rows, slow_cases, tiny_models
 from tests.data import examples
 from tests.weights import tiny_checkpoints
 
@@ -156,7 +156,7 @@ def test_exports_take_three_channels(pipeline):
         exporter.load_detector(pipeline('num_channels: 4'), 'nowhere')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('train', 'evaluation', 'resizer', 'problem'),
     [
         ('num_channels: 2', 'num_channels: 2', '', r'num_channels: expected one of \(1, 3, 4\)'),

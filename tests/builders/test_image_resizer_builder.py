@@ -6,6 +6,7 @@ from google.protobuf import text_format
 from object_detection.builders import image_resizer_builder
 from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
+from tests import rows
 from tests.schema import missing_options
 
 
@@ -18,7 +19,7 @@ def test_every_option_has_a_builder():
     assert not missing_options(image_resizer_pb2.ImageResizer, 'image_resizer_oneof', builders)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'static_shape'),
     [
         ('fixed_shape_resizer { height: 30 width: 40 }', (30, 40, 3)),
@@ -36,7 +37,7 @@ def test_static_shapes(text, static_shape):
     assert build(text).static_shape == static_shape
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('', 'image_resizer_oneof is not set'),
@@ -64,7 +65,7 @@ def test_contradictions_are_errors(text, message):
         build(text)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'expected'), [('', (0, 255)), ('max: 4095', (0, 4095)), ('min: -1 max: 1', (-1, 1))]
 )
 def test_the_range_of_values(text, expected):
@@ -77,14 +78,14 @@ def test_the_range_of_values(text, expected):
     assert plain.pixels(values) is values
 
 
-@pytest.mark.parametrize('text', ['min: 5 max: 5', 'min: nan', 'max: inf', 'max: -1'])
+@rows.parametrize('text', ['min: 5 max: 5', 'min: nan', 'max: inf', 'max: -1'])
 def test_what_is_no_range_is_refused(text):
     with pytest.raises(UserError, match=r'value_range: expected finite numbers, min below max'):
         build(f'identity_resizer {{}} value_range {{ {text} }}')
 
 
-@pytest.mark.parametrize('grey', [False, True])
-@pytest.mark.parametrize('kind', sorted(set(image_resizer_builder.BUILDERS) - {'identity_resizer'}))
+@rows.parametrize('grey', [False, True])
+@rows.parametrize('kind', sorted(set(image_resizer_builder.BUILDERS) - {'identity_resizer'}))
 def test_resizers_convert_to_one_channel(kind, grey):
     text = f'{kind} {{ convert_to_grayscale: {str(grey).lower()} }}'
     assert build(text)(tf.zeros([8, 8, 3]))[0].shape[-1] == (1 if grey else 3)

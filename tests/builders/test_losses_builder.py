@@ -9,7 +9,7 @@ from object_detection.builders import losses_builder
 from object_detection.config import ranges
 from object_detection.losses.localization import fill_nan_targets
 from object_detection.protos import losses_pb2
-from tests import goldens
+from tests import goldens, rows
 from tests.schema import missing_options
 
 LOCALIZATION = ('l2', 'smooth_l1', 'l1', 'iou', 'giou')
@@ -112,7 +112,7 @@ def test_an_equalization_loss_without_weight_changes_nothing():
     assert build_loss(f'{BOTH} equalization_loss {{ weight: 0 }}').expected_loss_weights is None
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         (f'{BOTH} equalization_loss {{ weight: 0.5 }}', r'equalization_loss\.weight.*0\.5'),
@@ -156,7 +156,7 @@ def test_localization_losses_are_of_anchors_and_of_codes_or_boxes():
         assert losses.compares_boxes == compares_boxes
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('loss_type', 'hardest'), [('BOTH', 2), ('CLASSIFICATION', 0), ('LOCALIZATION', 1)]
 )
 def test_the_miner_compares_the_losses_of_its_type(loss_type, hardest):

@@ -7,7 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import post_processing_builder
 from object_detection.protos import calibration_pb2, post_processing_pb2
-from tests import goldens
+from tests import goldens, rows
 from tests.schema import missing_options
 
 # The reference rejects sigmoid calibrations; here they are built. Their scales are those of no
@@ -83,7 +83,7 @@ def test_class_id_sigmoid_calibration_by_hand():
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('logit_scale: 0.0', r'PostProcessing\.logit_scale'),
@@ -135,7 +135,7 @@ def test_all_numbers_of_the_suppression_are_read():
     assert not params.is_soft  # use_hard_nms
 
 
-@pytest.mark.parametrize('static', [None, True, False])
+@rows.parametrize('static', [None, True, False])
 def test_static_shapes_come_from_the_argument_or_the_config(static):
     nms, _ = post_processing_builder.build(
         parse('batch_non_max_suppression { use_static_shapes: true }'), static=static

@@ -5,6 +5,7 @@ from object_detection.builders import preprocessor_builder
 from object_detection.data.augmentation.symmetry import RandomHorizontalFlip
 from object_detection.protos import preprocessor_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests import rows
 from tests.schema import unread_fields
 
 
@@ -64,7 +65,7 @@ _FIELDS = preprocessor_builder.FIELDS | {
 }
 
 
-@pytest.mark.parametrize('kind', preprocessor_builder.kinds())
+@rows.parametrize('kind', preprocessor_builder.kinds())
 def test_numbers_that_no_image_can_have_are_refused(kind):
     """NaN and infinity everywhere, and sizes that would fill the memory."""
     for field in getattr(preprocessor_builder.build_sample_steps(kind), kind).DESCRIPTOR.fields:

@@ -15,7 +15,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.runtime.in_process import ProcessRuntime
 from object_detection.validation import train_config, validate
 from object_detection.weights import checkpoints, restore
-from tests import slow_cases, tiny_models
+from tests import rows, slow_cases, tiny_models
 from tests.meta_architectures.center_net import test_center_net
 from tests.meta_architectures.ssd import configs
 
@@ -121,7 +121,7 @@ def test_checkpoints_with_and_without_ranges(plain, quantized, tmp_path):
         restore.restore_exactly(plain, with_ranges, averages=False)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('override', 'message'),
     [
         ('graph_rewriter { quantization { delay: -1 } }', r'quantization\.delay: .* Received: -1'),

@@ -1,7 +1,6 @@
-import pytest
-
 from object_detection.builders import preprocessor_builder
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
+from tests import rows
 
 OPTIONS = PreprocessingStep.DESCRIPTOR.oneofs_by_name['preprocessing_step'].fields
 
@@ -14,7 +13,7 @@ def test_all_steps_in_the_order_of_their_numbers():
     assert set(preprocessor_builder.FIELDS) <= set(numbers)
 
 
-@pytest.mark.parametrize('kind', preprocessor_builder.kinds())
+@rows.parametrize('kind', preprocessor_builder.kinds())
 def test_every_step_can_be_built_with_its_fields(kind):
     preprocessor_builder.build(preprocessor_builder.build_sample_steps(kind))
 

@@ -14,6 +14,7 @@ from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.training import setup
 from object_detection.training.loop import train
 from object_detection.training.monitoring.progress import Silent
+from tests import rows
 from tests.training import fakes
 
 KERNEL, BIAS = 'box_head/dense/kernel', 'box_head/dense/bias'
@@ -32,7 +33,7 @@ def _sum_of_squares(detector, *names: str) -> float:
     return sum(float(np.square(variables[name].numpy()).sum()) for name in names)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'names'),
     [
         ('weight_decay { weight: 0.25 }', [KERNEL]),
@@ -61,7 +62,7 @@ def test_without_it_regularizers_count():
     assert float(penalty) == pytest.approx(0.01 * _sum_of_squares(detector, KERNEL), rel=1e-5)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('weight_decay { }', 'weight_decay.weight is not set'),

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core import roi_align
-from tests import goldens
+from tests import goldens, rows
 from tests.core.position_sensitive_crops import crop_by_loops
 
 
@@ -37,9 +37,7 @@ def test_crops_that_the_bins_do_not_divide_are_rejected_as_by_the_reference():
         roi_align.check_crop_size((3, 5), (3, 3))
 
 
-@pytest.mark.parametrize(
-    ('crop_size', 'num_bins'), [((6, 6), (3, 2)), ((2, 8), (1, 4)), ((2, 3), (2, 3))]
-)
+@rows.parametrize(('crop_size', 'num_bins'), [((6, 6), (3, 2)), ((2, 8), (1, 4)), ((2, 3), (2, 3))])
 def test_crops_by_numpy(crop_size, num_bins):
     maps, boxes = random_inputs(num_bins[0] * num_bins[1] * 2)
     expected = crop_by_loops(maps.numpy(), boxes.numpy(), crop_size, num_bins)
@@ -126,7 +124,7 @@ def test_compiles():
     np.testing.assert_allclose(compiled, mean_crop(maps, boxes), atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('channels', 'crop_size', 'message'),
     [
         (9, (6, 7), r'multiple of the grid of bins \(3, 3\). Received: \(6, 7\)'),

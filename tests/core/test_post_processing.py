@@ -14,6 +14,7 @@ from object_detection.core.post_processing import (
 from object_detection.core.suppression.nms import non_max_suppression
 from object_detection.protos import post_processing_pb2
 from tests import goldens, slow_cases
+from tests.rows import parametrize
 
 # The reference's padded kernel, and its partitioned one, take a box without any positive
 # coordinate for a suppressed one. Goldens agree where such boxes are left out.
@@ -227,8 +228,8 @@ def test_negative_scores_are_never_returned():
     np.testing.assert_allclose(detections.classes[0, :2], [0, 1])
 
 
-@pytest.mark.parametrize('static', [False, True])
-@pytest.mark.parametrize(
+@parametrize('static', [False, True])
+@parametrize(
     ('count', 'expected'),
     [
         (1, [(0.9, 1, 0), (0.6, 0, 2)]),

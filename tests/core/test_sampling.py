@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from object_detection.core import sampling
 from tests import goldens
+from tests.rows import parametrize
 
 
 def _sample_oracle(candidates, positives, num_samples, positive_fraction, noise):
@@ -35,8 +36,8 @@ def test_sample_balanced_by_hand():
     np.testing.assert_array_equal(sampled, [[0, 1, 0, 0, 1, 1]])
 
 
-@pytest.mark.parametrize('num_samples', [0, 1, 5, 16, 40])
-@pytest.mark.parametrize('positive_fraction', [0.0, 0.25, 1.0])
+@parametrize('num_samples', [0, 1, 5, 16, 40])
+@parametrize('positive_fraction', [0.0, 0.25, 1.0])
 def test_sample_balanced_agrees_with_a_loop(num_samples, positive_fraction):
     candidates, positives, noise = _draw(num_samples, 3, 30)
     arguments = (candidates, positives, num_samples, positive_fraction, noise)
@@ -58,7 +59,7 @@ def test_equal_noise_still_gives_the_number_of_samples():
     np.testing.assert_array_equal(np.sum(sampled, axis=1), [4, 4])
 
 
-@pytest.mark.parametrize(('num_samples', 'fraction'), [(4, -0.1), (4, 1.5), (None, 0.0)])
+@parametrize(('num_samples', 'fraction'), [(4, -0.1), (4, 1.5), (None, 0.0)])
 def test_sample_balanced_rejects_impossible_fractions(num_samples, fraction):
     ones = np.ones([1, 4], bool)
     with pytest.raises(ValueError, match=f'positive_fraction={fraction}'):
@@ -109,7 +110,7 @@ def test_stateful_noise_needs_the_batch_size():
         sampling.sampling_noise(None, 5)
 
 
-@pytest.mark.parametrize('shape', [(2, 6), (2, 6, 4), (2, 6, 3, 5)])
+@parametrize('shape', [(2, 6), (2, 6, 4), (2, 6, 3, 5)])
 def test_gather_rows_is_the_same_with_matmul(shape):
     # Sixteen orders of magnitude, so every bit of the significands matters.
     random = np.random.default_rng(0)

@@ -10,6 +10,7 @@ from object_detection.core.score_conversion import (
     PlattScaling,
     ScoreConverter,
 )
+from tests import rows
 
 
 def test_converter_scales_converts_and_calibrates_in_this_order():
@@ -27,7 +28,7 @@ def test_piecewise_linear_interpolates_and_is_constant_beyond_its_ends():
     np.testing.assert_allclose(PiecewiseLinear([(0.5, 0.25)])(tf.constant(xs)), xs * 0 + 0.25)
 
 
-@pytest.mark.parametrize('points', [[], [(0.5, 0.0), (0.5, 1.0)], [(0.6, 0.0), (0.5, 1.0)]])
+@rows.parametrize('points', [[], [(0.5, 0.0), (0.5, 1.0)], [(0.6, 0.0), (0.5, 1.0)]])
 def test_piecewise_linear_needs_increasing_points(points):
     with pytest.raises(ValueError, match='strictly increasing'):
         PiecewiseLinear(points)

@@ -5,6 +5,7 @@ import pytest
 
 from object_detection.data import annotated_image, tf_examples
 from object_detection.data.annotated_image import AnnotatedImage
+from tests import rows
 from tests.dataset_tools import records
 
 
@@ -25,7 +26,7 @@ def _image(count: int, **others) -> AnnotatedImage:
     return AnnotatedImage(**fields | others)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'value'),
     [
         ('class_texts', ('cat',)),
@@ -78,7 +79,7 @@ _COUNTED = {
 }
 
 
-@pytest.mark.parametrize('name', _COUNTED)
+@rows.parametrize('name', _COUNTED)
 def test_boxes_of_another_convention_are_counted(name):
     box, kind = _COUNTED[name]
     box, is_clipped = np.array([box]) / [20, 40, 20, 40], np.array([name[0] in 'lbr'])

@@ -6,6 +6,7 @@ import pytest
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import annotation_checks
+from tests import rows
 
 _START, _SHORT, _OTHER = (
     *('boxes_clipped_left_or_above', 'boxes_clipped_at_end_of_short_side'),
@@ -13,7 +14,7 @@ _START, _SHORT, _OTHER = (
 )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('notes', 'num_outside', 'match'),
     [
         ({'boxes_in_first_pixel': 6}, 0, '6 of 100 boxes lie within the first pixel'),

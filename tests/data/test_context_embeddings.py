@@ -1,9 +1,8 @@
-import pytest
-
 from object_detection.data import context_embeddings
+from tests import rows
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('date', 'expected'),
     [
         ('2020-03-01 10:20:30', '2020-03-01 10:20:30'),
@@ -21,7 +20,7 @@ def test_dates_of_any_iso_form(date, expected):
     assert time.strftime('%Y-%m-%d %H:%M:%S %z') == f'{expected} +0000'
 
 
-@pytest.mark.parametrize('date', ['', '2020-03-01', '11/03/2020 10:20', '0001-01-01T00:00+05:00'])
+@rows.parametrize('date', ['', '2020-03-01', '11/03/2020 10:20', '0001-01-01T00:00+05:00'])
 def test_texts_that_are_no_times(date):
     assert context_embeddings.time_of(date) is None
     assert context_embeddings.normal_date(date) == date

@@ -11,7 +11,7 @@ from object_detection.data import label_map
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.image_decoding import count_pixels, decode_image
 from object_detection.data.image_item import ImageHandler
-from tests import goldens
+from tests import goldens, rows
 from tests.data import examples
 
 BOXES = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 1.0, 0.75]]
@@ -237,7 +237,7 @@ def test_keypoints_are_arranged_by_their_names():
     assert decoder(examples.example())[F.GROUNDTRUTH_KEYPOINTS].shape == (0, 3, 2)
 
 
-@pytest.mark.parametrize('texts', [[], ['nose'], ['nose', 'ear', 'nose']])
+@rows.parametrize('texts', [[], ['nose'], ['nose', 'ear', 'nose']])
 def test_keypoints_without_names_name_the_image(texts):
     decoder = ExampleDecoder(num_keypoints=3, keypoint_ids={'nose': 2})
     with pytest.raises(tf.errors.InvalidArgumentError, match=r'(?s)keypoint/text.*img 42'):
@@ -450,7 +450,7 @@ def test_bmp_files_of_other_bits_agree_with_pillow(mode):
     np.testing.assert_array_equal(decode_image(_saved(image, 'BMP')), expected)
 
 
-@pytest.mark.parametrize(('place', 'value'), [(28, 1), (28, 16), (30, 1), (14, 12)])
+@rows.parametrize(('place', 'value'), [(28, 1), (28, 16), (30, 1), (14, 12)])
 def test_a_bmp_file_that_cannot_be_decoded_is_refused_with_its_kind(place, value):
     encoded = bytearray(examples.png(examples.noise(9, 7)[..., 0], 'BMP'))
     encoded[place] = value
@@ -520,8 +520,8 @@ def test_the_pixels_of_a_gif_file_are_those_of_its_frame():
         assert count_pixels(changed) == 20 * 30
 
 
-@pytest.mark.parametrize('size', [0, 3, 6, 10, 13, 20])
-@pytest.mark.parametrize('format', ['GIF', 'PNG', 'BMP', 'WEBP'])
+@rows.parametrize('size', [0, 3, 6, 10, 13, 20])
+@rows.parametrize('format', ['GIF', 'PNG', 'BMP', 'WEBP'])
 def test_pixels_of_files_that_break_off(format, size):
     encoded = _saved(Image.fromarray(examples.noise(20, 30)), format)[:size]
     assert count_pixels(encoded) <= 20 * 30

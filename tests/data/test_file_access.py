@@ -9,6 +9,7 @@ from object_detection.data import file_access
 from object_detection.data.file_access import LocalFiles, path_within
 from object_detection.data.formats import csv_files
 from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
+from tests import rows
 
 
 @pytest.fixture(params=[LocalFiles, BeamFiles])
@@ -90,8 +91,8 @@ def test_object_stores_have_no_folders(monkeypatch):
     assert asked == ['gs://b/d/*', 'gs://b/d/**', 'gs://b/d/*']
 
 
-@pytest.mark.parametrize('name', ['../a', 'b/../../a', '/etc/passwd', 'a\0', '.'])
-@pytest.mark.parametrize('folder', ['images', '/images'])
+@rows.parametrize('name', ['../a', 'b/../../a', '/etc/passwd', 'a\0', '.'])
+@rows.parametrize('folder', ['images', '/images'])
 def test_paths_stay_within_their_folder(folder, name):
     with pytest.raises(ValueError, match='leads out of the folder'):
         path_within(folder, name)

@@ -12,7 +12,7 @@ from object_detection.data import image_decoding
 from object_detection.data.image_decoding import count_pixels, decode_image, decode_values
 from object_detection.data.pipeline import bad_records
 from object_detection.resizers.value_range import ValueRange
-from tests import forks
+from tests import forks, rows
 from tests.data import examples
 
 RGBA = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
@@ -34,7 +34,7 @@ def in_graph(num_channels=3, value_range=None):
     )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('mode', 'format'),
     [('L', 'PNG'), ('L', 'JPEG'), ('L', 'BMP'), ('L', 'GIF'), ('1', 'PNG'), ('LA', 'PNG')],
 )
@@ -146,8 +146,8 @@ def test_an_animation_does_not_end_the_process():
     assert forks.call(shapes_of, encoded) == {(48, 64, 3)}
 
 
-@pytest.mark.parametrize('is_lossless', [True, False])
-@pytest.mark.parametrize('mode', ['RGB', 'RGBA'])
+@rows.parametrize('is_lossless', [True, False])
+@rows.parametrize('mode', ['RGB', 'RGBA'])
 def test_an_animated_webp_is_its_first_frame(mode, is_lossless):
     metadata = {'icc_profile': b'p' * 301, 'exif': b'Exif\0\0'}
     encoded = animation('WEBP', mode, lossless=is_lossless, **metadata)
@@ -176,7 +176,7 @@ def test_a_frame_beyond_the_canvas_is_refused(place):
         decode_image(bytes(encoded))
 
 
-@pytest.mark.parametrize('share', [0.1, 0.2, 0.4, 0.6])
+@rows.parametrize('share', [0.1, 0.2, 0.4, 0.6])
 def test_an_animation_that_breaks_off_in_its_first_frame_is_refused(share):
     encoded = animation('WEBP', sizes=[(40, 40)] * 2, lossless=True)
     end = int(share * len(encoded) / 2)
@@ -263,7 +263,7 @@ def test_a_gif_of_countless_blocks_is_refused(blocks, monkeypatch):
             function(many)
 
 
-@pytest.mark.parametrize('magic', [b'\xff\x0a', b'\0\0\0\x0cJXL \r\n\x87\n', b'II*\0', b''])
+@rows.parametrize('magic', [b'\xff\x0a', b'\0\0\0\x0cJXL \r\n\x87\n', b'II*\0', b''])
 def test_other_formats_are_refused(magic):
     """TensorFlow decodes JPEG XL, whose size `count_pixels` does not know."""
     message = (

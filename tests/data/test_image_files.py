@@ -12,6 +12,7 @@ from PIL import Image
 
 from object_detection.data import image_files
 from object_detection.errors import UnusableError
+from tests import rows
 from tests.data import examples
 
 HEIGHT, WIDTH = 32, 64
@@ -52,8 +53,8 @@ def _as_tensorflow_reads(encoded: bytes) -> np.ndarray:
     return tf.io.decode_image(encoded, channels=3, expand_animations=False).numpy()
 
 
-@pytest.mark.parametrize('image_format', ['JPEG', 'PNG', 'WEBP'])
-@pytest.mark.parametrize('orientation', range(2, 9))
+@rows.parametrize('image_format', ['JPEG', 'PNG', 'WEBP'])
+@rows.parametrize('orientation', range(2, 9))
 def test_turned_photo_is_made_upright(orientation, image_format):
     file = image_files.read_upright(turned(orientation, image_format))
     assert (file.height, file.width) == (HEIGHT, WIDTH)
@@ -66,7 +67,7 @@ def test_turned_photo_is_made_upright(orientation, image_format):
     assert np.abs(pixels - UPRIGHT).mean() <= (0 if image_format == 'PNG' else 6)
 
 
-@pytest.mark.parametrize('orientation', [0, 1, 9, 60000])
+@rows.parametrize('orientation', [0, 1, 9, 60000])
 def test_other_orientations_turn_nothing(orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -74,7 +75,7 @@ def test_other_orientations_turn_nothing(orientation):
     assert image_files.read_upright(encoded) == (encoded, 'jpeg', HEIGHT, WIDTH, ())
 
 
-@pytest.mark.parametrize('orientation', [5, 6, 7, 8])
+@rows.parametrize('orientation', [5, 6, 7, 8])
 def test_annotations_of_the_stored_pixels_keep_them(orientation):
     encoded = turned(orientation)
     file = image_files.read_upright(encoded, stated_size=(WIDTH, HEIGHT))
@@ -89,7 +90,7 @@ def test_broken_exif_data_are_passed_over():
     assert image_files.read_upright(encoded).encoded == encoded
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('image_format', 'mode'),
     [
         *(('JPEG', 'RGB'), ('JPEG', 'L'), ('JPEG', 'CMYK'), ('PNG', 'RGBA'), ('PNG', 'P')),
@@ -140,7 +141,7 @@ def test_a_gif_frame_within_a_larger_canvas_gets_the_size_of_the_canvas():
     assert _as_tensorflow_reads(file.encoded).shape == (HEIGHT, 2 * WIDTH, 3)
 
 
-@pytest.mark.parametrize('highest', [255, 4095, 65535])
+@rows.parametrize('highest', [255, 4095, 65535])
 def test_values_of_16_bits_stay_whatever_the_brightest_pixel_is(highest):
     values = np.random.default_rng(0).integers(0, highest + 1, (HEIGHT, WIDTH)).astype(np.uint16)
     encoded = _encode(Image.fromarray(values), 'PNG')
@@ -195,7 +196,7 @@ def test_no_program_is_started(read, tmp_path: pathlib.Path, monkeypatch):
     assert not witness.exists()
 
 
-@pytest.mark.parametrize('image_format', ['TIFF', 'PPM', 'ICO'])
+@rows.parametrize('image_format', ['TIFF', 'PPM', 'ICO'])
 def test_other_formats_are_refused(image_format):
     with pytest.raises(UnusableError, match='JPEG, MPO, PNG, GIF, BMP, WEBP'):
         image_files.read_upright(_encode(Image.fromarray(UPRIGHT), image_format))
@@ -207,7 +208,7 @@ def test_damage_that_shows_when_an_image_is_turned():
         image_files.read_upright(encoded[: len(encoded) // 2])
 
 
-@pytest.mark.parametrize('mode', ['L', 'RGB', 'RGBA', 'P'])
+@rows.parametrize('mode', ['L', 'RGB', 'RGBA', 'P'])
 def test_reduced_images_are_jpeg_of_their_colours(mode):
     file = io.BytesIO()
     Image.fromarray(UPRIGHT).convert(mode).save(file, 'PNG')

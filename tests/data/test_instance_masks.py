@@ -9,6 +9,7 @@ from pycocotools import mask as mask_api
 from object_detection.data import instance_masks
 from object_detection.metrics import instances
 from tests.data import examples
+from tests.rows import parametrize
 
 
 def blobs(count=4, height=37, width=53, seed=0):
@@ -50,7 +51,7 @@ def numpy_crop(mask, box, size):
     return weights(y, height) @ mask @ weights(x, width).T
 
 
-@pytest.mark.parametrize('size', [1, 14, 56])
+@parametrize('size', [1, 14, 56])
 def test_crops_match_numpy(size):
     masks, boxes = blobs()
     crops = instance_masks.crop(tf.constant(masks), tf.constant(boxes), size)
@@ -125,7 +126,7 @@ def as_png(mask, mode):
     return file.getvalue()
 
 
-@pytest.mark.parametrize('mode', ['1', 'L', 'LA', 'I;16', 'P', 'RGB'])
+@parametrize('mode', ['1', 'L', 'LA', 'I;16', 'P', 'RGB'])
 def test_pixels_that_are_not_black_are_the_object_in_any_png_file(mode):
     mask = np.zeros((12, 10), bool)
     mask[2:9, 3:6] = True

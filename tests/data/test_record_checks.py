@@ -1,12 +1,12 @@
 """The checks of a record find what training skips, and name it alike."""
 
 import numpy as np
-import pytest
 
 from object_detection.data import objects, record_checks, tf_examples
 from object_detection.data.pipeline import bad_records
 from object_detection.data.record_checks import Expectations, check
 from object_detection.resizers.value_range import ValueRange
+from tests import rows
 from tests.dataset_tools.inspection.damaged_records import example, jpeg, png
 
 BOX = (0.1, 0.2, 0.6, 0.7)
@@ -22,7 +22,7 @@ def test_a_good_record():
     np.testing.assert_array_equal(checked.boxes, np.array([BOX, BOX], np.float32))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('kind', 'serialized', 'expected'),
     [
         ('not_an_example', b'\xff\xff', MASKS),
@@ -63,7 +63,7 @@ def test_records_that_training_skips(kind, serialized, expected):
     assert kind in record_checks.RECORD_KINDS
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('kind', 'box', 'text'),
     [
         ('nan_box', (0.1, float('nan'), 0.2, 0.3), 'cat'),
@@ -82,7 +82,7 @@ def test_objects_that_training_leaves_out(kind, box, text):
     assert 'object 1' in checked.reason
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('kind', 'serialized', 'expected'),
     [
         ('no_objects', example(boxes=[]), Expectations()),

@@ -1,11 +1,10 @@
 import json
 
-import pytest
-
 from object_detection.data import shard_names
+from tests import rows
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('image_id', 'text'),
     [
         (139, '139'),

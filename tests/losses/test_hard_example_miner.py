@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from object_detection.builders import losses_builder
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.protos import losses_pb2
-from tests import goldens
+from tests import goldens, rows
 from tests.losses.mining import mined
 
 
@@ -51,7 +51,7 @@ def test_sums_of_losses_equal_the_reference(case_name):
         np.testing.assert_array_equal(counts[1], expected['num_negatives'])
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'options',
     [
         {'num_hard_examples': 6},
@@ -120,7 +120,7 @@ def test_no_gradient_flows_through_the_choice():
     np.testing.assert_array_equal(tape.gradient(total, losses), tf.cast(is_hard, tf.float32))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'options',
     [
         {'num_hard_examples': 0},

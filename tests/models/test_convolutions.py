@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from object_detection.models import convolutions
 from object_detection.models.convolutions import Convolution, PlainGradients
+from tests import rows
 
 
 def gradients(layer, maps, upstream, *, training=True):
@@ -34,7 +35,7 @@ def layer_and_maps(shape, *, filters=4, kernel_size=3, **options):
     return layer, maps, tf.constant(rng.normal(size=layer(maps).shape), tf.float32)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('shape', 'kernel_size'),
     [
         ((1, 64, 80, 3), 3),
@@ -56,7 +57,7 @@ def test_gradients_of_many_pixels_are_tensorflows(shape, kernel_size):
         np.testing.assert_allclose(our, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('shape', 'options', 'training'),
     [
         ((1, 60, 60, 3), {}, True),

@@ -24,7 +24,7 @@ from object_detection.models.feature_extractor import (
 from object_detection.models.necks.table import NECKS
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
-from tests import tolerances
+from tests import rows, tolerances
 from tests.contracts_feature_extractor import check_stacks
 from tests.plugin.toy_parts.backbones import PLAIN
 from tests.toy_extractor import StackedDetector, hourglass
@@ -51,7 +51,7 @@ def test_contract(num_stacks):
     ]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('extractor', 'options', 'message'),
     [
         (TOY, {'override_backbone': True}, 'needs `conv_hyperparams`'),

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.models.convolutions import (
@@ -17,6 +16,7 @@ from object_detection.models.normalization import (
     FrozenBatchNorm,
     normalized,
 )
+from tests import rows
 
 RNG = np.random.default_rng(0)
 EPSILON = np.finfo(np.float32).eps
@@ -75,8 +75,8 @@ def run(layer, norm, inputs, training=False, **context):
     return graph().numpy(), kinds(graph)
 
 
-@pytest.mark.parametrize('use_bias', [False, True])
-@pytest.mark.parametrize('name', LAYERS)
+@rows.parametrize('use_bias', [False, True])
+@rows.parametrize('name', LAYERS)
 def test_the_folded_layer_computes_the_same(name, use_bias):
     layer, norm, inputs = pair(name, use_bias=use_bias)
     # Eagerly, one is done after the other.
@@ -114,7 +114,7 @@ def test_the_graph_is_traced_once():
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize('name', ['convolution', 'separable', 'depthwise'])
+@rows.parametrize('name', ['convolution', 'separable', 'depthwise'])
 def test_a_tower_shared_over_levels_has_a_kernel_for_each_norm(name):
     layer, norm, level = pair(name, use_bias=True)
     norms = [
@@ -149,7 +149,7 @@ def test_one_norm_over_levels_is_folded_once():
         assert (difference <= rounding(layer, norm, level)).all()
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'use_bias', 'is_folded'),
     [
         ('convolution', False, True),

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from object_detection.models.hyperparams import L2, LayerHyperparams, SeparableSetup
 from object_detection.models.normalization import BatchNormParams
+from tests import rows
 
 
 def test_layers_of_the_same_shape_start_different():
@@ -17,7 +18,7 @@ def test_layers_of_the_same_shape_start_different():
     assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('batch_norm', 'force', 'expected'),
     [
         (None, False, True),
@@ -48,8 +49,8 @@ def test_norm_that_may_not_train_is_frozen(train):
     np.testing.assert_allclose(norm.moving_mean, [1.5 if train else 0.0])
 
 
-@pytest.mark.parametrize('frozen', [True, False])
-@pytest.mark.parametrize('freeze_affine', [True, False])
+@rows.parametrize('frozen', [True, False])
+@rows.parametrize('freeze_affine', [True, False])
 def test_offset_and_scale_of_frozen_norms(frozen, freeze_affine):
     params = BatchNormParams(scale=True, freeze_affine=freeze_affine)
     norm = LayerHyperparams(batch_norm=params).norm(frozen=frozen, name='norm')
@@ -74,7 +75,7 @@ def test_depthwise_convolutions(regularize_depthwise):
     assert [float(loss) for loss in layer.losses] == pytest.approx([0.1 * 36 * 0.25])
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setup', 'regularize_depthwise', 'constant', 'penalties'),
     [
         (SeparableSetup.SLIM, False, {'depthwise', 'pointwise'}, {'pointwise'}),

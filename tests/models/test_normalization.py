@@ -17,7 +17,7 @@ from object_detection.models.normalization import (
     GroupNormParams,
     normalized,
 )
-from tests import goldens
+from tests import goldens, rows
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'mixed_bfloat16'])
@@ -78,9 +78,9 @@ def _check_norm(case_name: str, *, frozen: bool) -> None:
     )
 
 
-@pytest.mark.parametrize('training', [False, True])
-@pytest.mark.parametrize('options', [{}, {'scale': False}, {'center': False}, {'dtype': 'bf16'}])
-@pytest.mark.parametrize('side', [5, 1])
+@rows.parametrize('training', [False, True])
+@rows.parametrize('options', [{}, {'scale': False}, {'center': False}, {'dtype': 'bf16'}])
+@rows.parametrize('side', [5, 1])
 def test_fused_norm_equals_keras(side, options, training):
     """Outputs, gradients and moving statistics, of the pixels; one pixel has no variance."""
     if 'dtype' in options:
@@ -127,9 +127,9 @@ def test_moving_variance_is_that_of_the_reference(hyperparams, shape, variance):
     np.testing.assert_allclose(norm.moving_variance, [variance], rtol=1e-6)
 
 
-@pytest.mark.parametrize('strides', [1, 2])
-@pytest.mark.parametrize('params', [{'scale': True}, {'scale': False}])
-@pytest.mark.parametrize('policy', ['float32', 'mixed_bfloat16'])
+@rows.parametrize('strides', [1, 2])
+@rows.parametrize('params', [{'scale': True}, {'scale': False}])
+@rows.parametrize('policy', ['float32', 'mixed_bfloat16'])
 def test_a_frozen_norm_becomes_part_of_the_convolution(policy, params, strides):
     """Outputs and all gradients are those of eager execution, which does one after the other."""
     hyperparams = LayerHyperparams(batch_norm=BatchNormParams(epsilon=1e-3, **params))

@@ -11,6 +11,7 @@ from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, FrozenBatchNorm, normalized
 from object_detection.models.quantization import Quantization, QuantizationParams
+from tests import rows
 from tests.models import test_folding as folding
 
 RNG = np.random.default_rng(0)
@@ -109,8 +110,8 @@ def both(name: str, bits: int):
     return layer, norm, inputs, plain
 
 
-@pytest.mark.parametrize('bits', [3, 8])
-@pytest.mark.parametrize('name', folding.LAYERS)
+@rows.parametrize('bits', [3, 8])
+@rows.parametrize('name', folding.LAYERS)
 def test_each_channel_of_a_kernel_is_rounded(name, bits):
     layer, norm, inputs, plain = both(name, bits)
     kernels = [each.numpy() for each in layer.weights if each.shape.rank > 1]
@@ -195,8 +196,8 @@ def test_ranges_are_means_and_then_moving_averages_of_the_batches():
     assert limits() == before
 
 
-@pytest.mark.parametrize('symmetric', [False, True])
-@pytest.mark.parametrize('bits', [4, 8])
+@rows.parametrize('symmetric', [False, True])
+@rows.parametrize('bits', [4, 8])
 def test_activations_are_rounded_within_their_ranges(bits, symmetric):
     conv, quantization = quantized(
         lambda: HYPERPARAMS.conv(3, 1, use_bias=True, name='conv'),

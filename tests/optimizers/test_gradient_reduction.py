@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from object_detection.builders import optimizer_builder
 from object_detection.optimizers.gradients import GradientReduction
 from object_detection.protos import train_pb2
-from tests import forks
+from tests import forks, rows
 from tests.training import reduction_runs
 
 
@@ -55,7 +55,7 @@ def test_a_config_chooses(monkeypatch):
     assert made == {'bytes_per_pack': 1000, 'implementation': 'NCCL', 'in_bfloat16': True}
 
 
-@pytest.mark.parametrize('kind', train_pb2.GradientReduction.Implementation.keys())
+@rows.parametrize('kind', train_pb2.GradientReduction.Implementation.keys())
 def test_tensorflow_knows_each_implementation(kind):
     reduction = GradientReduction(implementation=kind)
     assert isinstance(reduction([tf.constant(1.0)]), list)

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.optimizers.moving_averages import swapped
+from tests import rows
 
 SCOPES = {
     'default': contextlib.nullcontext,
@@ -13,7 +14,7 @@ SCOPES = {
 }
 
 
-@pytest.mark.parametrize('scope', SCOPES)
+@rows.parametrize('scope', SCOPES)
 def test_variables_hold_their_averages_inside_and_their_values_afterwards(scope):
     with SCOPES[scope]():
         # Numbers without a finite binary form: they come back to the bit.

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from object_detection.builders import optimizer_builder
 from object_detection.optimizers import optimizers, schedules
 from object_detection.protos import optimizer_pb2
-from tests import goldens
+from tests import goldens, rows
 from tests.schema import missing_options
 
 
@@ -138,7 +138,7 @@ def _averaging(decay=0.9, learning_rate=0.5):
     return optimizers.Averaging(inner, decay=decay)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'decay'),
     [('', 0.9999), ('moving_average_decay: 0.5', 0.5), ('use_moving_average: false', None)],
 )
@@ -269,7 +269,7 @@ def test_lars_excludes_none_for_an_empty_pattern_and_zeros_are_not_stuck():
         optimizer.apply_gradients({**gradients, 'b': tf.constant(1.0)}, tf.constant(1))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('option', 'message'),
     [
         ({'trust_coefficient': 0.0}, 'trust_coefficient above 0'),

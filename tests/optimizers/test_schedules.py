@@ -11,7 +11,7 @@ from object_detection.builders import optimizer_builder
 from object_detection.errors import UserError
 from object_detection.optimizers import schedules
 from object_detection.protos import optimizer_pb2
-from tests import goldens
+from tests import goldens, rows
 from tests.schema import missing_options
 
 
@@ -59,7 +59,7 @@ def _in_steps(schedule, steps_per_epoch=10.0):
     return converted.momentum_optimizer.learning_rate
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('epochs', 'steps'),
     [
         (
@@ -97,7 +97,7 @@ def test_schedules_in_epochs(epochs, steps):
     assert _in_steps(epochs) == text_format.Parse(steps, optimizer_pb2.LearningRate())
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('schedule', 'message'),
     [
         ('cosine_decay_learning_rate { }', 'total_steps: expected a number of epochs'),
@@ -137,7 +137,7 @@ def test_exponential_by_hand():
     assert float(smooth(1)) == pytest.approx(math.sqrt(0.5))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('build', 'text'),
     [
         (lambda: schedules.constant(-1.0), r'at least 0. Received: -1.0'),
@@ -178,7 +178,7 @@ def test_every_schedule_of_the_schema_has_a_builder():
     assert not missing
 
 
-@pytest.mark.parametrize('epochs', [1e9, float('inf'), float('nan')])
+@rows.parametrize('epochs', [1e9, float('inf'), float('nan')])
 def test_more_steps_than_a_field_holds_are_an_error(epochs):
     with pytest.raises(UserError, match='epochs of 100 steps: expected at most 4294967295 steps'):
         schedules.steps_in(epochs, 100)

@@ -8,6 +8,7 @@ from google.protobuf import text_format
 from object_detection.builders import image_resizer_builder
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
+from tests import rows
 
 LANDSCAPE, PORTRAIT, SQUARE = (832, 1344), (1344, 832), (1088, 1088)
 KEEP = KeepAspectRatioResizer(min_dimension=832, max_dimension=1344, pad_size=LANDSCAPE)
@@ -19,7 +20,7 @@ def sizes(resizer, height, width):
     return tuple(true_shape.numpy()[:2]), tuple(image.shape[:2])
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('image', 'true_size', 'bucket'),
     [
         ((480, 640), (832, 1109), LANDSCAPE),

@@ -4,12 +4,13 @@ import tensorflow as tf
 
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
+from tests import rows
 
 VALUES = (123.5, 116.25, 103.0)
 
 
-@pytest.mark.parametrize('size', [(20, 40), (40, 20), (20, 30), (1, 30)])
-@pytest.mark.parametrize('is_static', [False, True])
+@rows.parametrize('size', [(20, 40), (40, 20), (20, 30), (1, 30)])
+@rows.parametrize('is_static', [False, True])
 def test_padding_by_hand(size, is_static):
     resizer = KeepAspectRatioResizer(
         min_dimension=40, max_dimension=60, pad_size=(40, 60), pad_values=VALUES

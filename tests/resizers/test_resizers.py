@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from object_detection.builders import image_resizer_builder
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
-from tests import goldens
+from tests import goldens, rows
 
 
 def build(text):
@@ -53,7 +53,7 @@ def test_a_resizer_must_be_set(case_name):
         build('')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'text',
     [
         'fixed_shape_resizer { height: 9 width: 8 }',
@@ -66,7 +66,7 @@ def test_a_resizer_must_be_set(case_name):
         'pad_to_multiple_resizer { multiple: 16 }',
     ],
 )
-@pytest.mark.parametrize('dtype', [np.uint8, np.float32])
+@rows.parametrize('dtype', [np.uint8, np.float32])
 def test_a_batch_is_resized_as_its_images(text, dtype):
     resizer = build(text)
     images = np.random.default_rng(0).integers(0, 256, (3, 14, 21, 3)).astype(dtype)
@@ -87,7 +87,7 @@ def test_pad_values_need_as_many_channels():
         resizer(np.zeros((4, 4, 1), np.uint8))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('size', 'resized'),
     [
         ((480, 640), (832, 1109)),  # by the shorter side

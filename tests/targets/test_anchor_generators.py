@@ -12,7 +12,7 @@ from object_detection.targets.anchors import (
     MultiscaleGridAnchorGenerator,
 )
 from object_detection.targets.default_boxes import SsdAnchorGenerator, linear_scales, ssd_box_specs
-from tests import goldens
+from tests import goldens, rows
 
 
 def _build(config):
@@ -81,7 +81,7 @@ def test_sizes_that_are_tensors(name, jit_compile):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('name', GENERATORS)
+@rows.parametrize('name', GENERATORS)
 def test_number_of_feature_maps_must_fit(name):
     generator, shapes = GENERATORS[name]
     with pytest.raises(ValueError, match='number of feature maps'):
@@ -122,7 +122,7 @@ def test_linear_scales():
     np.testing.assert_allclose(linear_scales(4, 0.2, 0.95), [0.2, 0.45, 0.7, 0.95])
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('config', 'message'),
     [
         ('ssd_anchor_generator { num_layers: 2 scales: 0.1 }', 'scales'),
@@ -149,7 +149,7 @@ def test_numbers_that_do_not_fit_are_rejected(config, message):
         _build(config)
 
 
-@pytest.mark.parametrize('offset', [0.0, 0.25, 0.5])
+@rows.parametrize('offset', [0.0, 0.25, 0.5])
 def test_offset_of_multiscale_centers(offset):
     generator = _build(f"""multiscale_anchor_generator {{
       min_level: 3 max_level: 4 aspect_ratios: 1 scales_per_octave: 1 normalize_coordinates: false

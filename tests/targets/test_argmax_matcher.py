@@ -8,6 +8,7 @@ from object_detection.core import sampling
 from object_detection.protos import matcher_pb2
 from object_detection.targets.matchers import ArgMaxMatcher
 from tests import goldens
+from tests.rows import parametrize
 from tests.targets.golden_matches import check_golden_matches
 
 SIMILARITY = np.array(
@@ -83,8 +84,8 @@ def _match_oracle(similarity, valid_rows, matched, unmatched, force):
 MATCHER = ArgMaxMatcher(0.7, 0.3, force_match_for_each_row=True)
 
 
-@pytest.mark.parametrize('num_rows', [0, 1, 6])
-@pytest.mark.parametrize('mode', ['eager', 'graph', 'xla'])
+@parametrize('num_rows', [0, 1, 6])
+@parametrize('mode', ['eager', 'graph', 'xla'])
 def test_batches_agree_with_a_loop(num_rows, mode):
     random = np.random.default_rng(num_rows)
     # Few values, so that there are ties.
@@ -108,7 +109,7 @@ def test_what_is_no_number_is_not_matched():
     np.testing.assert_array_equal(_match(similarity, matched_threshold=0.5), [[-1, 0]])
 
 
-@pytest.mark.parametrize(
+@parametrize(
     'arguments',
     [
         {'matched_threshold': 0.3, 'unmatched_threshold': 0.5},

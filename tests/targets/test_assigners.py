@@ -15,6 +15,7 @@ from object_detection.targets.assigners import (
 from object_detection.targets.matchers import ArgMaxMatcher
 from object_detection.targets.similarities import ThresholdedIouSimilarity, center_size_l1
 from tests import goldens
+from tests.rows import parametrize
 
 
 def objects(boxes, weights=None, classes=None) -> Groundtruth:
@@ -124,7 +125,7 @@ def test_point_assignment_compiles_with_unknown_sizes(num_rows):
     assert np.any(matches >= 0) == (num_rows > 0)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     ('arguments', 'message'),
     [
         (([],), r'expected ranges \(low, high\)'),

@@ -11,7 +11,7 @@ from object_detection.targets.box_coders import (
     MeanStddevBoxCoder,
     SquareBoxCoder,
 )
-from tests import goldens
+from tests import goldens, rows
 from tests.contracts import check_box_coder
 
 # Cases without a config: the reference's coders without scale factors.
@@ -22,7 +22,7 @@ UNSCALED = {
 }
 
 
-@pytest.mark.parametrize('coder', [FasterRcnnBoxCoder(), MeanStddevBoxCoder(), SquareBoxCoder()])
+@rows.parametrize('coder', [FasterRcnnBoxCoder(), MeanStddevBoxCoder(), SquareBoxCoder()])
 def test_contract(coder):
     check_box_coder(coder)
 
@@ -47,7 +47,7 @@ def test_square_keeps_centre_and_area():
     np.testing.assert_allclose(decoded, [[0, 3, 4, 7]], atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'build',
     [
         lambda: FasterRcnnBoxCoder((10, 0, 5, 5)),

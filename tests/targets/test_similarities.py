@@ -13,7 +13,7 @@ from object_detection.targets.similarities import (
     ThresholdedIouSimilarity,
     center_size_l1,
 )
-from tests import goldens
+from tests import goldens, rows
 
 SIMILARITIES = [
     IouSimilarity(),
@@ -25,7 +25,7 @@ BOXES = np.array([[0, 0, 2, 2], [0, 0, 0, 0]], np.float32)
 OTHERS = np.array([[0, 0, 2, 1], [1, 0, 3, 2], [5, 5, 5, 5]], np.float32)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('similarity', 'expected'),
     [
         (SIMILARITIES[0], [[1 / 2, 1 / 3, 0], [0, 0, 0]]),
@@ -53,7 +53,7 @@ def test_thresholded_iou_rejects_thresholds_out_of_range():
         ThresholdedIouSimilarity(1.5)
 
 
-@pytest.mark.parametrize('similarity', SIMILARITIES)
+@rows.parametrize('similarity', SIMILARITIES)
 def test_batches_unknown_dimensions_and_no_boxes(similarity):
     random = np.random.default_rng(0)
     boxes = random.uniform(size=[2, 3, 4]).astype(np.float32)

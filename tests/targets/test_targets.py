@@ -26,6 +26,7 @@ from object_detection.targets.similarities import (
 )
 from object_detection.targets.targets import Columns, encode_targets, gather_matched
 from tests import goldens, slow_cases
+from tests.rows import parametrize
 
 ANCHORS = np.array([[0, 0, 4, 4], [0, 0, 4, 2], [8, 8, 9, 9], [0, 0, 4, 3]], np.float32)
 BOXES = np.array([[[0, 0, 4, 4], [8, 8, 8, 8]], [[8, 8, 9, 9], [0, 0, 0, 0]]], np.float32)
@@ -96,8 +97,8 @@ def test_no_anchor_may_be_valid():
     assert not np.any(targets.class_weights)
 
 
-@pytest.mark.parametrize('use_matmul_gather', [False, True])
-@pytest.mark.parametrize('batched_anchors', [False, True])
+@parametrize('use_matmul_gather', [False, True])
+@parametrize('batched_anchors', [False, True])
 def test_by_hand(use_matmul_gather, batched_anchors):
     assigner = _assigner(
         unmatched_weight=0.3,

@@ -10,6 +10,7 @@ from object_detection.training.checkpoints import manager, recovery
 from object_detection.weights import checkpoint_contents, checkpoints, restore, sources
 from object_detection.weights.arrays import nest
 from object_detection.weights.checkpoint_contents import OPTIMIZERS, describe_end
+from tests import rows
 from tests.weights.tiny_checkpoints import make_variables, weights
 
 
@@ -181,7 +182,7 @@ def test_weights_stand_in_where_there_are_no_averages(tmp_path, caplog):
     assert caplog.text.count('holds no moving averages: taking the weights') == 1
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'is_weight'),
     [
         ('model/backbone/conv1_conv/kernel', True),

@@ -6,6 +6,7 @@ import tensorflow as tf
 from object_detection.core.variable_names import PLAIN_NAMES
 from object_detection.errors import CheckpointError
 from object_detection.weights import networks, restore, slim
+from tests import rows
 from tests.training.fake_detectors import VariablesDetector
 
 NORM = ('gamma', 'beta', 'moving_mean', 'moving_variance')
@@ -41,8 +42,8 @@ def keys_of(network, layers, scope):
     return keys
 
 
-@pytest.mark.parametrize('scope', ['', 'FeatureExtractor/'])
-@pytest.mark.parametrize(
+@rows.parametrize('scope', ['', 'FeatureExtractor/'])
+@rows.parametrize(
     ('network', 'layers', 'name'), [(V1, V1_LAYERS, 'MobilenetV1'), (V2, V2_LAYERS, 'MobilenetV2')]
 )
 def test_every_layer_is_found(network, layers, name, scope):

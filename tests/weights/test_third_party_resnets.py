@@ -17,7 +17,7 @@ from object_detection.models.normalization import BatchNormParams
 from object_detection.weights import restore, third_party_names
 from object_detection.weights.arrays import NpzArrays
 from object_detection.weights.sources import open_source
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.training.fake_detectors import ExtractorDetector
 from tests.weights import third_party_files
 
@@ -237,8 +237,8 @@ def test_the_second_stage_of_a_slim_detector_is_taken_for_the_crops(tmp_path, we
     )
 
 
-@pytest.mark.parametrize('depth', third_party_files.BLOCKS)
-@pytest.mark.parametrize('system', SYSTEMS)
+@rows.parametrize('depth', third_party_files.BLOCKS)
+@rows.parametrize('system', SYSTEMS)
 def test_names_of_every_depth(system, depth):
     expected = third_party_files.names(getattr(third_party_files, system), depth)
     slots = [f'{name}/Momentum' for name in expected.values()]

@@ -15,7 +15,7 @@ from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.core.fields import InputFields as F
 from object_detection.data.pipeline import data_service
 from object_detection.protos import input_reader_pb2, train_pb2
-from tests import forks
+from tests import forks, rows
 from tests.builders.test_dataset_builder import KEEP, config, ids
 
 BUCKETS = (
@@ -135,7 +135,7 @@ def test_a_service_that_comes_late_is_waited_for(monkeypatch, caplog):
     server.close()
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'train', 'path', 'said'),
     [
         ("data_service: 'a:1'", '', 'train_input_reader', 'expected grpc://HOST:PORT.'),

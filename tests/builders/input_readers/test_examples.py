@@ -9,6 +9,7 @@ from object_detection.builders.input_readers import rules
 from object_detection.core.fields import InputFields as F
 from object_detection.protos import pipeline_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
+from tests import rows
 from tests.data import examples
 
 LABEL_MAP = """
@@ -113,7 +114,7 @@ def test_positions_of_keypoints_need_room(batches):
         batches('num_keypoints: 1 use_keypoint_label_map: true')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('reader', 'problem'),
     [
         ('use_keypoint_label_map: true num_keypoints: 2', 'label_map_path with it'),
@@ -131,7 +132,7 @@ def test_options_that_need_each_other(reader, problem):
     assert problem in found
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('reader', 'problem'),
     [
         ('filter_empty_images: true', 'filter_empty_images: expected input_type: TF_EXAMPLE'),

@@ -16,7 +16,7 @@ from object_detection.errors import ConfigError, UserError
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 from object_detection.training import epochs
 from object_detection.validation import records as checks
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.builders.input_readers.test_annotation_files import CONFIG
 from tests.data import examples
 
@@ -60,8 +60,8 @@ def _reader(data, kind, label_map_path='', **others) -> input_reader_pb2.InputRe
     return reader
 
 
-@pytest.mark.parametrize('labels', ['', 'map.pbtxt'])
-@pytest.mark.parametrize('kind', ['voc', 'yolo'])
+@rows.parametrize('labels', ['', 'map.pbtxt'])
+@rows.parametrize('kind', ['voc', 'yolo'])
 def test_examples_equal_those_of_the_conversion(data, kind, labels):
     source = {
         'voc': VocSource(str(data), images_dir='images'),

@@ -2,12 +2,12 @@
 
 import re
 
-import pytest
 from google.protobuf import text_format
 
 from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.model_pb2 import DetectionModel
+from tests import rows
 
 KEEP = 'keep_aspect_ratio_resizer {}'
 PYRAMID = "type: 'faster_rcnn_resnet50_fpn_keras'"
@@ -25,7 +25,7 @@ def find(function, buckets, *, resizer=KEEP, extractor=PYRAMID, family='faster_r
     )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('buckets', 'resizer', 'expected'),
     [
         (['height: 832 width: 1344', 'height: 1344 width: 832'], KEEP, None),
@@ -48,7 +48,7 @@ def test_problems(buckets, resizer, expected):
         assert problem.startswith('train_input_reader.aspect_ratio_buckets')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('size', 'extractor', 'padded'),
     [
         ('height: 800 width: 1333', PYRAMID, '800 x 1344'),
@@ -63,7 +63,7 @@ def test_sizes_that_the_feature_extractor_pads_are_reported(size, extractor, pad
     assert padded is None or f'pads to {padded},' in warnings[0]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('extractor', 'padded'),
     [('hourglass_52', '384 x 640'), ('hourglass_10', None), ('mobilenet_v2_fpn', '288 x 544')],
 )

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.keypoints import heat_maps
+from tests.rows import parametrize
 
 NAN = float('nan')
 
@@ -88,8 +89,8 @@ def test_maps_that_are_not_square_have_rows_and_columns():
     np.testing.assert_array_equal(found.cells[0, 0], [1 * 8 + 4, 1 * 8 + 2])
 
 
-@pytest.mark.parametrize('compiled', [False, True])
-@pytest.mark.parametrize('is_static', [False, True])
+@parametrize('compiled', [False, True])
+@parametrize('is_static', [False, True])
 def test_no_objects_give_no_targets(compiled, is_static):
     function = tf.function(
         lambda points: heat_maps.heat_map_targets(

@@ -7,6 +7,7 @@ import tensorflow as tf
 from object_detection.core import tracing
 from object_detection.core.suppression import nms, nms_tiles
 from tests import goldens, slow_cases
+from tests.rows import parametrize
 
 
 @pytest.fixture
@@ -147,8 +148,8 @@ def test_corners_may_come_in_any_order(native):
     assert_selects(selection, [[0]])
 
 
-@pytest.mark.parametrize('native', [False, True])
-@pytest.mark.parametrize('shape', [(2, 0), (0, 3), (1, 1)])
+@parametrize('native', [False, True])
+@parametrize('shape', [(2, 0), (0, 3), (1, 1)])
 def test_hardly_any_boxes(native, shape):
     selection = nms.non_max_suppression(
         tf.ones([*shape, 4]),

@@ -1,11 +1,11 @@
 """Soft suppression against TensorFlow's kernel, class by class."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.core.suppression.soft_nms import soft_non_max_suppression
 from tests.core.suppression.test_nms import random_boxes
+from tests.rows import parametrize
 
 
 def class_by_class(boxes, scores, *, sigma, per_class, score_threshold):
@@ -24,8 +24,8 @@ def class_by_class(boxes, scores, *, sigma, per_class, score_threshold):
     return sorted(found, key=lambda item: -item[0])
 
 
-@pytest.mark.parametrize('boxes_per_row', [1, 3])
-@pytest.mark.parametrize(
+@parametrize('boxes_per_row', [1, 3])
+@parametrize(
     ('sigma', 'score_threshold', 'per_class'), [(0.5, 0.0, 4), (0.1, 0.3, 10), (0.001, 0.0, 10)]
 )
 def test_equals_the_kernel(boxes_per_row, sigma, score_threshold, per_class):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import noise
 from tests.data.augmentation import test_fixed_steps as steps
+from tests.rows import parametrize
 
 TEXTS = ('gaussian_blur {}', 'motion_blur {}')
 ATOL = 1e-3  # Rounding of sums of a hundred products up to 255.
@@ -32,8 +33,8 @@ def shifted(image, y, x):
     return total
 
 
-@pytest.mark.parametrize('shape', [(20, 30, 3), (1, 1, 3), (1, 9, 1), (7, 2, 5)])
-@pytest.mark.parametrize('sigma', [0.3, 1.0, 2.5])
+@parametrize('shape', [(20, 30, 3), (1, 1, 3), (1, 9, 1), (7, 2, 5)])
+@parametrize('sigma', [0.3, 1.0, 2.5])
 def test_gaussian_is_the_weighted_mean_of_a_square(shape, sigma):
     image = image_of(*shape)
     distances = range(-math.ceil(3 * sigma), math.ceil(3 * sigma) + 1)
@@ -53,10 +54,8 @@ def test_no_deviation_changes_nothing():
     np.testing.assert_array_equal(changed, image)
 
 
-@pytest.mark.parametrize('shape', [(20, 30, 3), (1, 1, 3), (3, 6, 1), (9, 2, 4)])
-@pytest.mark.parametrize(
-    ('length', 'angle'), [(1, 0.4), (4, 0.0), (5, math.pi / 2), (8, 2.0), (15, 0.7)]
-)
+@parametrize('shape', [(20, 30, 3), (1, 1, 3), (3, 6, 1), (9, 2, 4)])
+@parametrize(('length', 'angle'), [(1, 0.4), (4, 0.0), (5, math.pi / 2), (8, 2.0), (15, 0.7)])
 def test_motion_is_the_mean_of_a_line(shape, length, angle):
     image = image_of(*shape)
     along = np.arange(length) - (length - 1) / 2
@@ -68,8 +67,8 @@ def test_motion_is_the_mean_of_a_line(shape, length, angle):
     np.testing.assert_allclose(changed, expected, atol=0.01)
 
 
-@pytest.mark.parametrize('text', TEXTS)
-@pytest.mark.parametrize('dtype', [tf.uint8, tf.float32])
+@parametrize('text', TEXTS)
+@parametrize('dtype', [tf.uint8, tf.float32])
 def test_one_value_stays_as_it_is_up_to_the_border(text, dtype):
     image = tf.fill([6, 11, 2], tf.cast(200, dtype))
     changed = steps.build(text)({F.IMAGE: image}, steps.SEED)[F.IMAGE]
@@ -99,7 +98,7 @@ def test_blurs_in_the_pipeline_change_the_image_alone(text):
         np.testing.assert_array_equal(changed[name], plain[name], err_msg=name)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     ('text', 'message'),
     [
         ('gaussian_blur { min_sigma: -1 }', 'gaussian_blur.min_sigma: expected 0 to 100'),

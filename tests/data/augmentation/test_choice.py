@@ -10,6 +10,7 @@ from object_detection.builders import preprocessor_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import choice
 from object_detection.protos import preprocessor_pb2
+from tests import rows
 
 SEEDS = tf.random.split([3, 1], 300)
 EXAMPLE = {F.IMAGE: tf.zeros([1, 1, 3], tf.uint8), F.GROUNDTRUTH_BOXES: tf.zeros([0, 4])}
@@ -57,7 +58,7 @@ def test_partners_are_those_of_the_step_with_most():
     assert choice.num_partners(build('rgb_to_gray {} probability: 0.5')) == 0
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         (f'{ONE} probability: 1.5', '^probability: expected 0 to 1'),

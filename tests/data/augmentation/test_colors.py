@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import colors
-from tests import goldens, slow_cases
+from tests import goldens, rows, slow_cases
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 
@@ -77,7 +77,7 @@ def test_numbers_by_hand():
     )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'least', 'greatest'),
     [
         ('random_adjust_brightness { max_delta: 0.3 }', [-0.3], [0.3]),
@@ -178,7 +178,7 @@ def test_steps_in_the_pipeline_change_the_image_alone(text):
         np.testing.assert_array_equal(changed[name], plain[name], err_msg=name)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('random_adjust_brightness { max_delta: -1 }', 'brightness.max_delta: expected at least 0'),

@@ -16,6 +16,7 @@ from tests import goldens, slow_cases
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 from tests.data.test_instance_masks import blobs
+from tests.rows import parametrize
 
 SEED = steps.SEED
 STEP = 'random_square_crop_by_scale {}'
@@ -174,7 +175,7 @@ def test_the_square_is_around_its_centre():
     assert [int(x) for x in step.window(tf.constant([4, 3]), tiny)] == [2, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
+@parametrize(
     ('text', 'message'),
     [
         ('max_border: -1', 'max_border: expected 0 to 16384. Received: -1'),
@@ -264,7 +265,7 @@ def test_without_small_objects_any_is_drawn_and_the_window_grows_with_it():
     assert (rest[:, 2:] <= [30, 60]).all()
 
 
-@pytest.mark.parametrize('size', [SIZE, (1, 1), (1, 7)])
+@parametrize('size', [SIZE, (1, 1), (1, 7)])
 def test_without_objects_the_window_is_anywhere(size):
     windows = draw_many(SmallObjectCrop(), np.zeros([0, 4]), size=size)
     assert windows[:, :2].min() == 0
@@ -273,7 +274,7 @@ def test_without_objects_the_window_is_anywhere(size):
     assert (ends.max(axis=0) == size).all()
 
 
-@pytest.mark.parametrize('size', [(1, 1), (1, 7), (3, 2)])
+@parametrize('size', [(1, 1), (1, 7), (3, 2)])
 def test_tiny_images_are_cropped_too(size):
     windows = draw_many(SmallObjectCrop(), [SMALL, LARGE, (0.0, 0.0, 0.01, 1.0)], size=size)
     assert (windows[:, :2] >= 0).all()
@@ -336,7 +337,7 @@ def test_the_drawn_object_stays_whole():
         np.testing.assert_allclose((new[2:] - new[:2]) * scale, size, atol=1e-6)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     ('text', 'message'),
     [
         ('small_area: 2', 'small_area: expected 0 to 1. Received: 2'),

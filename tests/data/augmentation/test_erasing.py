@@ -13,6 +13,7 @@ from object_detection.data.augmentation.noise import (
     RandomErasing,
     Rectangles,
 )
+from tests import rows
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 
@@ -37,9 +38,9 @@ def covered():
     )
 
 
-@pytest.mark.parametrize('dtype', [np.uint8, np.float32])
-@pytest.mark.parametrize('channels', [1, 3, 5])
-@pytest.mark.parametrize('fill', [NOISE, MEAN, BLACK])
+@rows.parametrize('dtype', [np.uint8, np.float32])
+@rows.parametrize('channels', [1, 3, 5])
+@rows.parametrize('fill', [NOISE, MEAN, BLACK])
 def test_rectangles_are_filled_and_nothing_else_changes(fill, channels, dtype):
     image = np.random.default_rng(0).integers(100, 140, (6, 8, channels)).astype(dtype)
     erase = tf.function(RandomErasing(fill=fill).erase, autograph=False)
@@ -101,7 +102,7 @@ def test_areas_ratios_and_places_are_drawn_evenly():
     assert (place.min(axis=0) < 0.03).all()
 
 
-@pytest.mark.parametrize('size', [[4, 400], [400, 4], [1, 1], [1, 9], [2, 3]])
+@rows.parametrize('size', [[4, 400], [400, 4], [1, 1], [1, 9], [2, 3]])
 def test_rectangles_fit_images_of_every_shape(size):
     start, drawn = draw_many(RandomErasing(min_area=0.3), size, 50)
     assert (start >= 0).all()
@@ -169,8 +170,8 @@ def test_without_objects_nothing_is_erased():
     np.testing.assert_array_equal(step(example, steps.SEED)[F.IMAGE], image)
 
 
-@pytest.mark.parametrize('kind', ['random_erasing', 'object_cutout'])
-@pytest.mark.parametrize(
+@rows.parametrize('kind', ['random_erasing', 'object_cutout'])
+@rows.parametrize(
     ('text', 'message'),
     [
         ('min_area: 0.5', 'expected 0 <= min_area <= max_area <= 1. Received: 0.5 and 0.4'),

@@ -18,6 +18,7 @@ from object_detection.resizers.fixed_sizes import FixedShapeResizer, IdentityRes
 from tests import goldens
 from tests.data import examples
 from tests.data.test_instance_masks import blobs
+from tests.rows import parametrize
 
 SEED = tf.constant([3, 4], tf.int64)
 
@@ -115,7 +116,7 @@ def test_pixel_coordinates_and_float_images_are_those_of_the_reference():
     np.testing.assert_array_equal(image, case.outputs['image'])
 
 
-@pytest.mark.parametrize(
+@parametrize(
     ('text', 'message'),
     [
         ('normalize_image {}', 'original_maxval: expected more than original_minval.*: 0 and 0'),
@@ -198,7 +199,7 @@ PIXEL_STEPS = {
 }
 
 
-@pytest.mark.parametrize('text', PIXEL_STEPS)
+@parametrize('text', PIXEL_STEPS)
 def test_pixel_steps_in_the_pipeline_change_the_image_alone(text):
     plain, changed = transformed(()), transformed((text,))
     np.testing.assert_allclose(

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.noise import PatchDraws
-from tests import goldens
+from tests import goldens, rows
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 
@@ -65,7 +65,7 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize('text', TEXTS)
+@rows.parametrize('text', TEXTS)
 def test_inside_tf_data_as_alone(text):
     step = steps.build(text)
     image = tf.constant(examples.noise(37, 53))
@@ -83,7 +83,7 @@ def test_inside_tf_data_as_alone(text):
     assert different < 8 or 'random_coef' not in text
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('random_black_patches { max_black_patches: -1 }', 'expected 0 to 16384. Received: -1'),

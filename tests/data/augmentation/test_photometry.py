@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.data.augmentation import colors
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.data import examples
 
 # Rounding of a dozen operations on values up to 255.
@@ -26,7 +26,7 @@ def by_tensorflow(image, brightness, saturation, hue):
     return 255 * tf.clip_by_value(tf.image.adjust_hue(image, hue), 0, 1)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('brightness', 'saturation', 'hue'),
     [
         (0.0, 1.0, 0.0),

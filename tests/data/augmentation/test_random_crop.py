@@ -16,6 +16,7 @@ from tests import goldens, slow_cases
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 from tests.data.test_instance_masks import blobs
+from tests.rows import parametrize
 
 
 def drawn_window(case):
@@ -371,7 +372,7 @@ def test_no_side_is_zero():
 OPERATION = 'min_aspect_ratio: 1 max_aspect_ratio: 1 min_area: 0.1 max_area: 1'
 
 
-@pytest.mark.parametrize(
+@parametrize(
     ('text', 'message'),
     [
         ('random_crop_image { min_area: 0 }', 'random_crop_image.min_area: expected above 0'),

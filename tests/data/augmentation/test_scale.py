@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from tests import goldens
+from tests import goldens, rows
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 
@@ -61,7 +61,7 @@ def test_no_method_leaves_the_range_of_values(dtype):
         assert [np.min(each[F.IMAGE]), np.max(each[F.IMAGE])] == [50, 200]
 
 
-@pytest.mark.parametrize('text', TEXTS)
+@rows.parametrize('text', TEXTS)
 def test_inside_tf_data_as_alone(text):
     step = steps.build(text)
     example = {
@@ -89,7 +89,7 @@ def test_inside_tf_data_as_alone(text):
         assert min(image[..., 0].size for image in images) > 400
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('random_image_scale { min_scale_ratio: 3 }', 'max_scale_ratio <= 32. Received: 3 and 2'),

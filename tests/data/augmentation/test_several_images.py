@@ -11,6 +11,7 @@ from object_detection.data import instance_masks
 from object_detection.data.augmentation.several_images import CopyPaste, MixUp, Mosaic, MosaicDraws
 from object_detection.data.augmentation.zoom import LargeScaleJitter, ZoomDraws
 from object_detection.protos import preprocessor_pb2
+from tests import rows
 from tests.data.test_instance_masks import blobs
 
 
@@ -230,7 +231,7 @@ def test_a_scaled_image_is_cropped_or_padded():
     np.testing.assert_array_equal(changed[F.IMAGE][4:], np.tile([9, 8, 7], [4, 8, 1]))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('mosaic { height: 1 }', 'mosaic.height: expected 2 to 16384. Received: 1'),

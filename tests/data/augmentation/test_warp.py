@@ -9,6 +9,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks
 from object_detection.data.augmentation.warp import AffineDraws, RandomAffine, affine, warp
+from tests import rows
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 
@@ -51,7 +52,7 @@ def sampled(image, matrix, color, *, nearest=False):
     return result.reshape(image.shape)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('arguments', 'point', 'expected'),
     [
         ({}, (3, 4), (3, 4)),
@@ -129,8 +130,8 @@ def test_visible_keypoints_outside_become_invisible():
 MATRIX = [[0.8, -0.5, 9.0], [0.6, 0.9, -4.0]]
 
 
-@pytest.mark.parametrize('color', [(0.0,), (128.0,), (9.0, 8.0, 250.0)])
-@pytest.mark.parametrize('dtype', ['uint8', 'float32'])
+@rows.parametrize('color', [(0.0,), (128.0,), (9.0, 8.0, 250.0)])
+@rows.parametrize('dtype', ['uint8', 'float32'])
 def test_images_match_numpy(color, dtype):
     image = examples.noise(31, 44).astype(dtype)
     warped = warp(example(image, []), tf.constant(MATRIX), color=color)[F.IMAGE]
@@ -164,7 +165,7 @@ def ellipses(size):
     return np.array(masks, np.uint8), np.clip(boxes, 0, 1)
 
 
-@pytest.mark.parametrize('angle', [0.4, -1.2, 2.5])
+@rows.parametrize('angle', [0.4, -1.2, 2.5])
 def test_crops_of_masks_follow_as_full_size_masks_do(angle):
     size = (240, 320)
     masks, boxes = ellipses(size)
@@ -255,7 +256,7 @@ def test_random_numbers_are_applied():
     np.testing.assert_allclose(changed[F.IMAGE], sampled(image, matrix, 5.0), atol=0.01)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('fields', 'message'),
     [
         ('max_degrees: 181', r'random_affine\.max_degrees: expected 0 to 180\. Received: 181'),

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from object_detection.data.coco import annotations as coco_annotations
+from tests import rows
 
 CATEGORIES = [{'id': 1, 'name': 'person'}, {'id': 2, 'name': 'car'}]
 IMAGES = [{'id': key, 'file_name': f'{key}.jpg'} for key in ('a', 'b', 'c')]
@@ -65,7 +66,7 @@ def test_segmentations_are_text_or_left_out():
     assert annotation == _annotation(1, 'a')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'match'),
     [
         ('{"images": [', r'is not a JSON file: .*line 1 column 13'),

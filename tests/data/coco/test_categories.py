@@ -2,6 +2,7 @@ import pytest
 
 from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco import annotations as coco_categories
+from tests import rows
 
 
 def _categories(*names: str) -> list[dict]:
@@ -23,7 +24,7 @@ def _labels(*categories: tuple) -> dict:
     return {key: label.label for key, label in coco_categories.from_categories(entries).items()}
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('ids', 'labels'),
     [
         ((1, 3, 2), (1, 3, 2)),

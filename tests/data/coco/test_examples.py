@@ -13,7 +13,7 @@ from object_detection.data.coco.annotations import Classes, CocoFile, CocoImage,
 from object_detection.data.coco.examples import Contents
 from object_detection.data.tf_examples import to_example
 from object_detection.errors import UnusableError
-from tests import goldens
+from tests import goldens, rows
 from tests.data.coco import reading
 from tests.dataset_tools import records
 
@@ -137,7 +137,7 @@ def test_area_is_the_box_s_if_there_is_none():
     assert _features(annotation)['image/object/area'] == [120]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('image_format', 'mode', 'name'),
     [
         ('JPEG', 'RGB', b'jpeg'),
@@ -181,25 +181,25 @@ def test_unusable_image(encoded, entry, match):
     assert caught.value.reason == 'bad_image'
 
 
-@pytest.mark.parametrize('stated', [{}, {'height': None}, {'height': 0}, {'height': '30'}])
+@rows.parametrize('stated', [{}, {'height': None}, {'height': 0}, {'height': '30'}])
 def test_size_may_be_left_to_the_image(stated):
     entry = {'id': 5, 'file_name': 'a.jpg'} | stated
     assert _features(entry=entry)['image/height'] == [30]
 
 
-@pytest.mark.parametrize('height', ['thirty', -1, 30.5, [30], True, float('inf')])
+@rows.parametrize('height', ['thirty', -1, 30.5, [30], True, float('inf')])
 def test_size_that_is_none(height):
     with pytest.raises(UnusableError, match='height must be a whole number'):
         annotation_checks.read_image(_image(), coco_annotations.stated_size(_entry(height=height)))
 
 
-@pytest.mark.parametrize('stated', [None, 0, False, '0'])
+@rows.parametrize('stated', [None, 0, False, '0'])
 def test_no_crowd(stated):
     annotation = _annotation(iscrowd=stated, num_keypoints=None)
     assert _features(annotation)['image/object/is_crowd'] == [0]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('folder', 'name', 'path'),
     [
         ('a/b', 'c/d.jpg', 'a/b/c/d.jpg'),
@@ -223,7 +223,7 @@ def test_path_of_an_image_stays_in_its_folder(folder, name, path):
         file_access.path_within(folder, name)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('bbox', 'expected'),
     [
         ([-0.5, 0, 10, 10], [0, 0, 9.5, 10]),
@@ -242,7 +242,7 @@ def test_box_over_the_edge_is_clipped(bbox, expected):
     np.testing.assert_allclose(box, np.array(expected) / [40, 30, 40, 30], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('others', 'reason'),
     [
         ({'category_id': 2}, 'unknown_category'),

@@ -11,6 +11,7 @@ from PIL import Image
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.formats import outlines
 from object_detection.errors import UnusableError
+from tests import rows
 
 SIZE = (20, 30)
 
@@ -49,8 +50,8 @@ def test_line_is_passed_over():
     )
 
 
-@pytest.mark.parametrize('density', [0.0, 0.1, 0.5, 1.0])
-@pytest.mark.parametrize('height', [3, 400])
+@rows.parametrize('density', [0.0, 0.1, 0.5, 1.0])
+@rows.parametrize('height', [3, 400])
 def test_run_lengths_compressed_or_not(density, height):
     mask = np.random.default_rng(0).random((height, 17)) < density
     # Long and short runs, as differences of both signs.
@@ -102,7 +103,7 @@ def test_unusable(segmentation):
         coco_masks.check(segmentation, *SIZE)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'segmentation',
     [
         [2, 3, 17, 5, 9, 15],
@@ -116,7 +117,7 @@ def test_polygons_of_another_nesting(segmentation):
     coco_masks.check(segmentation, *SIZE)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('segmentation', 'match'),
     [
         ([[10, 10, 30, 20]], r'received the four numbers of a box: \[\[10, 10, 30, 20\]\]'),
@@ -169,7 +170,7 @@ def test_png_keeps_values():
         np.testing.assert_array_equal(np.asarray(image), mask)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('columns', 'width'),
     [((0, 30), 30), ((3, 5), 30), ((8, 16), 30), ((29, 30), 30), ((7, 9), 16), ((0, 1), 1)],
 )
@@ -190,8 +191,8 @@ def test_small_png_is_the_same_mask(columns, width):
     np.testing.assert_array_equal(decoded, mask)
 
 
-@pytest.mark.parametrize('counts', [[600], [0, 600], [600, 0], [0, 0, 600], [10, 0, 590]])
-@pytest.mark.parametrize('to_png', [coco_masks.to_small_png, coco_masks.runs_to_png])
+@rows.parametrize('counts', [[600], [0, 600], [600, 0], [0, 0, 600], [10, 0, 590]])
+@rows.parametrize('to_png', [coco_masks.to_small_png, coco_masks.runs_to_png])
 def test_png_of_nothing_or_everything(to_png, counts):
     png = to_png(np.array(counts), *SIZE)
     expected = coco_masks.fill(np.array(counts), SIZE[0])

@@ -9,7 +9,7 @@ from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.pipeline import extra_fields
 from object_detection.data.pipeline.transform import ExampleTransform, batch
 from object_detection.resizers.fixed_sizes import IdentityResizer
-from tests import goldens
+from tests import goldens, rows
 from tests.data import examples
 
 SEED = tf.constant([0, 0], tf.int64)
@@ -199,7 +199,7 @@ def test_points_of_surfaces_turn_but_are_not_mirrored():
         transformed(record, [F.GROUNDTRUTH_DP_POINTS], augmentations=(flip,))
 
 
-@pytest.mark.parametrize('num', [[3, 2], [-1, 5], [4], [197, 1]])
+@rows.parametrize('num', [[3, 2], [-1, 5], [4], [197, 1]])
 def test_wrong_numbers_of_points_name_the_image(num):
     changed = {**DENSEPOSE, 'image__object__densepose__num': num}
     record = examples.example(BOXES, [1, 2], source_id='img 42', **changed)

@@ -28,7 +28,7 @@ from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
 from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
 from object_detection.training import setup
 from object_detection.weights import checkpoints, restore
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.meta_architectures.ssd.configs import tiny
 from tests.tiny_models import (
     SEEDS,
@@ -284,7 +284,7 @@ def test_ssd_with_a_bidirectional_pyramid_on_a_row():
     assert [tuple(each.shape) for each in maps] == [(1, side, side, 8) for side in (8, 4, 2, 1)]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ("type: 'ssd_fpn'", 'backbone: not set; the type ssd_fpn expects e.g. keras:ConvNeXtTiny'),

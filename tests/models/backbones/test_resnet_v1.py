@@ -7,7 +7,7 @@ from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import GroupNormParams
-from tests import slow_cases
+from tests import rows, slow_cases
 
 
 def build(
@@ -272,7 +272,7 @@ def test_stage_continues_the_trunk():
     assert not stage.losses
 
 
-@pytest.mark.parametrize('levels', [(), (1, 2), (5, 6), (3, 2), (2, 2)])
+@rows.parametrize('levels', [(), (1, 2), (5, 6), (3, 2), (2, 2)])
 def test_bad_levels(levels):
     with pytest.raises(ValueError, match=r'expected ascending levels within 2\.\.5'):
         build(18, levels=levels)

@@ -6,6 +6,7 @@ import tensorflow as tf
 from object_detection.models.heads.box_classifier import BoxClassifier
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, GroupNormParams
+from tests import rows
 
 CROPS = tf.random.stateless_normal([3, 2, 4, 6], [1, 2])
 
@@ -92,7 +93,7 @@ def test_an_unknown_number_of_crops_and_none():
     assert traced(CROPS[:0]).shape == (0, 1, 1, 5)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'message'),
     [
         ({'num_convs': 2, 'conv_hyperparams': None}, 'needs conv_hyperparams. Received: 2'),

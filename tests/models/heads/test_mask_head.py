@@ -6,6 +6,7 @@ import tensorflow as tf
 from object_detection.models.heads.mask_head import MaskHead, automatic_depth
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
+from tests import rows
 
 FEATURES = tf.random.stateless_normal([2, 2, 3, 4], [1, 2])
 
@@ -15,8 +16,8 @@ def build(num_classes: int = 3, **options) -> MaskHead:
     return MaskHead(num_classes, **(defaults | options))
 
 
-@pytest.mark.parametrize('upsample', [False, True])
-@pytest.mark.parametrize(('agnostic', 'masks'), [(False, 3), (True, 1)])
+@rows.parametrize('upsample', [False, True])
+@rows.parametrize(('agnostic', 'masks'), [(False, 3), (True, 1)])
 def test_shape(upsample, agnostic, masks):
     head = build(class_agnostic=agnostic, convolve_then_upsample=upsample)
     assert head(FEATURES).shape == (2, masks, 4, 9)
@@ -141,7 +142,7 @@ def test_one_layer_is_the_masks_own():
 
 
 # 2 ** round((2 * log2(channels) + 3 * log2(masks)) / 5), by hand.
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('channels', 'masks', 'depth'),
     [(2048, 12, 128), (1024, 90, 256), (256, 1, 8), (2048, 1, 16), (1024, 3, 32)],
 )

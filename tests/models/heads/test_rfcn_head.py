@@ -6,7 +6,7 @@ import tensorflow as tf
 from object_detection.models.heads.rfcn_head import RfcnHead
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.core.position_sensitive_crops import crop_by_loops
 
 BOXES = tf.constant(
@@ -139,7 +139,7 @@ def test_compiles():
     assert compiled[0].shape == (4, 3, 4)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'message'),
     [
         ({'crop_size': (5, 6)}, r'multiple of the grid of bins \(2, 3\). Received: \(5, 6\)'),

@@ -9,6 +9,7 @@ from object_detection.models.heads.weight_shared import (
 )
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, GroupNormParams
+from tests import rows
 from tests.models.heads.dense_heads import maps, weights
 
 NORM = BatchNormParams(epsilon=0.1, scale=True)
@@ -79,7 +80,7 @@ CONSTANT = LayerHyperparams(
 )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'set_up'),
     [
         ({}, {'box_tower_0/depthwise_kernel'}),
@@ -112,7 +113,7 @@ def test_all_other_convolutions_have_initializer_and_penalty():
     assert np.all(weights(predictor)['classes/kernel'] == 3)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('hyperparams', 'bias', 'norms'),
     [
         (LayerHyperparams(batch_norm=NORM), False, 4),

@@ -7,7 +7,7 @@ from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.necks import bifpn
 from object_detection.models.necks.bifpn import Options
 from object_detection.models.normalization import BatchNormParams
-from tests import goldens
+from tests import goldens, rows
 
 HYPERPARAMS = LayerHyperparams(
     regularizer=L2(0.1),
@@ -99,7 +99,7 @@ def test_layers():
     assert shapes == [(2, 1), (3, 1), (2, 1)]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('method', 'expected'),
     [
         ('sum', 16.0),
@@ -131,7 +131,7 @@ def test_modes():
         assert np.array_equal(before, after) != trainable
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('fields', 'message'),
     [
         ({'min_level': 7}, 'min_level < max_level'),

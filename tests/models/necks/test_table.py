@@ -18,6 +18,7 @@ from object_detection.models.necks.table import NECKS, Neck
 from object_detection.protos.center_net_pb2 import CenterNet, CenterNetFeatureExtractor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
 from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
+from tests import rows
 from tests.plugin.toy_parts.backbones import PLAIN
 from tests.plugin.toy_parts.necks import LATERALS
 
@@ -49,7 +50,7 @@ def build(family, text: str):
 FPN = 'conv_hyperparams {} fpn { min_level: 3 max_level: 6 additional_layer_depth: 8 }'
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('family', 'text', 'levels', 'depth'),
     [
         # min_depth is 16.
@@ -71,7 +72,7 @@ def test_a_neck_takes_the_place_of_that_of_the_type(family, text, levels, depth)
     assert list(extractor.parts())[:2] == ['backbone', 'fpn']
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('family', 'text', 'message'),
     [
         (SSD, "type: 'ssd_fpn' neck: 'fnp'", "Received: 'fnp'; did you mean 'fpn'? Expected one"),

@@ -26,6 +26,7 @@ from tests import slow_cases
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 from tests.data.augmentation.policies.test_operations import FILL, example
+from tests.rows import parametrize
 
 
 def test_policies():
@@ -170,7 +171,7 @@ def test_graphs_stay_small():
     assert warps == 3
 
 
-@pytest.mark.parametrize(
+@parametrize(
     ('text', 'message'),
     [
         (

@@ -6,6 +6,7 @@ import tensorflow as tf
 from PIL import Image, ImageEnhance, ImageOps
 
 from object_detection.data.augmentation.policies import enhancement
+from tests import rows
 from tests.data import examples
 
 
@@ -112,7 +113,7 @@ def test_enhancements(name, change, expected, factor):
     )
 
 
-@pytest.mark.parametrize('factor', [0.0, 0.5, 1.5])
+@rows.parametrize('factor', [0.0, 0.5, 1.5])
 def test_enhancements_are_exact_where_float32_is(factor):
     for name in images():
         for change, expected in (

@@ -14,6 +14,7 @@ from object_detection.data.augmentation.policies.autoaugment import RandAugment
 from object_detection.data.augmentation.policies.operations import OPERATIONS, Choice, values_of
 from tests import slow_cases
 from tests.data import examples
+from tests.rows import parametrize
 
 FILL = 128
 
@@ -140,7 +141,7 @@ def test_objects_that_leave_the_image_are_dropped():
     assert found == {(0, 2, 3, 4), (0, 1, 2, 3)}
 
 
-@pytest.mark.parametrize('name', [name for name in OPERATIONS if not name.endswith('_BBox')])
+@parametrize('name', [name for name in OPERATIONS if not name.endswith('_BBox')])
 def test_other_operations_leave_all_but_the_image(name):
     image = examples.noise(50, 60) // 2 + 20
     given = example(image, [(0.2, 0.2, 0.6, 0.7), (0.5, 0.0, 1.0, 0.3)])
@@ -153,9 +154,7 @@ def test_other_operations_leave_all_but_the_image(name):
             np.testing.assert_array_equal(changed[field], value)
 
 
-@pytest.mark.parametrize(
-    'name', [name for name, operation in OPERATIONS.items() if operation.is_in_boxes]
-)
+@parametrize('name', [name for name, operation in OPERATIONS.items() if operation.is_in_boxes])
 def test_pixels_outside_of_boxes_stay(name):
     image = examples.noise(40, 60)
     # 8 to 24 x 12 to 36, and one without a pixel.
