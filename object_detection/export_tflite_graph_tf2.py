@@ -15,7 +15,7 @@ from absl import app, flags
 from object_detection import registry
 from object_detection.cli.main import check_text, describe_user_error, is_users_error
 from object_detection.config import families
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.system import signals, tensorflow_setup
 
@@ -86,10 +86,7 @@ def main(argv: list[str]) -> None:
 def check_family(model: DetectionModel) -> None:
     """Raises UserError unless a model of this config has anchors, or is a CenterNet."""
     if not families.decodes_anchors(model) and not model.HasField(_CENTER_NET):
-        raise UserError(
-            'model: expected ssd or center_net. '
-            f'Received: {model.WhichOneof("model")}; try `tfod export --format tflite`.'
-        )
+        raise expected('model', 'ssd, center_net (or use `tfod export`)', model.WhichOneof('model'))
 
 
 def check_center_net_flags(

@@ -25,7 +25,7 @@ MASK_RCNN = str(CONFIGS / 'mask_rcnn_resnet18_fpn_shapes.config')
     [
         (SSD, ['--centernet_include_keypoints'], 'centernet_include_keypoints: expected none'),
         (SSD, ['--keypoint_label_map_path=a'], 'keypoint_label_map_path: expected none'),
-        (MASK_RCNN, [], 'Error: model: expected ssd or center_net'),
+        (MASK_RCNN, [], 'Error: model: expected ssd, center_net'),
     ],
 )
 def test_what_is_not_supported_is_reported(config, flags, message):

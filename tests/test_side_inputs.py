@@ -20,7 +20,7 @@ from tests import slow_cases, toy_family
 from tests.test_families import pipeline, toy  # noqa: F401, the fixtures
 
 FEATURES, SIZE = 'context_features', 'valid_context_size'
-MISSING = f'expected the side inputs {FEATURES}, {SIZE} with the images. Received: no {SIZE}'
+MISSING = f'expected the side inputs {FEATURES}, {SIZE}. Received: no {SIZE}'
 
 
 class ContextDetector(toy_family.ToyDetector):
@@ -121,7 +121,7 @@ def test_export(detector, input_type, tmp_path):
     assert sorted(detector.side_inputs) == sorted(CONTEXT)
     outputs = detector(IMAGES, **CONTEXT)
     np.testing.assert_allclose(boxes_of(outputs), EXPECTED, rtol=1e-6)
-    with pytest.raises(UserError, match=f'some of the side inputs .*{SIZE}.* Received: other'):
+    with pytest.raises(UserError, match=f'side inputs of .*{SIZE}.* Received: other'):
         detector(IMAGES, other=0)
 
 

@@ -160,7 +160,7 @@ def test_a_description_with_another_range_is_refused(value):
         outputs=('detection_boxes', 'detection_scores', 'num_detections'),
         value_range=value,
     )
-    with pytest.raises(UserError, match='value_range: expected two numbers, the lower one first'):
+    with pytest.raises(UserError, match='value_range: expected two ascending numbers'):
         description.parse(described.to_json(), 'a.json', 'onnx')
 
 

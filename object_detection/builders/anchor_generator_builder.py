@@ -4,7 +4,7 @@ from typing import Any
 
 from object_detection.config import reading
 from object_detection.config.oneof import build_named
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.protos import anchor_generator_pb2
 from object_detection.targets import anchors, default_boxes
 
@@ -67,9 +67,8 @@ def _pairs(config: Any, name: str) -> list[tuple[int, int]]:
     """Returns the (height, width) pairs of a repeated field, e.g. 'stride'."""
     heights, widths = getattr(config, f'height_{name}'), getattr(config, f'width_{name}')
     if len(heights) != len(widths):
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}: height_{name} and width_{name} must be equally long. '
-            f'Received: {list(heights)} and {list(widths)}.'
+        raise expected(
+            config.DESCRIPTOR.full_name, f'as many height_{name} as width_{name}', (heights, widths)
         )
     return list(zip(heights, widths, strict=True))
 

@@ -7,7 +7,7 @@ from typing import Any
 from object_detection.builders import hyperparams_builder
 from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import UserError, within
+from object_detection.errors import expected, within
 from object_detection.models.heads.box_classifier import BoxClassifier
 from object_detection.models.heads.box_head import BoxHead
 from object_detection.models.heads.keypoint_head import KeypointHead
@@ -75,10 +75,7 @@ def build_keypoint_head(
       ValueError: without `conv_hyperparams` or keypoints, and for layers without a width.
     """
     if not config.HasField('conv_hyperparams'):
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.predict_keypoints needs conv_hyperparams. '
-            'Received: none.'
-        )
+        raise expected(config.DESCRIPTOR.full_name, 'conv_hyperparams with predict_keypoints')
     layers = config.keypoint_head
     with within(layers.DESCRIPTOR.full_name):
         return KeypointHead(
@@ -177,10 +174,7 @@ def _mask_head(
     config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int, is_training: bool
 ) -> MaskHead:
     if not config.HasField('conv_hyperparams'):
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.predict_instance_masks needs conv_hyperparams. '
-            'Received: none.'
-        )
+        raise expected(config.DESCRIPTOR.full_name, 'conv_hyperparams with predict_instance_masks')
     return MaskHead(
         num_classes,
         hyperparams=hyperparams_builder.build(config.conv_hyperparams),

@@ -17,7 +17,7 @@ from object_detection.data import objects, sequence_examples
 from object_detection.data.pipeline import record_order, synthetic
 from object_detection.data.pipeline.bad_records import BadRecords
 from object_detection.data.pipeline.transform import ExampleTransform
-from object_detection.errors import UserError, raise_if_any
+from object_detection.errors import expected, raise_if_any
 from object_detection.protos import input_reader_pb2, model_pb2, pipeline_pb2
 
 _log = logging.getLogger(__name__)
@@ -176,9 +176,8 @@ def build_eval(
     """
     readers = pipeline_config.eval_input_reader
     if not 0 <= reader_index < len(readers):
-        raise UserError(
-            f'The config has {len(readers)} eval_input_reader entries. '
-            f'Received: reader_index={reader_index}.'
+        raise expected(
+            'reader_index', f'one of {len(readers)} eval_input_reader entries', reader_index
         )
     reader, where = readers[reader_index], f'eval_input_reader[{reader_index}]'
     _check_reader(pipeline_config, reader, where)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from object_detection.config.oneof import build_named
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import fixed_sizes, resizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
@@ -51,10 +51,7 @@ def _fixed_shape(config: image_resizer_pb2.FixedShapeResizer) -> Resizer:
 
 def _conditional_shape(config: image_resizer_pb2.ConditionalShapeResizer) -> Resizer:
     if config.condition not in CONDITIONS:
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.condition must be GREATER or SMALLER. '
-            'Received: INVALID.'
-        )
+        raise expected(f'{config.DESCRIPTOR.full_name}.condition', 'GREATER or SMALLER', 'INVALID')
     return fixed_sizes.ConditionalShapeResizer(
         condition=CONDITIONS[config.condition],
         size_threshold=config.size_threshold,

@@ -9,55 +9,41 @@ from google.protobuf.message import Message
 
 from object_detection.config import plugins, reading
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import Problems, UserError, format_list, within
+from object_detection.errors import Problems, UserError, expected, format_list, within
+from object_detection.losses import classification as class_losses
+from object_detection.losses import localization as box_losses
 from object_detection.losses.anchor_sampling import (
     Expectation,
     ExpectedLossWeights,
     RandomExampleSampler,
 )
-from object_detection.losses.classification import (
-    BootstrappedSigmoidLoss,
-    DiceLoss,
-    PenaltyReducedFocalLoss,
-    SigmoidFocalLoss,
-    SigmoidLoss,
-    SoftmaxAgainstLogitsLoss,
-    SoftmaxLoss,
-)
 from object_detection.losses.hard_example_miner import HardExampleMiner
-from object_detection.losses.localization import (
-    GiouLocalizationLoss,
-    IouLocalizationLoss,
-    L1LocalizationLoss,
-    L2LocalizationLoss,
-    SmoothL1LocalizationLoss,
-)
 from object_detection.protos import losses_pb2
 from object_detection.registry import Registry
 
 LossFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 _LOSSES: dict[str, Callable[[Any], LossFunction]] = {
-    'weighted_l2': lambda config: L2LocalizationLoss(),
-    'weighted_smooth_l1': lambda config: SmoothL1LocalizationLoss(delta=config.delta),
-    'weighted_iou': lambda config: IouLocalizationLoss(),
-    'l1_localization_loss': lambda config: L1LocalizationLoss(),
-    'weighted_giou': lambda config: GiouLocalizationLoss(),
-    'weighted_sigmoid': lambda config: SigmoidLoss(),
-    'weighted_sigmoid_focal': lambda config: SigmoidFocalLoss(
+    'weighted_l2': lambda config: box_losses.L2LocalizationLoss(),
+    'weighted_smooth_l1': lambda config: box_losses.SmoothL1LocalizationLoss(delta=config.delta),
+    'weighted_iou': lambda config: box_losses.IouLocalizationLoss(),
+    'l1_localization_loss': lambda config: box_losses.L1LocalizationLoss(),
+    'weighted_giou': lambda config: box_losses.GiouLocalizationLoss(),
+    'weighted_sigmoid': lambda config: class_losses.SigmoidLoss(),
+    'weighted_sigmoid_focal': lambda config: class_losses.SigmoidFocalLoss(
         gamma=config.gamma, alpha=config.alpha if config.HasField('alpha') else None
     ),
-    'weighted_softmax': lambda config: SoftmaxLoss(logit_scale=config.logit_scale),
-    'weighted_logits_softmax': lambda config: SoftmaxAgainstLogitsLoss(
+    'weighted_softmax': lambda config: class_losses.SoftmaxLoss(logit_scale=config.logit_scale),
+    'weighted_logits_softmax': lambda config: class_losses.SoftmaxAgainstLogitsLoss(
         logit_scale=config.logit_scale
     ),
-    'bootstrapped_sigmoid': lambda config: BootstrappedSigmoidLoss(
+    'bootstrapped_sigmoid': lambda config: class_losses.BootstrappedSigmoidLoss(
         alpha=config.alpha, hard=config.hard_bootstrap
     ),
-    'penalty_reduced_logistic_focal_loss': lambda config: PenaltyReducedFocalLoss(
+    'penalty_reduced_logistic_focal_loss': lambda config: class_losses.PenaltyReducedFocalLoss(
         alpha=config.alpha, beta=config.beta
     ),
-    'weighted_dice_classification_loss': lambda config: DiceLoss(
+    'weighted_dice_classification_loss': lambda config: class_losses.DiceLoss(
         squared_normalization=config.squared_normalization,
         is_prediction_probability=config.is_prediction_probability,
     ),
@@ -161,7 +147,7 @@ def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> 
     """
     kind = config.WhichOneof('classification_loss')
     if kind is None:
-        return SoftmaxLoss()
+        return class_losses.SoftmaxLoss()
     if kind in _FOR_PIXELS:
         expected = _others(config, _FOR_PIXELS)
         raise UserError(
@@ -190,9 +176,8 @@ def build_hard_example_miner(
     """
     name = config.DESCRIPTOR.full_name
     if classification.WhichOneof('classification_loss') == 'weighted_sigmoid_focal':
-        raise UserError(
-            f'{name}: expected hard_example_miner or the classification loss '
-            'weighted_sigmoid_focal, which are two ways of doing the same. Received: both.'
+        raise expected(
+            name, 'hard_example_miner or weighted_sigmoid_focal, which do the same', 'both'
         )
     if config.max_negatives_per_positive <= 0:
         reading.unused(config, 'min_negatives_per_image', _NO_RATIO)
@@ -284,9 +269,8 @@ def _expected_loss_weights(config: losses_pb2.Loss) -> ExpectedLossWeights | Non
         reading.unused(config, _EXPECTED_FIELDS, _NO_EXPECTATION)
         return None
     if config.HasField('hard_example_miner'):
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}: expected hard_example_miner or expected_loss_weights, '
-            'which are two ways of choosing unmatched anchors. Received: both.'
+        raise expected(
+            config.DESCRIPTOR.full_name, 'hard_example_miner or expected_loss_weights', 'both'
         )
     with within(config.DESCRIPTOR.full_name):
         return ExpectedLossWeights(
@@ -298,7 +282,7 @@ def _expected_loss_weights(config: losses_pb2.Loss) -> ExpectedLossWeights | Non
 
 def _of_anchors(loss: LossFunction) -> LossFunction:
     """Returns a localization loss that sums over the code, `[B, N, D], ..., [B, N] -> [B, N]`."""
-    if not isinstance(loss, L1LocalizationLoss):
+    if not isinstance(loss, box_losses.L1LocalizationLoss):
         return loss
     return lambda predictions, targets, weights: tf.reduce_sum(
         loss(predictions, targets, weights[..., tf.newaxis]), axis=-1

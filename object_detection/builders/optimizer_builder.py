@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.optimizers import optimizers, schedules
 from object_detection.optimizers.gradients import DynamicLossScale, GradientReduction, LossScale
 from object_detection.protos import optimizer_pb2, train_pb2
@@ -103,9 +103,8 @@ def build(config: optimizer_pb2.Optimizer, *, rate_factor: float = 1.0) -> optim
         itself, or a number of the optimizer is out of its range.
     """
     if config.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS:
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.learning_rate_unit: expected STEPS, or to be converted '
-            'before. Received: EPOCHS.'
+        raise expected(
+            f'{config.DESCRIPTOR.full_name}.learning_rate_unit', 'STEPS', 'EPOCHS, not converted'
         )
     optimizer = build_oneof(config, 'optimizer', OPTIMIZER_BUILDERS)
     if rate_factor != 1:
@@ -139,9 +138,8 @@ def in_steps(config: optimizer_pb2.Optimizer, steps_per_epoch: float) -> optimiz
     schedule = getattr(rate, option)
     for name in _LENGTHS_THAT_MUST_BE_SET.get(option, ()):
         if not schedule.HasField(name):
-            raise UserError(
-                f'{schedule.DESCRIPTOR.full_name}.{name}: expected a number of epochs with '
-                'learning_rate_unit: EPOCHS. Received: none.'
+            raise expected(
+                f'{schedule.DESCRIPTOR.full_name}.{name}', 'a number of epochs (learning_rate_unit)'
             )
     for name, fraction in _LENGTHS.get(option, {}).items():
         _to_steps(schedule, name, fraction, steps_per_epoch)

@@ -21,7 +21,7 @@ from object_detection.core.score_conversion import (
     ScoreConverter,
     ScoreFunction,
 )
-from object_detection.errors import Problems, UserError, within
+from object_detection.errors import Problems, expected, within
 from object_detection.protos import calibration_pb2, post_processing_pb2
 
 CONVERTERS: dict[int, ScoreFunction] = {
@@ -118,18 +118,15 @@ def build_score_converter(config: post_processing_pb2.PostProcessing) -> ScoreCo
         else:
             calibrate = build_oneof(calibration, 'calibrator', CALIBRATIONS)
     if scale == 0.0:
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.logit_scale divides the logits and must not be 0. '
-            f'Received: {config.logit_scale}.'
+        raise expected(
+            f'{config.DESCRIPTOR.full_name}.logit_scale', 'other than 0', config.logit_scale
         )
     return ScoreConverter(CONVERTERS[config.score_converter], scale, calibrate)
 
 
 def _temperature(config: calibration_pb2.TemperatureScalingCalibration) -> float:
     if config.scaler <= 0:
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.scaler must be positive. Received: {config.scaler}.'
-        )
+        raise expected(f'{config.DESCRIPTOR.full_name}.scaler', 'more than 0', config.scaler)
     return config.scaler
 
 

@@ -11,22 +11,18 @@ from google.protobuf.message import Message
 
 from object_detection.config import ranges, walk
 from object_detection.config.oneof import build_oneof
-from object_detection.data.augmentation import colors, noise, pixels, scale, symmetry
+from object_detection.data.augmentation import (
+    colors,
+    labels,
+    noise,
+    padding,
+    pixels,
+    scale,
+    symmetry,
+)
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
 from object_detection.data.augmentation.choice import OneOf, WithProbability
 from object_detection.data.augmentation.crop import RandomSquareCropByScale, SmallObjectCrop
-from object_detection.data.augmentation.labels import (
-    ConvertClassLogitsToSoftmax,
-    DropLabelProbabilistically,
-    RemapLabels,
-)
-from object_detection.data.augmentation.padding import (
-    Padding,
-    RandomAbsolutePadImage,
-    RandomCropPad,
-    RandomPadImage,
-    RandomPadToAspectRatio,
-)
 from object_detection.data.augmentation.policies.autoaugment import AutoAugmentImage, RandAugment
 from object_detection.data.augmentation.random_crop import (
     CropOperation,
@@ -95,8 +91,8 @@ def _random_crop(
     )
 
 
-def _padding(config: Message, name: str, pad_color: tuple[float, ...]) -> Padding:
-    return Padding(pad_color=pad_color, name=name, **_size_ratios(config))
+def _padding(config: Message, name: str, pad_color: tuple[float, ...]) -> padding.Padding:
+    return padding.Padding(pad_color=pad_color, name=name, **_size_ratios(config))
 
 
 def _size_ratios(config: Message) -> dict[str, tuple[float, ...]]:
@@ -112,14 +108,14 @@ def _random_crop_image(config: preprocessor_pb2.RandomCropImage) -> RandomCrop:
     return RandomCrop((_crop_operation(config, 'random_crop_image'),))
 
 
-def _random_crop_pad_image(config: preprocessor_pb2.RandomCropPadImage) -> RandomCropPad:
+def _random_crop_pad_image(config: preprocessor_pb2.RandomCropPadImage) -> padding.RandomCropPad:
     step = 'random_crop_pad_image'
-    padding = _padding(config, step, tuple(config.pad_color))
-    return RandomCropPad(RandomCrop((_crop_operation(config, step),)), (padding,))
+    pads = (_padding(config, step, tuple(config.pad_color)),)
+    return padding.RandomCropPad(RandomCrop((_crop_operation(config, step),)), pads)
 
 
-def _random_pad_image(config: preprocessor_pb2.RandomPadImage) -> RandomPadImage:
-    return RandomPadImage(
+def _random_pad_image(config: preprocessor_pb2.RandomPadImage) -> padding.RandomPadImage:
+    return padding.RandomPadImage(
         min_size=_image_size(config, 'min_image_height', 'min_image_width'),
         max_size=_image_size(config, 'max_image_height', 'max_image_width'),
         pad_color=tuple(config.pad_color),
@@ -134,7 +130,7 @@ def _image_size(config: Message, *fields: str) -> tuple[int, ...]:
     return values
 
 
-def _ssd_random_crop_pad(config: preprocessor_pb2.SSDRandomCropPad) -> RandomCropPad:
+def _ssd_random_crop_pad(config: preprocessor_pb2.SSDRandomCropPad) -> padding.RandomCropPad:
     step = 'ssd_random_crop_pad'
     crop = _random_crop(step, config.operations, covered=_PAD_COVERED)
     paddings = [
@@ -143,7 +139,9 @@ def _ssd_random_crop_pad(config: preprocessor_pb2.SSDRandomCropPad) -> RandomCro
         )
         for i, each in enumerate(config.operations)
     ]
-    return RandomCropPad(crop, tuple(paddings) or (Padding(),) * len(crop.operations))
+    return padding.RandomCropPad(
+        crop, tuple(paddings) or (padding.Padding(),) * len(crop.operations)
+    )
 
 
 def _ssd_random_crop_fixed_aspect_ratio(
@@ -160,7 +158,7 @@ def _ssd_random_crop_pad_fixed_aspect_ratio(
     config: preprocessor_pb2.SSDRandomCropPadFixedAspectRatio,
 ) -> InOrder:
     step = 'ssd_random_crop_pad_fixed_aspect_ratio'
-    to_shape = RandomPadToAspectRatio(
+    to_shape = padding.RandomPadToAspectRatio(
         aspect_ratio=config.aspect_ratio, name=step, **_size_ratios(config)
     )
     return InOrder((_random_crop(step, config.operations), to_shape))
@@ -223,9 +221,8 @@ def _resize_image(config: preprocessor_pb2.ResizeImage) -> Augmentation:
 
 def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
     kinds = [step.WhichOneof('preprocessing_step') for step in config.steps]
-    labels = [kind for kind in kinds if kind in _LABEL_STEPS]
-    if labels:
-        raise expected('one_of.steps', 'no steps of labels alone', ', '.join(labels))
+    if of_labels := [kind for kind in kinds if kind in _LABEL_STEPS]:
+        raise expected('one_of.steps', 'no steps of labels alone', ', '.join(of_labels))
     steps = []
     for index, step in enumerate(config.steps):
         try:
@@ -245,9 +242,9 @@ _STEPS: dict[str, Callable[[Any], Augmentation] | type[Augmentation]] = {
     'ssd_random_crop_pad_fixed_aspect_ratio': _ssd_random_crop_pad_fixed_aspect_ratio,
     'adjust_gamma': pixels.AdjustGamma,
     'autoaugment_image': AutoAugmentImage,
-    'convert_class_logits_to_softmax': ConvertClassLogitsToSoftmax,
+    'convert_class_logits_to_softmax': labels.ConvertClassLogitsToSoftmax,
     'copy_paste': CopyPaste,
-    'drop_label_probabilistically': DropLabelProbabilistically,
+    'drop_label_probabilistically': labels.DropLabelProbabilistically,
     'gaussian_blur': noise.GaussianBlur,
     'motion_blur': noise.MotionBlur,
     'large_scale_jitter': LargeScaleJitter,
@@ -258,7 +255,7 @@ _STEPS: dict[str, Callable[[Any], Augmentation] | type[Augmentation]] = {
     'one_of': _one_of,
     'photometric_distortion': colors.PhotometricDistortion,
     'rand_augment': RandAugment,
-    'random_absolute_pad_image': RandomAbsolutePadImage,
+    'random_absolute_pad_image': padding.RandomAbsolutePadImage,
     'random_adjust_brightness': colors.RandomAdjustBrightness,
     'random_adjust_contrast': colors.RandomAdjustContrast,
     'random_adjust_hue': colors.RandomAdjustHue,
@@ -282,7 +279,7 @@ _STEPS: dict[str, Callable[[Any], Augmentation] | type[Augmentation]] = {
     'random_self_concat_image': RandomSelfConcatImage,
     'random_square_crop_by_scale': RandomSquareCropByScale,
     'random_vertical_flip': _symmetry(symmetry.RandomVerticalFlip),
-    'remap_labels': RemapLabels,
+    'remap_labels': labels.RemapLabels,
     'resize_image': _resize_image,
     'rgb_to_gray': lambda config: pixels.RgbToGray(),
     'small_object_crop': SmallObjectCrop,

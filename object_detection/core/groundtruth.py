@@ -90,9 +90,8 @@ class Groundtruth(NamedTuple):
         """
         for row in classes:
             if np.ndim(row) != 2:
-                raise UserError(
-                    'Groundtruth.from_lists: expected `classes` as one-hot rows [n, K], one array '
-                    f'an image. Received: an array of shape {np.shape(row)}.'
+                raise expected(
+                    'Groundtruth.from_lists: classes', 'rows [n, K]', f'shape {np.shape(row)}'
                 )
         if weights is None:
             weights = [np.ones(len(rows), np.float32) for rows in boxes]

@@ -16,7 +16,7 @@ from object_detection.core.suppression.nms import (
 )
 from object_detection.core.suppression.nms_tiles import NEVER, at_least_one_row, used_first
 from object_detection.core.suppression.soft_nms import soft_non_max_suppression
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,9 +219,8 @@ def _check_arguments(
             f'Received: boxes {boxes.shape}, scores {scores.shape}.'
         )
     if changes_frame and clip_window is None:
-        raise UserError(
-            'batch_multiclass_non_max_suppression: change_coordinate_frame makes boxes relative to '
-            'the clip window, so it needs one. Received: clip_window None.'
+        raise expected(
+            'batch_multiclass_non_max_suppression', 'a clip_window with change_coordinate_frame'
         )
 
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from object_detection.core import bilinear, tracing
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,8 +270,5 @@ def _sampling_weights(
 def _channels_per_bin(maps: tf.Tensor, num_bins: tuple[int, int]) -> int:
     channels, groups = maps.shape[-1], num_bins[0] * num_bins[1]
     if channels % groups:
-        raise UserError(
-            f'position-sensitive crops: expected a multiple of {groups} channels, some for each of '
-            f'{num_bins[0]} x {num_bins[1]} bins. Received: {channels}.'
-        )
+        raise expected('position-sensitive crops', f'channels in a multiple of {groups}', channels)
     return channels // groups

@@ -6,7 +6,7 @@ All functions work on batches, have static shapes and are compiled by XLA.
 import numpy as np
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 
 def sample_balanced(
@@ -41,9 +41,8 @@ def sample_balanced(
       ValueError: if `positive_fraction` is outside [0, 1], or 0 without `num_samples`.
     """
     if not 0 <= positive_fraction <= 1 or (num_samples is None and positive_fraction == 0):
-        raise UserError(
-            'sample_balanced: positive_fraction must be in [0, 1], and above 0 where num_samples '
-            f'is None. Received: positive_fraction={positive_fraction}, num_samples={num_samples}.'
+        raise expected(
+            'positive_fraction', '0 to 1, above 0 where num_samples is None', positive_fraction
         )
     positives = tf.logical_and(candidates, positives)
     negatives = tf.logical_and(candidates, tf.logical_not(positives))

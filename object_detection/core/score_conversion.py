@@ -106,9 +106,8 @@ class PerClass:
     def __init__(self, functions: Mapping[int, ScoreFunction]):
         self._functions = dict(functions)
         if any(column < 0 for column in functions):
-            raise UserError(
-                'PerClass: class ids must be 0 or more (columns of the scores). '
-                f'Received: {sorted(functions)}.'
+            raise expected(
+                'PerClass', 'class ids of 0 or more (columns of the scores)', sorted(functions)
             )
 
     def __call__(self, scores: tf.Tensor) -> tf.Tensor:
@@ -119,9 +118,8 @@ class PerClass:
         """
         columns = tf.unstack(scores, axis=-1)
         if any(column >= len(columns) for column in self._functions):
-            raise UserError(
-                f'PerClass: expected class ids below the number of scores, {len(columns)}. '
-                f'Received: {sorted(self._functions)}.'
+            raise expected(
+                'PerClass', f'class ids below {len(columns)}, the scores', sorted(self._functions)
             )
         for column, function in self._functions.items():
             columns[column] = function(columns[column])

@@ -1,5 +1,6 @@
 """Sizes of tensors, static where they are known."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,3 +46,11 @@ def rows_from(tensor: tf.Tensor, start: int | tf.Tensor, count: int) -> tf.Tenso
     # -1 is all of an axis.
     sizes = [-1 if length is None else length for length in shape]
     return tf.ensure_shape(tf.slice(tensor, begin, sizes), shape)
+
+
+def asserted(
+    condition: tf.Tensor, *message: object, summarize: int | None = None
+) -> contextlib.AbstractContextManager:
+    """A block whose operations run if `condition`, bool [], holds; else the error is `message`."""
+    check = tf.debugging.Assert(condition, [*message], summarize)
+    return tf.control_dependencies([check] if check is not None else [])

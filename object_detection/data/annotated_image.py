@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.errors import UnusableError, UserError, expected
+from object_detection.errors import UnusableError, expected
 
 if TYPE_CHECKING:
     # Evaluation imports this module, and needs no PIL.
@@ -93,9 +93,8 @@ class AnnotatedImage:
         fields = {name: getattr(self, name) for name in _OBJECT_FIELDS} | self.object_details
         for name, values in fields.items():
             if values is not None and len(values) != len(self):
-                raise UserError(
-                    f'AnnotatedImage: expected {len(self)} entries of `{name}`, one for each box. '
-                    f'Received: {len(values)}.'
+                raise expected(
+                    'AnnotatedImage', f'{len(self)} entries of `{name}`, one a box', len(values)
                 )
         unknown = {*self.object_details} - {*keys.OBJECT_DETAILS}
         unknown |= {*self.image_details} - {*keys.IMAGE_DETAILS}

@@ -68,9 +68,7 @@ def read_image(
     size = file.height, file.width
     if any(said not in (None, own) for said, own in zip(stated, size, strict=True)):
         raise UnusableError(
-            'bad_image',
-            f'is {file.height} pixels high and {file.width} wide; '
-            f'the annotation file says {stated[0]} and {stated[1]}',
+            'bad_image', f'is {size} (height, width); the annotation file says {stated}'
         )
     return file
 

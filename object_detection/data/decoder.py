@@ -8,6 +8,7 @@ from tf_slim.data import tfexample_decoder as slim
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.example_fields import IMAGE_FIELDS, OBJECT_FIELDS, ImageField
 from object_detection.core.fields import InputFields as F
+from object_detection.core.shapes import asserted
 from object_detection.data import image_item
 from object_detection.data.label_hierarchy import LabelHierarchy
 from object_detection.data.label_map import LabelMap
@@ -72,9 +73,8 @@ class ExampleDecoder:
         image: image_item.ImageHandler | None = None,
     ):
         if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
-            raise UserError(
-                f'ExampleDecoder: mask_type must be None, {PNG_MASKS!r} or {NUMERICAL_MASKS!r}. '
-                f'Received: {mask_type!r}.'
+            raise expected(
+                'mask_type', f'None, {PNG_MASKS!r} or {NUMERICAL_MASKS!r}', repr(mask_type)
             )
         if set(fields) - OPTIONAL_FIELDS:
             raise expected('ExampleDecoder', f'fields of {sorted(OPTIONAL_FIELDS)}', sorted(fields))
@@ -270,15 +270,12 @@ def _context_features(tensors: dict) -> tf.Tensor:
     values = tensors[keys.CONTEXT_FEATURES].values
     length = tf.cast(tensors[keys.CONTEXT_FEATURE_LENGTH], tf.int32)
     count = tf.size(values) // tf.maximum(length, 1)
-    check = tf.debugging.Assert(
+    with asserted(
         (length > 0) & tf.equal(count * length, tf.size(values)),
-        [
-            f'A record needs {keys.CONTEXT_FEATURES} of {keys.CONTEXT_FEATURE_LENGTH} numbers each '
-            'for load_context_features. Image, numbers, length:',
-            *(tensors[keys.SOURCE_ID], tf.size(values), length),
-        ],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+        f'A record needs {keys.CONTEXT_FEATURES} of {keys.CONTEXT_FEATURE_LENGTH} numbers each '
+        'for load_context_features. Image, numbers, length:',
+        *(tensors[keys.SOURCE_ID], tf.size(values), length),
+    ):
         return tf.reshape(values, [count, length])
 
 
@@ -287,15 +284,12 @@ def _confidences_of_classes(example: Example) -> tf.Tensor:
         example[name] for name in (F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_IMAGE_CONFIDENCES)
     )
     confidences = _fill_if_absent(confidences, tf.size(classes), 1.0)
-    check = tf.debugging.Assert(
+    with asserted(
         tf.equal(tf.size(confidences), tf.size(classes)),
-        [
-            f'A record needs one {keys.IMAGE_CLASS_CONFIDENCE} for each class of the image. Image, '
-            'classes, confidences:',
-            *(example[F.SOURCE_ID], tf.size(classes), tf.size(confidences)),
-        ],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+        f'A record needs one {keys.IMAGE_CLASS_CONFIDENCE} for each class of the image. Image, '
+        'classes, confidences:',
+        *(example[F.SOURCE_ID], tf.size(classes), tf.size(confidences)),
+    ):
         return tf.identity(confidences)
 
 
@@ -303,16 +297,13 @@ def _scores_of_objects(example: Example, count: tf.Tensor) -> tf.Tensor:
     """Stored scores [count * C] -> [count, C]."""
     scores = example[F.MULTICLASS_SCORES]
     num_columns = tf.size(scores) // tf.maximum(count, 1)
-    check = tf.debugging.Assert(
+    with asserted(
         tf.equal(num_columns * count, tf.size(scores)),
-        [
-            f'A record holds no whole number of {keys.CLASS_SCORES} a box. Image, boxes, scores:',
-            example[F.SOURCE_ID],
-            count,
-            tf.size(scores),
-        ],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+        f'A record holds no whole number of {keys.CLASS_SCORES} a box. Image, boxes, scores:',
+        example[F.SOURCE_ID],
+        count,
+        tf.size(scores),
+    ):
         return tf.reshape(scores, [count, num_columns])
 
 
@@ -321,17 +312,14 @@ def _check_counts(example: Example, count: tf.Tensor) -> Example:
     names = [name for name in OBJECT_FIELDS if name in example]
     rows = tf.stack([tf.shape(example[name])[0] for name in names])
     wrong = tf.where(rows != count)[:, 0]
-    check = tf.debugging.Assert(
+    with asserted(
         tf.equal(tf.size(wrong), 0),
-        [
-            'A record needs one value a box in each field. Fields, values, image, boxes:',
-            tf.gather(tf.constant(names), wrong),
-            tf.gather(rows, wrong),
-            example[F.SOURCE_ID],
-            count,
-        ],
+        'A record needs one value a box in each field. Fields, values, image, boxes:',
+        tf.gather(tf.constant(names), wrong),
+        tf.gather(rows, wrong),
+        example[F.SOURCE_ID],
+        count,
         summarize=len(names),
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+    ):
         boxes = tf.identity(example[F.GROUNDTRUTH_BOXES])
     return {**example, F.GROUNDTRUTH_BOXES: boxes}

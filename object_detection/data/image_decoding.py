@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.shapes import asserted
 from object_detection.errors import UserError
 from object_detection.resizers.value_range import ValueRange
 from object_detection.system.costly_files import MAX_GIF_BLOCKS, MAX_SCANS
@@ -142,8 +143,7 @@ def _known(encoded: tf.Tensor) -> tf.Tensor:
     """Refuses files of formats whose size is not known before TensorFlow decodes them: JPEG XL."""
     is_known = tf.reduce_any(tf.strings.substr(encoded, 0, 3) == [b'', *_KNOWN])
     message = 'Unknown image file format. Expected JPEG, PNG, BMP, WebP or GIF.'
-    check = tf.debugging.Assert(is_known, [message])
-    with tf.control_dependencies([check] if check is not None else []):
+    with asserted(is_known, message):
         return tf.identity(encoded)
 
 
@@ -160,16 +160,14 @@ def _of_few_scans(encoded: tf.Tensor) -> tf.Tensor:
     is_jpeg = tf.strings.substr(encoded, 0, 3) == _JPEG
     num_scans = tf.cond(is_jpeg, count, lambda: tf.constant(0, tf.int64))
     message = f'Expected a JPEG file of at most {MAX_SCANS} scans.'
-    check = tf.debugging.Assert(num_scans <= MAX_SCANS, [message])
-    with tf.control_dependencies([check] if check is not None else []):
+    with asserted(num_scans <= MAX_SCANS, message):
         return tf.identity(encoded)
 
 
 def _bounded(encoded: tf.Tensor, num_pixels: tf.Tensor) -> tf.Tensor:
     """Refuses GIF and WebP files of a few bytes that take gigabytes to decode."""
     message = f'Expected a GIF or WebP file of no more pixels than {_MAX_PIXELS}. Received:'
-    check = tf.debugging.Assert(num_pixels <= _MAX_PIXELS, [message, num_pixels])
-    with tf.control_dependencies([check] if check is not None else []):
+    with asserted(num_pixels <= _MAX_PIXELS, message, num_pixels):
         return tf.identity(encoded)
 
 
@@ -256,8 +254,7 @@ def _first_gif_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         end = place + _GIF_FRAME_SIZE + colors(tf.cast(frame[9], tf.int32)) + 1
         end, count = after_blocks(after_full_blocks(end), count)
         message = f'Expected a GIF file of at most {MAX_GIF_BLOCKS} blocks that are not full.'
-        check = tf.debugging.Assert(count <= MAX_GIF_BLOCKS, [message])
-        with tf.control_dependencies([check] if check is not None else []):
+        with asserted(count <= MAX_GIF_BLOCKS, message):
             still = tf.strings.substr(encoded, 0, end) + b';'
         is_frame = byte(place) == _GIF_FRAME
         return tf.where(is_frame, still, encoded), tf.where(is_frame, pixels, 0)
@@ -309,15 +306,12 @@ def _decode_first_webp_frame(encoded: tf.Tensor) -> tf.Tensor:
     width, height = number(24, 3) + 1, number(27, 3) + 1
     left, top = 2 * number(place + 8, 3), 2 * number(place + 11, 3)
     right, bottom = left + number(place + 14, 3) + 1, top + number(place + 17, 3) + 1
-    check = tf.debugging.Assert(
+    with asserted(
         (tag(place) == b'ANMF') & (right <= width) & (bottom <= height),
-        [
-            'Expected a WebP animation whose first frame is within its canvas. Received (width and '
-            'height of the canvas, right and lower edge of the frame):',
-            *(width, height, right, bottom),
-        ],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+        'Expected a WebP animation whose first frame is within its canvas. Received (width and '
+        'height of the canvas, right and lower edge of the frame):',
+        *(width, height, right, bottom),
+    ):
         end = tf.minimum(tf.cast(number(place + 4, 4), tf.int32), size - place - 8) - 16
         pixels = tf.strings.substr(padded, place + _WEBP_FRAME_SIZE, tf.maximum(end, 0))
     # A still file of the frame's size, in which pixels may have an alpha channel.
@@ -349,17 +343,14 @@ def _decode_bmp(encoded: tf.Tensor) -> tf.Tensor:
     is_plain = (compression == _BMP_PLAIN) & ((bits == 8) | (bits == 24) | (bits == 32))
     is_bgra = (compression == _BMP_BIT_FIELDS) & (bits == 32)
     is_bgra &= tf.reduce_all(header[54:] == tf.constant(_BMP_BGRA_MASKS, tf.uint8))
-    check = tf.debugging.Assert(
+    with asserted(
         (header_size >= 40) & (is_plain | is_bgra),
-        [
-            'Expected a BMP file of 8, 24 or 32 bits a pixel without compression. '
-            'Received (bits a pixel, compression, size of the header):',
-            bits,
-            compression,
-            header_size,
-        ],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+        'Expected a BMP file of 8, 24 or 32 bits a pixel without compression. '
+        'Received (bits a pixel, compression, size of the header):',
+        bits,
+        compression,
+        header_size,
+    ):
         pixels = tf.io.decode_bmp(encoded)  # [H, W, 1, 3 or 4]
 
     def look_up() -> tf.Tensor:

@@ -7,6 +7,7 @@ from tf_slim.data import tfexample_decoder as slim
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import InputFields as F
+from object_detection.core.shapes import asserted
 from object_detection.data.image_decoding import count_pixels, decode_image
 from object_detection.data.objects import Example
 from object_detection.data.text_ids import TextIds
@@ -61,47 +62,38 @@ class ImageHandler(slim.ItemHandler):
         if not self._num_additional:
             return image
         files = keys_to_tensors[keys.ADDITIONAL_CHANNELS].values
-        check = tf.debugging.Assert(
+        with asserted(
             tf.equal(tf.size(files), self._num_additional),
-            [
-                f'A record needs {self._num_additional} {keys.ADDITIONAL_CHANNELS}, which '
-                'num_additional_channels of its input reader says. Image, file name, files:',
-                *names,
-                tf.size(files),
-            ],
-        )
-        with tf.control_dependencies([check] if check is not None else []):
+            f'A record needs {self._num_additional} {keys.ADDITIONAL_CHANNELS}, which '
+            'num_additional_channels of its input reader says. Image, file name, files:',
+            *names,
+            tf.size(files),
+        ):
             files = tf.ensure_shape(files, [self._num_additional])
         channels = [self._decode(file, 1, names) for file in tf.unstack(files)]
         sizes = tf.stack([tf.shape(channel)[:2] for channel in channels])
-        check = tf.debugging.Assert(
+        with asserted(
             tf.reduce_all(sizes == tf.shape(image)[:2]),
-            [
-                f'{keys.ADDITIONAL_CHANNELS} have another size than the image. Image, file name, '
-                'size, sizes:',
-                *names,
-                tf.shape(image)[:2],
-                sizes,
-            ],
+            f'{keys.ADDITIONAL_CHANNELS} have another size than the image. Image, file name, '
+            'size, sizes:',
+            *names,
+            tf.shape(image)[:2],
+            sizes,
             summarize=2 * self._num_additional,
-        )
-        with tf.control_dependencies([check] if check is not None else []):
+        ):
             return tf.concat([image, *channels], axis=-1)
 
     def _decode(self, encoded: tf.Tensor, num_channels: int, names: list[tf.Tensor]) -> tf.Tensor:
         if not self._max_pixels:
             return _decode_image(encoded, num_channels, self._value_range)
         num_pixels = _count_pixels(encoded)
-        check = tf.debugging.Assert(
-            num_pixels <= self._max_pixels,
-            [
-                f'{TOO_MANY_PIXELS} ({self._max_pixels}). Image, file name, pixels:',
-                *names,
-                num_pixels,
-            ],
-        )
         # Decoding uses the output of the check, which is therefore executed first.
-        with tf.control_dependencies([check] if check is not None else []):
+        with asserted(
+            num_pixels <= self._max_pixels,
+            f'{TOO_MANY_PIXELS} ({self._max_pixels}). Image, file name, pixels:',
+            *names,
+            num_pixels,
+        ):
             return _decode_image(tf.identity(encoded), num_channels, self._value_range)
 
 
@@ -197,15 +189,12 @@ class KeypointItems:
         num_each = tf.size(texts) // tf.maximum(num_objects, 1)  # Q
         is_whole = tf.equal(num_each * num_objects, tf.size(texts))
         is_named = tf.equal(tf.size(values), 0) | tf.equal(tf.size(values), tf.size(texts))
-        check = tf.debugging.Assert(
+        with asserted(
             is_whole & is_named,
-            [
-                f'A record needs one {keys.KEYPOINT_TEXT} for each keypoint, and as many for each '
-                'box. Image, boxes, texts, values:',
-                *(tensors[keys.SOURCE_ID], num_objects, tf.size(texts), tf.size(values)),
-            ],
-        )
-        with tf.control_dependencies([check] if check is not None else []):
+            f'A record needs one {keys.KEYPOINT_TEXT} for each keypoint, and as many for each '
+            'box. Image, boxes, texts, values:',
+            *(tensors[keys.SOURCE_ID], num_objects, tf.size(texts), tf.size(values)),
+        ):
             num_rows = tf.where(tf.equal(tf.size(values), 0), 0, num_objects)
         num_columns = tf.where(num_rows > 0, num_each, 0)
         rows = tf.reshape(values, [num_rows, num_columns])
@@ -260,17 +249,14 @@ def _of_objects(tensors: Tensors, columns: tuple[str, ...]) -> tf.Tensor:
     counts = tensors[keys.DENSEPOSE_NUM].values
     values = [tensors[key].values for key in columns]
     num_points = tf.stack([tf.size(each, tf.int64) for each in values])
-    check = tf.debugging.Assert(
+    with asserted(
         tf.reduce_all(num_points == tf.reduce_sum(counts))
         & tf.reduce_all((counts >= 0) & (counts <= MAX_DENSEPOSE_POINTS)),
-        [
-            f'A record needs as many {" and ".join(columns)} as {keys.DENSEPOSE_NUM} says, at most '
-            f'{MAX_DENSEPOSE_POINTS} for each box. Image, values, points of each box:',
-            *(tensors[keys.SOURCE_ID], num_points, counts),
-        ],
+        f'A record needs as many {" and ".join(columns)} as {keys.DENSEPOSE_NUM} says, at most '
+        f'{MAX_DENSEPOSE_POINTS} for each box. Image, values, points of each box:',
+        *(tensors[keys.SOURCE_ID], num_points, counts),
         summarize=16,
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+    ):
         points = tf.stack(values, axis=-1) if len(values) > 1 else tf.identity(values[0])
     if points.dtype == tf.int64:
         points = tf.cast(points, tf.int32)

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from object_detection.core.shapes import asserted
+
 # Keeps the last sample of a box that ends at the image's edge inside the image despite rounding;
 # outside, the crop would be zero. It is less than a thousandth of a pixel.
 _INSIDE = 1.0 - 1e-6
@@ -72,17 +74,14 @@ def checked_size(masks: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.
       tf.errors.InvalidArgumentError: when run, if they differ.
     """
     of_masks = tf.shape(masks)
-    check = tf.debugging.Assert(
+    with asserted(
         (of_masks[0] == 0) | tf.reduce_all(of_masks[1:] == size),
-        [
-            'Instance masks have another size (image/height, image/width) than their image. Image, '
-            'its height and width, those of its masks:',
-            source_id,
-            size,
-            of_masks[1:],
-        ],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+        'Instance masks have another size (image/height, image/width) than their image. Image, '
+        'its height and width, those of its masks:',
+        source_id,
+        size,
+        of_masks[1:],
+    ):
         return tf.identity(masks)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from google.protobuf import message, text_format
 
-from object_detection.errors import DataError, UserError, backslash_hint
+from object_detection.errors import DataError, UserError, backslash_hint, expected
 from object_detection.protos import string_int_label_map_pb2
 from object_detection.system import texts
 
@@ -218,9 +218,8 @@ def check_hierarchy(labels: LabelMap, path: str) -> None:
     known = set(labels.name_to_id.values())
     listed = frozenset().union(*labels.ancestors.values(), *labels.descendants.values())
     if not listed or listed - known:
-        raise UserError(
-            f'Label map {path}: expected ancestor_ids or descendant_ids that are ids of items. '
-            f'Received: {sorted(listed - known) or "none"}.'
+        raise expected(
+            f'Label map {path}', 'ids of items in the hierarchy', sorted(listed - known) or 'none'
         )
 
 
@@ -310,7 +309,6 @@ def _check_item(item: string_int_label_map_pb2.StringIntLabelMapItem, path: str)
     if not (item.name or item.display_name):
         raise UserError(f'Label map {path}: every item needs a name. Received: id {item.id}.')
     if item.id < 0 or (item.id == 0 and item.name != _BACKGROUND):
-        raise UserError(
-            f'Label map {path}: ids must be positive; 0 is kept for the item named '
-            f'{_BACKGROUND!r}. Received: {item.name or item.display_name!r} = {item.id}.'
+        raise expected(
+            f'Label map {path}', f'ids above 0 (0: {_BACKGROUND!r})', f'{item.name!r} = {item.id}'
         )

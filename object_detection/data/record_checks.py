@@ -200,8 +200,7 @@ def _check_image(encoded: bytes, expected: Expectations) -> tuple[int, int]:
         if expected.max_pixels and height * width > expected.max_pixels:
             raise _BadRecordError(
                 'image_too_large',
-                f'the image is {height} pixels high and {width} wide; expected at most '
-                f'{expected.max_pixels} pixels',
+                f'height {height} x width {width}; expected at most {expected.max_pixels} pixels',
             )
         if expected.decodes:
             image_files.check(encoded, expected.max_pixels or height * width)
@@ -239,8 +238,7 @@ def _check_masks(features, count: int, size: tuple[int, int], expected: Expectat
         found = len(features[keys.MASK].float_list.value)
         if found not in (0, count * size[0] * size[1]):
             raise _BadRecordError(
-                'mask',
-                f'{keys.MASK} has {found} numbers; expected {count} masks of {size[0]} x {size[1]}',
+                'mask', f'{keys.MASK}: {found} numbers; expected {count} x {size[0]} x {size[1]}'
             )
         return
     masks = features[keys.MASK].bytes_list.value

@@ -216,8 +216,7 @@ def _positions(
                 )
             if length > _MAX_RECORD:
                 raise CorruptFileError(
-                    f'{name} is damaged: {_record(number)} at byte {end} has {length} bytes; '
-                    f'expected at most {_MAX_RECORD}',
+                    f'{name} is damaged: {_record(number)} at byte {end} has {length} bytes',
                     'corrupt_length',
                     end,
                 )
@@ -225,9 +224,7 @@ def _positions(
         if len(header) < _HEADER.size or position.offset + position.length + _CHECKSUM.size > size:
             what = 'is no TFRecord file, or cut off' if number == 0 else 'is cut off'
             raise CorruptFileError(
-                f'{name} {what}: {_record(number)} begins at byte {end} and has no end',
-                'truncated_file',
-                end,
+                f'{name} {what}: {_record(number)} at byte {end} has no end', 'truncated_file', end
             )
         yield position
         end = position.offset + position.length + _CHECKSUM.size

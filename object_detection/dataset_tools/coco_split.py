@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from object_detection.data import file_access
 from object_detection.data.coco import annotations as coco_annotations
-from object_detection.errors import UserError, expected
+from object_detection.errors import expected
 from object_detection.system import files
 
 _logger = logging.getLogger(__name__)
@@ -54,10 +54,7 @@ def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, P
     targets = {name: os.path.join(output, f'{name}.json') for name in ('train', 'val')}
     for target in targets.values():
         if os.path.exists(target) and os.path.samefile(target, path):
-            raise UserError(
-                f'--output {output}: expected another folder than that of {path}, which '
-                'would be replaced by a part of it.'
-            )
+            raise expected(f'--output {output}', f'another folder than that of {path}', 'the same')
     document = _read(path)
     order = list(range(len(document['images'])))
     random.Random(seed).shuffle(order)

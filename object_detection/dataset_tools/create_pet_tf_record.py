@@ -21,8 +21,7 @@ FLAGS = flags.FLAGS
 def main() -> None:
     if FLAGS.mask_type != 'png':
         raise app.UsageError(
-            '--mask_type: only png is written, for readers with mask_type: PNG_MASKS. '
-            f'Received: {FLAGS.mask_type}.'
+            f'--mask_type: expected png, read as PNG_MASKS. Received: {FLAGS.mask_type}.'
         )
     name = 'pet_faces' if FLAGS.faces_only else 'pets_fullbody_with_masks'
     for split in ('train', 'val'):

@@ -61,8 +61,7 @@ def make(
     elif device == MOBILE:
         if task == 'masks':
             raise ConfigError(
-                f'--task masks: expected --for cpu or gpu, as the detector of --for {MOBILE} '
-                'predicts boxes alone.'
+                f'--task masks: expected --for cpu or gpu; --for {MOBILE} predicts boxes alone.'
             )
         wants_masks = False
         starter = Starter(starter_parts.template(SINGLE_SHOT))
@@ -100,9 +99,7 @@ def _from_detector(weights: Weights, wants_masks: bool) -> TrainEvalPipelineConf
             f'{TWO_STAGE}, {SINGLE_SHOT}. Received: {kind}, which is not available yet.'
         )
     if wants_masks and not starter_parts.predicts_masks(pipeline):
-        raise ConfigError(
-            f'--weights {weights.path}: that detector predicts no masks; use --task boxes.'
-        )
+        raise ConfigError(f'--weights {weights.path}: it predicts no masks; use --task boxes.')
     if starter_parts.predicts_masks(pipeline) and not wants_masks:
         starter_parts.remove_masks(pipeline)
     for step in weights.pipeline.train_config.data_augmentation_options:

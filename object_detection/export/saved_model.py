@@ -10,6 +10,7 @@ import tensorflow as tf
 from object_detection.core import tf_example_keys as keys
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.core.shapes import asserted
 from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
@@ -283,11 +284,11 @@ def _context_of_examples(detector: DetectionModel, examples: tf.Tensor) -> list[
     features = {keys.CONTEXT_FEATURES: tf.io.RaggedFeature(tf.float32)}
     rows = tf.io.parse_example(examples, features)[keys.CONTEXT_FEATURES]  # [B, n * L]
     lengths = tf.cast(rows.row_lengths(), tf.int32)
-    check = tf.debugging.Assert(
+    with asserted(
         tf.reduce_all(lengths % length == 0),
-        [f'{keys.CONTEXT_FEATURES}: expected a multiple of {length} numbers. Received:', lengths],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+        f'{keys.CONTEXT_FEATURES}: expected a multiple of {length} numbers. Received:',
+        lengths,
+    ):
         padded = tf.reshape(rows.to_tensor(shape=[None, size * length]), [-1, size, length])
     values = {
         InputFields.CONTEXT_FEATURES: padded,

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core.detections import Detections
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.runtime.runtime import Runtime
@@ -52,9 +52,7 @@ class Comparison(NamedTuple):
         if not self.detections:
             raise UserError(f'{name}: nothing was detected, so nothing was compared.')
         if not self.agrees:
-            raise UserError(
-                f'{name}: the exported model does not give the detections of the model: {self}.'
-            )
+            raise expected(name, 'the detections of the model from the exported one', self)
 
 
 class Resemblance(NamedTuple):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from object_detection.core.sampling import sample_balanced, sampling_noise
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 
 class RandomExampleSampler:
@@ -23,9 +23,8 @@ class RandomExampleSampler:
 
     def __init__(self, positive_fraction: float):
         if not 0.0 < positive_fraction <= 1.0:
-            raise UserError(
-                'RandomExampleSampler: positive_sample_fraction must be above 0 and at most 1. '
-                f'Received: {positive_fraction}.'
+            raise expected(
+                'RandomExampleSampler', '0 < positive_sample_fraction <= 1', positive_fraction
             )
         self._positive_fraction = positive_fraction
 
@@ -88,9 +87,7 @@ class ExpectedLossWeights:
             ('min_num_negative_samples', self.min_negatives),
         ):
             if value < 0:
-                raise UserError(
-                    f'ExpectedLossWeights: {name} must be 0 or more. Received: {value}.'
-                )
+                raise expected('ExpectedLossWeights', f'{name} of 0 or more', value)
 
     def __call__(
         self, probabilities: tf.Tensor, candidates: tf.Tensor | None = None

@@ -7,7 +7,7 @@ unless its docstring says otherwise. The caller sums over anchors and normalises
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 
 class L2LocalizationLoss:
@@ -61,9 +61,8 @@ class L1LocalizationLoss:
           ValueError: if the ranks differ.
         """
         if weights.shape.rank != predictions.shape.rank:
-            raise UserError(
-                'L1LocalizationLoss: weights must have the rank of the predictions. '
-                f'Received: weights {weights.shape}, predictions {predictions.shape}.'
+            raise expected(
+                'L1LocalizationLoss', f'weights of the rank of {predictions.shape}', weights.shape
             )
         return tf.abs(predictions - targets) * weights
 

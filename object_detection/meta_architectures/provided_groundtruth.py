@@ -42,10 +42,7 @@ class ProvidedGroundtruth:
             raise expected('provide_groundtruth', ', '.join(ARGUMENTS), ', '.join(sorted(unknown)))
         counts = {name: len(rows) for name, rows in given.items()}
         if len(set(counts.values())) != 1:
-            raise UserError(
-                'provide_groundtruth: expected lists with one entry an image. Received numbers of '
-                f'entries: {counts}.'
-            )
+            raise expected('provide_groundtruth', 'one entry an image in each list', counts)
         fields = {ARGUMENTS[name][0]: _stack(name, rows) for name, rows in given.items()}
         if 'weights' not in fields:
             ones = [

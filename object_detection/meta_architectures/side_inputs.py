@@ -20,9 +20,8 @@ def select(detector: DetectionModel, entries: Mapping[str, tf.Tensor]) -> dict[s
     names = detector.side_inputs().keys()
     missing = [name for name in names if name not in entries]
     if missing:
-        raise UserError(
-            f'{detector.name}: expected the side inputs {", ".join(names)} with the images. '
-            f'Received: no {", ".join(missing)}.'
+        raise expected(
+            detector.name, f'the side inputs {", ".join(names)}', f'no {", ".join(missing)}'
         )
     return {name: entries[name] for name in names}
 

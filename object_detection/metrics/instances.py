@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pycocotools import mask as mask_api
 
-from object_detection.errors import UserError, expected
+from object_detection.errors import expected
 from object_detection.metrics import detections
 from object_detection.system import files
 
@@ -67,21 +67,16 @@ def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
     from PIL import Image
 
     if not png:
-        raise UserError(
-            f'CocoEvaluator: masks are to be scored, but an object of image {source_id!r} has none.'
-        )
+        raise expected(f'image {source_id!r}', 'a mask of each object')
     try:
         # PNG only: Pillow's EPS reader, for example, would start a program.
         image = Image.open(io.BytesIO(png), formats=('PNG',))
     except Image.UnidentifiedImageError as error:
-        raise expected(
-            'CocoEvaluator', 'masks as PNG', f'{png[:8]!r}... as a mask of image {source_id!r}'
-        ) from error
+        raise expected(f'mask of image {source_id!r}', 'a PNG file', f'{png[:8]!r}...') from error
     # Checked before decoding, since the image may be arbitrarily large.
     if image.size != (width, height):
-        raise UserError(
-            f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
-            f'({height}, {width}). Received: {image.size[::-1]}.'
+        raise expected(
+            f'mask of image {source_id!r}', f'its size, {(height, width)}', image.size[::-1]
         )
     if image.mode == 'P':
         # Palette indices are converted to colours, as in training.

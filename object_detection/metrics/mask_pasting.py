@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 MASK_THRESHOLD = 0.5
 
@@ -73,9 +73,8 @@ def paste_masks(
     """
     masks, boxes = np.asarray(masks), np.asarray(boxes_normalized, np.float64)
     if masks.ndim != 3 or boxes.shape != (len(masks), 4):
-        raise UserError(
-            'paste_masks: expected masks [n, h, w] and boxes [n, 4], of one image. Received: '
-            f'{list(masks.shape)} and {list(boxes.shape)}.'
+        raise expected(
+            'paste_masks', 'masks [n, h, w] and boxes [n, 4]', f'{masks.shape} and {boxes.shape}'
         )
     absolute = boxes * np.array([height, width, height, width], np.float64)
     pasted = np.zeros((len(masks), height, width), np.uint8)

@@ -375,11 +375,7 @@ class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
 class Dense(FoldableLayer, keras.layers.Dense):
     """Fully connected layer."""
 
-    def unfolded(self, inputs, training):
-        outputs = self.apply_kernel(inputs, weight(self.kernel, inputs.dtype))
-        if self.use_bias:
-            outputs = tf.nn.bias_add(outputs, weight(self.bias, inputs.dtype))
-        return self.activation(outputs)
+    unfolded = Convolution.unfolded
 
     def apply_kernel(self, inputs, kernel, training=None):
         return keras.ops.matmul(inputs, kernel)

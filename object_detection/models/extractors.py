@@ -76,6 +76,24 @@ def problems(extractors: Mapping[str, Extractor], config: Any, root: str) -> Ite
         yield f'{root}.feature_extractor.{problem}'
 
 
+def type_problems(
+    extractors: Mapping[str, Extractor], config: Any, root: str, problem: str | None, example: str
+) -> Iterator[str]:
+    """Yields what is wrong with a feature extractor: its type, or the parts of a known type.
+
+    Args:
+      extractors, config, root: as for `problems`.
+      problem: what is wrong with the type, or None.
+      example: a type.
+    """
+    if not config.type:
+        yield f'{root}.feature_extractor.type is not set; expected e.g. {example}.'
+    elif problem:
+        yield f'{root}.feature_extractor.type: {problem}'
+    else:
+        yield from problems(extractors, config, root)
+
+
 def padding_multiple(extractor: Extractor, backbone: str, given: int | None) -> int:
     """Returns the multiple to which images are padded.
 

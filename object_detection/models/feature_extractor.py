@@ -59,9 +59,8 @@ class FeatureExtractor(keras.layers.Layer):
         self.pad_to_multiple = pad_to_multiple
         self._normalize = normalize
         if len(self._outputs()) != num_stacks * self.num_levels:
-            raise UserError(
-                f'{name}: expected {num_stacks} stacks of {self.num_levels} maps, of the strides '
-                f'{self.strides}. Received: networks with {len(self._outputs())} outputs.'
+            raise expected(
+                name, f'{num_stacks} x {self.num_levels} maps', f'{len(self._outputs())} outputs'
             )
 
     @property
@@ -197,10 +196,7 @@ def find_parts(
     for problem in part_problems(type_name, extractor, backbone, neck):
         raise UserError(problem)
     if options.override_backbone and options.hyperparams is None:
-        raise UserError(
-            '`override_base_feature_extractor_hyperparams: true` needs `conv_hyperparams`. '
-            'Received: none.'
-        )
+        raise expected('override_base_feature_extractor_hyperparams: true', '`conv_hyperparams`')
     if options.pad_to_multiple is not None and options.pad_to_multiple < 1:
         raise expected('pad_to_multiple', 'at least 1', options.pad_to_multiple)
     if neck:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import tracing
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.models.convolutions import FoldableLayer
 from object_detection.models.rounding import Roundable
 from object_detection.system import private_names
@@ -165,9 +165,8 @@ class GroupNorm(Roundable, keras.layers.GroupNormalization):
 
     def build(self, input_shape):
         if input_shape[-1] % self.groups:
-            raise UserError(
-                f'{self.name}: group_norm.groups: expected a number that divides the '
-                f'{input_shape[-1]} channels of the layer. Received: {self.groups}.'
+            raise expected(
+                f'{self.name}: group_norm.groups', f'a divisor of {input_shape[-1]}', self.groups
             )
         super().build(input_shape)
 

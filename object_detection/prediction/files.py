@@ -235,9 +235,7 @@ class _Run:
 
 def _in_order_of_time(names: Sequence[str]) -> dict[str, datetime.datetime]:
     if others := [name for name in names if sources.is_video(name)]:
-        raise UserError(
-            f'Expected image files for a memory, whose times are known. Received: {others[0]}.'
-        )
+        raise UserError(f'Expected image files, whose times are known. Received: {others[0]}.')
     return memories.in_order_of_time(names)
 
 

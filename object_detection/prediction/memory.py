@@ -17,7 +17,7 @@ from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.data import context_embeddings, image_files, tf_examples, tf_record_files
 from object_detection.data.tf_record_files import CorruptFileError
 from object_detection.dataset_tools.context_rcnn import records
-from object_detection.errors import DataError, UserError
+from object_detection.errors import DataError, UserError, expected
 from object_detection.runtime.runtime import Runtime
 from object_detection.system import folder_lock
 
@@ -175,14 +175,12 @@ class Memory:
                 self._add(self._parse(serialized))
         except CorruptFileError as error:
             if error.reason != 'truncated_file' or not self._seen:
-                raise UserError(
-                    f'{error}. Expected a memory of `tfod predict --memory`.'
-                ) from error
+                raise UserError(f'{error}. Expected a memory of `tfod predict`.') from error
             _logger.warning('%s; the memory continues after the image before it', error)
             file.truncate(error.end)
 
     def _parse(self, serialized: bytes) -> _Seen:
-        expected = 'a memory of `tfod predict --memory`'
+        wanted = 'a memory of `tfod predict --memory`'
         try:
             example = records.parse(serialized)
             numbers = example.floats(keys.EMBEDDING)
@@ -190,15 +188,12 @@ class Memory:
             lengths = example.integers(keys.EMBEDDING_LENGTH)
             embedder, digest = example.text(keys.EMBEDDING_MODEL), example.text(keys.SHA256)
         except DataError as error:
-            raise UserError(f'{self._path}: expected {expected}. {error}') from error
+            raise UserError(f'{self._path}: expected {wanted}. {error}') from error
         if len(seconds) != 1 or len(lengths) != 1 or not embedder or not digest:
-            raise UserError(
-                f'{self._path}: expected {expected}. Received records of something else.'
-            )
+            raise expected(self._path, wanted, 'records of something else')
         if lengths[0] != self._length or len(numbers) % self._length:
-            raise UserError(
-                f'{self._path}: expected embeddings of {self._length} numbers, the '
-                f'context_feature_length of the model. Received: {lengths[0]} numbers.'
+            raise expected(
+                self._path, f'context_feature_length, {self._length} numbers', lengths[0]
             )
         if embedder != self._fingerprint:
             raise UserError(

@@ -124,9 +124,7 @@ def _open(av: Any, source: str) -> Any:
         is_url = '://' in source
         return av.open(source) if is_url else av.open(f'file:{source}', options=_FILES_ONLY)
     if sys.platform not in _CAMERAS:
-        raise expected(
-            source, f'a system whose cameras can be read ({", ".join(_CAMERAS)})', sys.platform
-        )
+        raise expected(source, f'a camera on {" or ".join(_CAMERAS)}', sys.platform)
     kind, name = _CAMERAS[sys.platform]
     return av.open(name.format(camera[1]), format=kind)
 

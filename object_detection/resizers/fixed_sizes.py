@@ -6,7 +6,7 @@ Resizes only images that are too large or too small.
 import tensorflow as tf
 
 from object_detection.core.shapes import round_up
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.resizers.resizer import BILINEAR, Resizer, Size
 
 
@@ -22,10 +22,7 @@ class FixedShapeResizer(Resizer):
     ):
         super().__init__(method=method, convert_to_grayscale=convert_to_grayscale)
         if height < 1 or width < 1:
-            raise UserError(
-                'FixedShapeResizer: height and width must be positive. '
-                f'Received: height={height}, width={width}.'
-            )
+            raise expected('FixedShapeResizer', 'height and width above 0', f'{height} and {width}')
         self._size = (height, width)
 
     def resized_size(self, height: Size, width: Size) -> tuple[Size, Size]:
@@ -53,9 +50,7 @@ class PadToMultipleResizer(Resizer):
     def __init__(self, *, multiple: int, convert_to_grayscale: bool = False):
         super().__init__(convert_to_grayscale=convert_to_grayscale)
         if multiple < 1:
-            raise UserError(
-                f'PadToMultipleResizer: multiple must be positive. Received: {multiple}.'
-            )
+            raise expected('PadToMultipleResizer', 'a multiple above 0', multiple)
         self._multiple = multiple
 
     def resized_size(self, height: Size, width: Size) -> tuple[Size, Size]:
@@ -94,15 +89,11 @@ class ConditionalShapeResizer(Resizer):
             method=method, align_corners=True, convert_to_grayscale=convert_to_grayscale
         )
         if condition not in (GREATER, SMALLER):
-            raise UserError(
-                f'ConditionalShapeResizer: condition must be {GREATER!r} or {SMALLER!r}. '
-                f'Received: {condition!r}.'
+            raise expected(
+                'ConditionalShapeResizer: condition', f'{GREATER!r} or {SMALLER!r}', repr(condition)
             )
         if size_threshold < 1:
-            raise UserError(
-                'ConditionalShapeResizer: size_threshold must be positive. '
-                f'Received: {size_threshold}.'
-            )
+            raise expected('ConditionalShapeResizer', 'a size_threshold above 0', size_threshold)
         self._condition = condition
         self._size_threshold = size_threshold
 

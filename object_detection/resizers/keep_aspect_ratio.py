@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.resizers.resizer import BILINEAR, Resizer, Size
+
+_NAME = 'KeepAspectRatioResizer'
 
 
 class KeepAspectRatioResizer(Resizer):
@@ -45,15 +47,11 @@ class KeepAspectRatioResizer(Resizer):
             method=method, convert_to_grayscale=convert_to_grayscale, pad_values=pad_values
         )
         if not 0 < min_dimension <= max_dimension:
-            raise UserError(
-                'KeepAspectRatioResizer: min_dimension must be positive and at most max_dimension. '
-                f'Received: min_dimension={min_dimension}, max_dimension={max_dimension}.'
+            raise expected(
+                _NAME, '0 < min_dimension <= max_dimension', f'{min_dimension}, {max_dimension}'
             )
         if len(pad_values) not in (0, 3):
-            raise UserError(
-                'KeepAspectRatioResizer: per_channel_pad_value needs one value for each of the 3 '
-                f'channels, or none. Received: {tuple(pad_values)}.'
-            )
+            raise expected(_NAME, '3 numbers of per_channel_pad_value, or none', tuple(pad_values))
         _check_range(min_dimension_range, max_dimension)
         self._min_dimension: Size = min_dimension
         self._max_dimension = max_dimension
@@ -76,10 +74,7 @@ class KeepAspectRatioResizer(Resizer):
           ValueError: if there are no sizes, or one has a side that is not positive.
         """
         if not sizes or min(map(min, sizes)) < 1:
-            raise UserError(
-                'KeepAspectRatioResizer: expected at least one bucket, of positive height and '
-                f'width. Received: {list(sizes)}.'
-            )
+            raise expected(_NAME, 'buckets of positive height and width', list(sizes))
         bucketed = copy.copy(self)
         bucketed._pad_sizes = tuple((height, width) for height, width in sizes)
         return bucketed
@@ -128,22 +123,15 @@ def _checked_pad_size(
 ) -> tuple[int, int] | None:
     """Returns the one of the two sizes that is given, or None."""
     if pad_size is not None and square is not None:
-        raise UserError(
-            'KeepAspectRatioResizer: expected one of pad_to_max_dimension and pad_height with '
-            'pad_width. Received: both.'
-        )
+        raise expected(_NAME, 'pad_to_max_dimension, or pad_height with pad_width', 'both')
     if pad_size is not None and min(pad_size) < 1:
-        raise UserError(
-            'KeepAspectRatioResizer: pad_height and pad_width must both be positive, or both be '
-            f'left out. Received: pad_height={pad_size[0]}, pad_width={pad_size[1]}.'
-        )
+        raise expected(_NAME, 'pad_height and pad_width above 0, or neither', pad_size)
     return pad_size or square
 
 
 def _check_range(min_dimension_range: tuple[int, int] | None, max_dimension: int) -> None:
     low, high = min_dimension_range or (1, 1)
     if not 0 < low <= high <= max_dimension:
-        raise UserError(
-            'KeepAspectRatioResizer: min_dimension_range needs a positive min, at most its max, '
-            f'which is at most max_dimension ({max_dimension}). Received: min={low}, max={high}.'
+        raise expected(
+            _NAME, f'0 < min <= max <= {max_dimension} of min_dimension_range', (low, high)
         )

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, is_same
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.resizers.value_range import ValueRange
 
 BILINEAR = 'bilinear'
@@ -45,9 +45,8 @@ class Resizer(abc.ABC):
         pad_values: tuple[float, ...] = (),
     ):
         if method not in _METHODS:
-            raise UserError(
-                f'{type(self).__name__}: method must be one of {sorted(_METHODS)}. '
-                f'Received: {method!r}.'
+            raise expected(
+                f'{type(self).__name__}: method', f'one of {sorted(_METHODS)}', repr(method)
             )
         self._method = method
         self._align_corners = align_corners
@@ -125,9 +124,8 @@ class Resizer(abc.ABC):
             return images
         channels = images.shape[-1]
         if pad_values and channels not in (None, len(pad_values)):
-            raise UserError(
-                f'{type(self).__name__}: pad_values needs one value a channel; the image has '
-                f'{channels} channels. Received: {pad_values}.'
+            raise expected(
+                f'{type(self).__name__}: pad_values', f'{channels}, one a channel', pad_values
             )
         values = tf.cast(pad_values or tf.zeros(dimensions(images, -1)), images.dtype)
         images = _fill_up(images, 2, padded_width, values)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,9 +33,8 @@ class ValueRange(NamedTuple):
             return None
         low, high = config.value_range.min, config.value_range.max
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise UserError(
-                'image_resizer.value_range: expected finite numbers, min below max. '
-                f'Received: min {low:g}, max {high:g}.'
+            raise expected(
+                'image_resizer.value_range', 'finite numbers, min below max', f'{low:g}, {high:g}'
             )
         return cls(low, high)
 

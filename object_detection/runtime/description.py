@@ -202,9 +202,8 @@ class _Fields:
             raise UserError(f'{self._where}: inputs: expected images [B, H, W, C] first.')
         images, *others = inputs
         if 0 in images.shape:
-            raise UserError(
-                f'{self._where}: inputs[0]: shape: expected sizes of at least 1, or null. '
-                f'Received: {list(images.shape)}.'
+            raise expected(
+                f'{self._where}: inputs[0]: shape', 'null or sizes above 0', list(images.shape)
             )
         if images.dtype not in _IMAGE_DTYPES:
             raise expected(
@@ -221,9 +220,8 @@ class _Fields:
     def outputs(self) -> tuple[str, ...]:
         names = self.items('outputs', str)
         if len(set(names)) < len(names) or not set(_NEEDED) <= set(names):
-            raise UserError(
-                f'{self._where}: outputs: expected different names, with {format_list(_NEEDED)}. '
-                f'Received: {format_list(names) or "none"}.'
+            raise expected(
+                f'{self._where}: outputs', f'distinct names, with {format_list(_NEEDED)}', names
             )
         return tuple(names)
 
@@ -231,9 +229,8 @@ class _Fields:
         values = self.get('value_range', list)
         are_numbers = all(type(each) in (int, float) and math.isfinite(each) for each in values)
         if len(values) != 2 or not are_numbers or not values[0] < values[1]:
-            raise UserError(
-                f'{self._where}: value_range: expected two numbers, the lower one first. '
-                f'Received: {json.dumps(values)[:80]}.'
+            raise expected(
+                f'{self._where}: value_range', 'two ascending numbers', json.dumps(values)[:80]
             )
         return ValueRange(*values)
 
@@ -249,9 +246,8 @@ class _Fields:
         for size in shape:
             is_size = isinstance(size, int) and not isinstance(size, bool)
             if size is not None and not (is_size and 0 <= size <= _MAX_SIDE):
-                raise UserError(
-                    f'{self._where}: shape: expected sizes up to {_MAX_SIDE}, or null. '
-                    f'Received: {json.dumps(shape)[:80]}.'
+                raise expected(
+                    f'{self._where}: shape', f'sizes up to {_MAX_SIDE}', json.dumps(shape)[:80]
                 )
         dtype = self.one_of('dtype', _DTYPES)
         if math.prod(size or 1 for size in shape) > _MAX_VALUES:

@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from object_detection.builders import image_resizer_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
 from object_detection.resizers.value_range import DEFAULT_RANGE
@@ -124,8 +124,7 @@ def _build_resizer(path: pathlib.Path, description: ModelDescription) -> Resizer
         raise UserError(f'{where}: resizer: {error}') from error
     shape = description.inputs[0].shape[1:]
     if resizer.static_shape != shape:
-        raise UserError(
-            f'{where}: resizer: expected one that gives the images of the input, {list(shape)}. '
-            f'Received: one that gives {resizer.static_shape}.'
+        raise expected(
+            f'{where}: resizer', f'images {list(shape)}, the input', resizer.static_shape
         )
     return resizer

@@ -1,6 +1,6 @@
 """The input types of an exported model; this module does not load TensorFlow."""
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 IMAGE_TENSOR = 'image_tensor'
 FLOAT_IMAGE_TENSOR = 'float_image_tensor'
@@ -22,9 +22,7 @@ INPUT_TYPES = (
 def check(input_type: str, value_range: tuple[float, float] | None = None) -> None:
     """Raises UserError unless it is one of `INPUT_TYPES` that can hold the values of a range."""
     if input_type not in INPUT_TYPES:
-        raise UserError(
-            f'Export: input_type must be one of {", ".join(INPUT_TYPES)}. Received: {input_type!r}.'
-        )
+        raise expected('Export: input_type', f'one of {", ".join(INPUT_TYPES)}', repr(input_type))
     if input_type not in (IMAGE_TENSOR, IMAGE_AND_BOXES_TENSOR) or value_range is None:
         return
     low, high = value_range

@@ -105,9 +105,7 @@ def check_names(given: Collection[str], known: Collection[str], where: str) -> N
     """
     others = [name for name in given if name not in known]
     if others:
-        raise expected(
-            where, f'some of the side inputs {", ".join(known) or "(none)"}', ', '.join(others)
-        )
+        raise expected(where, f'side inputs of {", ".join(known) or "(none)"}', ', '.join(others))
 
 
 def or_zeros(
@@ -127,9 +125,8 @@ def or_zeros(
 
     missing = [name for name in specs if name not in given]
     if missing and given:
-        raise UserError(
-            f'Side inputs: expected {", ".join(missing)} with {", ".join(given)}. Received: '
-            f'{", ".join(given)} alone.'
+        raise expected(
+            'Side inputs', f'{", ".join(missing)} with {", ".join(given)}', 'the latter alone'
         )
     if missing:
         report.current().warn(

@@ -15,7 +15,7 @@ from object_detection.data import file_access, label_map
 from object_detection.data.coco.keypoints import PERSON_KEYPOINTS
 from object_detection.data.file_access import Files, LocalFiles
 from object_detection.data.formats import csv_files
-from object_detection.errors import DataError, UserError, format_list, missing
+from object_detection.errors import DataError, UserError, expected, format_list, missing
 from object_detection.metrics.evaluator import Evaluator
 from object_detection.metrics.pascal.options import ALIASES
 from object_detection.protos import eval_pb2
@@ -341,9 +341,7 @@ def _check_names(names: Sequence[str]) -> None:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)
             hint = f' Did you mean {nearest[0]}?' if nearest else ''
-            raise UserError(
-                f'--metrics: expected some of {", ".join(known)}. Received: {name!r}.{hint}'
-            )
+            raise UserError(f'--metrics: expected {", ".join(known)}. Received: {name!r}.{hint}')
 
 
 def _check_sigmas(sigmas: Mapping[str, float], truth: GroundTruth, names: Sequence[str]) -> None:
@@ -362,9 +360,7 @@ def _check_needs(name: str, truth: GroundTruth, detections: DetectionTable) -> N
     for part, is_needed in _parts(name)._asdict().items():
         for side in (truth, detections) if detections.count else (truth,):
             if is_needed and not getattr(side.parts, part):
-                raise UserError(
-                    f'--metrics: {name} compares {part}. Received: {side.path}, which has none.'
-                )
+                raise expected(f'--metrics: {name}', part, f'{side.path}, which has none')
     if truth.are_normalized and name.startswith(('coco', 'lvis')):
         raise UserError(
             f'--metrics: {name} needs the sizes of objects in pixels, but the boxes of '

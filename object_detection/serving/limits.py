@@ -73,9 +73,7 @@ class ServeOptions:
             if not (math.isfinite(value) and low <= value <= high):
                 raise UserError(f'--{name}: expected {low} to {high}. Received: {value}.')
         if not _NAME.fullmatch(self.model_name):
-            raise expected(
-                '--model_name', 'letters, digits, "_", "-" and "."', repr(self.model_name)
-            )
+            raise expected('--model_name', 'letters, digits, "_", "-", "."', repr(self.model_name))
 
     @property
     def max_body(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core import boxes
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 # A size in pixels or cells: a Python int, or a scalar int32 tensor where it is not static.
 Size = int | tf.Tensor
@@ -104,19 +104,13 @@ class AnchorGenerator:
           ValueError: if the number of feature maps differs from the number of levels, or the size
             of the image is missing where anchors are normalized.
         """
-        name, expected = type(self).__name__, len(self.num_anchors_per_location())
-        if len(feature_map_shapes) != expected:
-            raise UserError(
-                f'{name}.generate: the number of feature maps must be that of the levels, '
-                f'{expected}. Received: {len(feature_map_shapes)} feature maps, '
-                f'{list(feature_map_shapes)}.'
-            )
+        name, count = type(self).__name__, len(self.num_anchors_per_location())
+        if len(feature_map_shapes) != count:
+            shapes = list(feature_map_shapes)
+            raise expected(f'{name}.generate', f'{count} feature maps, one a level', shapes)
         is_size_missing = image_height is None or image_width is None
         if self.normalized and self._needs_image_size and is_size_missing:
-            raise UserError(
-                f'{name}.generate: normalized anchors need the size of the image. '
-                f'Received: image_height={image_height}, image_width={image_width}.'
-            )
+            raise expected(f'{name}.generate', 'the size of the image, to normalize by')
         return [
             self._generate_level(level, shape, image_height, image_width)
             for level, shape in enumerate(feature_map_shapes)
@@ -218,25 +212,20 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         center_offset: float | None = None,
     ):
         if not 0 <= min_level <= max_level:
-            raise UserError(
-                'MultiscaleGridAnchorGenerator: levels must satisfy 0 <= min_level <= max_level. '
-                f'Received: min_level={min_level}, max_level={max_level}.'
+            raise expected(
+                'multiscale anchors', '0 <= min_level <= max_level', (min_level, max_level)
             )
         if anchor_scale <= 0 or scales_per_octave < 1:
-            raise UserError(
-                'MultiscaleGridAnchorGenerator: anchor_scale must be positive and '
-                'scales_per_octave at least 1. '
-                f'Received: anchor_scale={anchor_scale}, scales_per_octave={scales_per_octave}.'
+            raise expected(
+                'anchor_scale and scales_per_octave', 'above 0', (anchor_scale, scales_per_octave)
             )
         if not all(0 < ratio < math.inf for ratio in aspect_ratios):
-            raise UserError(
-                'MultiscaleGridAnchorGenerator: aspect_ratios must be positive. '
-                f'Received: {list(aspect_ratios)}.'
+            raise expected(
+                'MultiscaleGridAnchorGenerator', 'aspect_ratios above 0', list(aspect_ratios)
             )
         if center_offset is not None and not 0 <= center_offset <= 1:
-            raise UserError(
-                'MultiscaleGridAnchorGenerator: anchor_center_offset must be in [0, 1], in cells. '
-                f'Received: {center_offset}.'
+            raise expected(
+                'MultiscaleGridAnchorGenerator', 'anchor_center_offset in [0, 1]', center_offset
             )
         self.normalized = normalized
         self._center_offset = center_offset

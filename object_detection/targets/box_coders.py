@@ -7,7 +7,7 @@ one that also encodes an object's keypoints, and one of the differences of corne
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 # Keeps the codes of padding rows (boxes of zero size) finite.
 EPSILON = 1e-8
@@ -30,9 +30,7 @@ class FasterRcnnBoxCoder:
 
     def __init__(self, scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0)):
         if min(scale_factors) <= 0:
-            raise UserError(
-                f'FasterRcnnBoxCoder: scale_factors must be positive. Received: {scale_factors}.'
-            )
+            raise expected('FasterRcnnBoxCoder', 'scale_factors above 0', scale_factors)
         self._scale_factors = scale_factors
 
     def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
@@ -87,9 +85,7 @@ class SquareBoxCoder:
 
     def __init__(self, scale_factors: tuple[float, float, float] = (10.0, 10.0, 5.0)):
         if min(scale_factors) <= 0:
-            raise UserError(
-                f'SquareBoxCoder: scale_factors must be positive. Received: {scale_factors}.'
-            )
+            raise expected('SquareBoxCoder', 'scale_factors above 0', scale_factors)
         self._scale_factors = scale_factors
 
     def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
@@ -133,9 +129,7 @@ class KeypointBoxCoder:
         scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0),
     ):
         if num_keypoints < 0:
-            raise UserError(
-                f'KeypointBoxCoder: num_keypoints must not be negative. Received: {num_keypoints}.'
-            )
+            raise expected('KeypointBoxCoder', 'num_keypoints of 0 or more', num_keypoints)
         self.num_keypoints = num_keypoints
         self.code_size = 4 + 2 * num_keypoints
         self._box_coder = FasterRcnnBoxCoder(scale_factors)

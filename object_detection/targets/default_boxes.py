@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.targets import anchors
 
 
@@ -48,14 +48,12 @@ class SsdAnchorGenerator(anchors.AnchorGenerator):
         for name in ('strides', 'offsets'):
             pairs = getattr(layout, name)
             if pairs and len(pairs) != len(box_specs):
-                raise UserError(
-                    f'SsdAnchorGenerator: {name} must be empty or have one pair for each of the '
-                    f'{len(box_specs)} layers. Received: {list(pairs)}.'
+                raise expected(
+                    f'SsdAnchorGenerator: {name}', f'none, or {len(box_specs)} pairs', list(pairs)
                 )
         if not all(0 < side < math.inf for side in base_size):
-            raise UserError(
-                'SsdAnchorGenerator: base_anchor_height and base_anchor_width must be positive. '
-                f'Received: {base_size[0]:g} and {base_size[1]:g}.'
+            raise expected(
+                'SsdAnchorGenerator', 'base_anchor_height and base_anchor_width above 0', base_size
             )
         self._sizes = [
             anchors.box_sizes([scale for scale, _ in specs], [ratio for _, ratio in specs])
@@ -105,9 +103,8 @@ def linear_scales(num_layers: int, min_scale: float, max_scale: float) -> list[f
       ValueError: for a single layer, whose scale the two bounds do not determine.
     """
     if num_layers < 2:
-        raise UserError(
-            'SsdAnchorGenerator: min_scale and max_scale need at least 2 layers; give one layer '
-            f'its scale with `scales`. Received: num_layers={num_layers}.'
+        raise expected(
+            'min_scale and max_scale', '2 layers or more; `scales` is for one', num_layers
         )
     step = (max_scale - min_scale) / (num_layers - 1)
     return [min_scale + step * layer for layer in range(num_layers)]
@@ -137,9 +134,8 @@ def ssd_box_specs(
       ValueError: if there are too few or too many scales, or one is not positive.
     """
     if not num_layers <= len(scales) <= num_layers + 1:
-        raise UserError(
-            'SsdAnchorGenerator: scales must have one entry for each layer, and at most one more; '
-            f'expected {num_layers} or {num_layers + 1}. Received: {list(scales)}.'
+        raise expected(
+            'SsdAnchorGenerator: scales', f'{num_layers} or {num_layers + 1} of them', list(scales)
         )
     if not all(0 < value < math.inf for value in (*scales, *aspect_ratios)):
         raise UserError(

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core import determinism
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 
 class Similarity:
@@ -82,10 +82,7 @@ class ThresholdedIouSimilarity(Similarity):
 
     def __init__(self, iou_threshold: float = 0.5):
         if not 0 <= iou_threshold <= 1:
-            raise UserError(
-                'ThresholdedIouSimilarity: iou_threshold must be in [0, 1]. '
-                f'Received: {iou_threshold}.'
-            )
+            raise expected('ThresholdedIouSimilarity', '0 <= iou_threshold <= 1', iou_threshold)
         self._iou_threshold = iou_threshold
 
     def compare(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.metrics.pascal import evaluator as _curves
 from object_detection.utils import missing
 
@@ -32,10 +32,7 @@ def compute_precision_recall(
     """
     scores, labels = np.asarray(scores), np.asarray(labels)
     if scores.ndim != 1 or scores.shape != labels.shape:
-        raise UserError(
-            'compute_precision_recall: expected scores [n] and labels [n]. Received: '
-            f'{list(scores.shape)} and {list(labels.shape)}.'
-        )
+        raise expected('scores and labels', '[n] and [n]', f'{scores.shape} and {labels.shape}')
     if num_gt == 0:
         return None, None
     return _curves.precision_recall(scores, labels, num_gt)

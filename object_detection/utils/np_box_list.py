@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.utils import missing
 
 __getattr__ = missing(__name__, {})
@@ -52,9 +52,8 @@ class BoxList:
         if self.has_field(field):
             raise UserError(f'BoxList: expected a new name. Received: {field!r}, which exists.')
         if field_data.ndim < 1 or len(field_data) != self.num_boxes():
-            raise UserError(
-                f'BoxList: expected {self.num_boxes()} rows of {field!r}. Received: an array of '
-                f'shape {list(field_data.shape)}.'
+            raise expected(
+                'BoxList', f'{self.num_boxes()} rows of {field!r}', f'shape {field_data.shape}'
             )
         self.data[field] = field_data
 

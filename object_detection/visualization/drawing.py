@@ -13,7 +13,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from object_detection.core.detections import Detections
 from object_detection.core.fields import InputFields as F
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.metrics.mask_pasting import MASK_THRESHOLD, mask_window
 
 _MASK_OPACITY = 0.45
@@ -107,9 +107,8 @@ def draw_instances(
     """
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
-        raise UserError(
-            'draw_instances: `image` must be uint8 [H, W, 1] or uint8 [H, W, 3]. Received: '
-            f'{image.dtype} {image.shape}.'
+        raise expected(
+            'draw_instances', 'uint8 [H, W, 1] or [H, W, 3]', f'{image.dtype} {image.shape}'
         )
     image = np.broadcast_to(image, (*image.shape[:2], 3))
     instances = _choose(
@@ -230,10 +229,7 @@ def side_by_side(
       ValueError: if the heights differ.
     """
     if left.shape[0] != right.shape[0]:
-        raise UserError(
-            f'side_by_side: pictures must be of one height. Received: {left.shape} and '
-            f'{right.shape}.'
-        )
+        raise expected('side_by_side', 'pictures of one height', f'{left.shape} and {right.shape}')
     height, left_width = left.shape[:2]
     font = _font(min(left.shape[:2]))
     bar = round(font.size * 1.6)
@@ -307,10 +303,7 @@ def _choose(
     given = {'classes': classes, 'scores': scores, 'masks': masks, 'keypoints': keypoints}
     for name, rows in given.items():
         if rows is not None and len(rows) != len(boxes):
-            raise UserError(
-                f'draw_instances: `{name}` must have one row a box, {len(boxes)}. Received: '
-                f'{len(rows)}.'
-            )
+            raise expected(f'draw_instances: {name}', f'{len(boxes)} rows, one a box', len(rows))
     # Boxes of a diverged model, which are not finite, cannot be drawn.
     order = np.flatnonzero(np.isfinite(boxes).all(axis=1))
     if scores is not None:
@@ -357,9 +350,8 @@ def _blend_mask(canvas: np.ndarray, instance: Instance, inner_opacity: float) ->
         top, left = rows[0], columns[0]
         mask = mask[top : rows[-1] + 1, left : columns[-1] + 1] > 0
     else:
-        raise UserError(
-            f'draw_instances: a mask of whole numbers must have the size of the image, '
-            f'{(height, width)}. Received: {mask.shape}.'
+        raise expected(
+            'draw_instances: mask', f'the size of the image, {(height, width)}', mask.shape
         )
     opacity = np.where(_outline(mask), _OUTLINE_OPACITY, inner_opacity) * mask
     opacity = opacity[..., np.newaxis].astype(np.float32)

@@ -64,9 +64,7 @@ def read_state(directory: str) -> State | None:
     proto = _read_proto(directory)
     if proto is None:
         _check_readable(path)
-        raise CorruptCheckpointError(
-            f'{path}: expected the names of checkpoints. Received a damaged file.'
-        )
+        raise CorruptCheckpointError.expected(path, 'the names of checkpoints', 'a damaged file')
     prefixes = list(proto.all_model_checkpoint_paths) or [proto.model_checkpoint_path]
     times = list(proto.all_model_checkpoint_timestamps)
     if len(times) != len(prefixes):

@@ -110,9 +110,8 @@ def check_backbones(
     """
     difference = networks.differing(here, there)
     if difference:
-        raise CheckpointError(
-            f'{path}: expected the backbone of {names.backbone_field}.type, {difference[0]}. '
-            f'Received: {difference[1]}.'
+        raise CheckpointError.expected(
+            path, f'the backbone of {names.backbone_field}.type, {difference[0]}', difference[1]
         )
 
 

@@ -150,5 +150,5 @@ def test_keypoint_head():
     shapes = {v.path: tuple(v.shape) for v in head.trainable_variables}
     assert shapes['keypoint_head/conv_2/kernel'] == (3, 3, 3, 3)
     config.ClearField('conv_hyperparams')
-    with pytest.raises(ValueError, match='predict_keypoints needs conv_hyperparams'):
+    with pytest.raises(ValueError, match='conv_hyperparams with predict_keypoints'):
         box_predictor_builder.build_keypoint_head(config)

@@ -88,5 +88,5 @@ def test_matchers_read_how_to_gather(option):
 def test_a_similarity_has_a_threshold_that_an_overlap_can_reach():
     config = region_similarity_calculator_pb2.RegionSimilarityCalculator()
     config.thresholded_iou_similarity.iou_threshold = 2
-    with pytest.raises(ValueError, match=r'iou_threshold must be in .0, 1.. Received: 2'):
+    with pytest.raises(ValueError, match=r'0 <= iou_threshold <= 1. Received: 2'):
         region_similarity_calculator_builder.build(config)

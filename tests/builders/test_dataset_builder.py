@@ -298,7 +298,7 @@ def test_what_is_not_supported_is_rejected_by_name(records, reader, message):
 def test_other_errors_name_the_field(records, tmp_path):
     with pytest.raises(ValueError, match=r'eval_input_reader\[0\].*matches no file.*none-\*'):
         dataset_builder.build_eval(config(tmp_path / 'none-*'))
-    with pytest.raises(ValueError, match=r'1 eval_input_reader entries.*reader_index=1'):
+    with pytest.raises(ValueError, match=r'reader_index: expected one of 1 .* Received: 1'):
         dataset_builder.build_eval(config(records), 1)
     pipeline = config(records)
     pipeline.train_config.use_multiclass_scores = True

@@ -52,7 +52,7 @@ def test_per_class_leaves_other_columns_as_they_are():
 def test_per_class_rejects_columns_that_do_not_exist():
     with pytest.raises(ValueError, match='0 or more'):
         PerClass({-1: tf.identity})
-    with pytest.raises(ValueError, match=r'below the number of scores, 3. Received: \[3\]'):
+    with pytest.raises(ValueError, match=r'below 3, the scores. Received: \[3\]'):
         PerClass({3: tf.identity})(tf.zeros([1, 3]))
 
 

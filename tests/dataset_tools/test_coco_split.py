@@ -59,8 +59,8 @@ def test_no_part_is_empty(tmp_path, share):
 @rows.parametrize(
     ('change', 'message'),
     [
-        ({'images': None}, r'`images` must be a list'),
-        ({'annotations': {}}, r'`annotations` must be a list'),
+        ({'images': None}, r'`images`: expected a list'),
+        ({'annotations': {}}, r'`annotations`: expected a list'),
         ({'images': [{'file_name': 'a.jpg'}]}, r'images\[0\] must have `id`'),
         ({'annotations': [3]}, r'annotations\[0\] must have `image_id`'),
         ({'images': DOCUMENT['images'][:1]}, 'at least two images'),

@@ -589,7 +589,7 @@ def test_an_export_keeps_its_precision_and_says_so(
 
 
 def test_unknown_input_type_and_missing_checkpoint_are_reported(trained, tmp_path):
-    with pytest.raises(ValueError, match='input_type must be one of'):
+    with pytest.raises(ValueError, match='input_type: expected one of'):
         exporter.export(tiny.tiny_pipeline(), str(trained), tmp_path, input_type='video')
     with pytest.raises(ValueError, match='no checkpoint found'):
         exporter.export(tiny.tiny_pipeline(), str(tmp_path), tmp_path / 'out')

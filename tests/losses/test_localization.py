@@ -88,5 +88,5 @@ def test_nan_targets_cost_nothing_and_pull_nowhere():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match=r'delta must be positive\. Received: 0'):
         SmoothL1LocalizationLoss(delta=0)
-    with pytest.raises(ValueError, match='rank of the predictions'):
+    with pytest.raises(ValueError, match='weights of the rank of'):
         L1LocalizationLoss()(tf.zeros([1, 2, 4]), tf.zeros([1, 2, 4]), tf.zeros([1, 2]))

@@ -112,7 +112,7 @@ def test_the_example_of_the_page_on_backbones():
 
 def test_networks_return_a_map_for_each_stride_of_each_stack():
     image = keras.Input((None, None, 3))
-    with pytest.raises(ValueError, match=r'2 stacks of 1 maps, of the strides \[4\].*1 outputs'):
+    with pytest.raises(ValueError, match=r'2 x 1 maps. Received: 1 outputs'):
         FeatureExtractor(backbone=keras.Model(image, image), strides=[4], num_stacks=2)
 
 

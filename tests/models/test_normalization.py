@@ -45,7 +45,7 @@ def test_group_norm_by_numpy(dtype):
 def test_group_norm_needs_groups_that_divide_the_channels():
     norm = LayerHyperparams(group_norm=GroupNormParams()).norm(frozen=False, name='classes_bn')
     assert isinstance(norm, GroupNorm)
-    message = r'classes_bn: group_norm\.groups: .*divides the 91 channels.*Received: 32'
+    message = r'classes_bn: group_norm\.groups: .*a divisor of 91.*Received: 32'
     with pytest.raises(ValueError, match=message):
         norm.build((None, 91))
 

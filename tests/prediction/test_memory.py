@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_named(tmp_path):
     with pytest.raises(UserError, match=r'm\.record: another process uses this memory'):
         make(path)
     memory.close()
-    with pytest.raises(UserError, match=r'm\.record: expected embeddings of 12 numbers'):
+    with pytest.raises(UserError, match=r'm\.record: expected context_feature_length, 12 numbers'):
         make(path, length=12)
     with pytest.raises(UserError, match='another model'):
         make(path, Embedder('other weights'))
@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_named(tmp_path):
     with pytest.raises(UserError, match='is no TFRecord file'):
         make(path)
     examples.write_records(path, [examples.example([[0, 0, 1, 1]], [1])])
-    with pytest.raises(UserError, match='Received records of something else'):
+    with pytest.raises(UserError, match='Received: records of something else'):
         make(path)
 
 

@@ -90,7 +90,7 @@ def test_one_bucket_is_a_static_shape():
 
 def test_wrong_buckets():
     for wrong in ([], [(0, 5)], [(5, 5), (5, -1)]):
-        with pytest.raises(ValueError, match='at least one bucket, of positive height and width'):
+        with pytest.raises(ValueError, match='buckets of positive height and width'):
             KEEP.with_buckets(wrong)
     fixed = text_format.Parse('fixed_shape_resizer {}', image_resizer_pb2.ImageResizer())
     with pytest.raises(ValueError, match=r'expected keep_aspect_ratio_resizer .*fixed_shape'):

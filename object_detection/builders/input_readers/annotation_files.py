@@ -21,7 +21,7 @@ from object_detection.data.formats.yolo import YoloSource
 from object_detection.data.pipeline import bad_records, record_order
 from object_detection.data.pipeline.record_files import Record
 from object_detection.data.python_calls import PythonCalls
-from object_detection.errors import UserError, raise_if_any
+from object_detection.errors import UserError, expected, raise_if_any
 from object_detection.protos import input_reader_pb2
 from object_detection.system import file_errors
 
@@ -283,7 +283,6 @@ def _check_keypoints(
         return
     names = records.data.keypoints.names if records.data.keypoints else ()
     if len(names) != reader.num_keypoints:
-        raise UserError(
-            f'{where}.num_keypoints: expected {len(names)}, the keypoints of the categories of '
-            f'{records.path}. Received: {reader.num_keypoints}.'
+        raise expected(
+            f'{where}.num_keypoints', f'{len(names)}, those of {records.path}', reader.num_keypoints
         )

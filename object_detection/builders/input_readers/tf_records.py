@@ -13,7 +13,7 @@ from object_detection.builders.input_readers import annotation_files, rules
 from object_detection.data import shard_names, tf_examples
 from object_detection.data.pipeline import record_cache, record_files, record_order
 from object_detection.data.pipeline.left_out import EmptyImageFilter
-from object_detection.errors import UserError, backslash_hint
+from object_detection.errors import UserError, backslash_hint, expected
 from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)
@@ -93,9 +93,8 @@ def read(
         names = sorted({name for names in files for name in names})
         return record_order.alone(source(names, 0), start)
     if len(weights) != len(patterns):
-        raise UserError(
-            f'{where}.sample_from_datasets_weights needs one weight for each of the '
-            f'{len(patterns)} entries of input_path. Received: {weights}.'
+        raise expected(
+            f'{where}.sample_from_datasets_weights', f'{len(patterns)} (one an input_path)', weights
         )
     sources = [source(names, index) for index, names in enumerate(files)]
     return record_order.mixture(sources, weights, key=key(len(files)), start=start)

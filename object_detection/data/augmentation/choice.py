@@ -78,9 +78,8 @@ class OneOf:
         if not self.steps:
             raise UserError('one_of.steps: expected at least one step. Received: none.')
         if self.weights and len(self.weights) != len(self.steps):
-            raise UserError(
-                f'one_of.weights: expected one for each of the {len(self.steps)} steps, or none. '
-                f'Received: {len(self.weights)}.'
+            raise expected(
+                'one_of.weights', f'none, or {len(self.steps)}, one a step', len(self.weights)
             )
         if self.weights and not (min(self.weights) >= 0.0 and 0.0 < sum(self.weights) < 1e30):
             raise expected('one_of.weights', 'numbers of 0 or more, and one above 0', self.weights)

@@ -10,7 +10,7 @@ from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.random_crop import RandomCrop
 from object_detection.data.augmentation.window import Window, sides_of_shape, surround
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 _NUM_CHANNELS = 3
 
@@ -28,9 +28,8 @@ def check_color(step: str, color: Color, *, or_one: bool = False) -> None:
     """
     if len(color) not in (0, _NUM_CHANNELS, *([1] if or_one else [])):
         one = ', one for all' if or_one else ''
-        raise UserError(
-            f'{step}.pad_color: expected one number for each of {_NUM_CHANNELS} channels{one}, or '
-            f'none. Received: {color}.'
+        raise expected(
+            f'{step}.pad_color', f'none, or {_NUM_CHANNELS} numbers, one a channel{one}', color
         )
 
 
@@ -185,9 +184,8 @@ class RandomCropPad:
 
     def __init__(self, crop: RandomCrop, paddings: tuple[Padding, ...]):
         if len(paddings) != len(crop.operations):
-            raise UserError(
-                f'RandomCropPad: expected {len(crop.operations)} paddings, one for each operation. '
-                f'Received: {len(paddings)}.'
+            raise expected(
+                'RandomCropPad', f'{len(crop.operations)} paddings, one an operation', len(paddings)
             )
         self.random_crop = crop
         self._paddings = paddings

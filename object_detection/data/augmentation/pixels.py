@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 _NUM_CHANNELS = 3
 
@@ -63,9 +63,8 @@ class SubtractChannelMean(PixelStep):
 
     def __post_init__(self):
         if len(self.means) != _NUM_CHANNELS:
-            raise UserError(
-                f'subtract_channel_mean.means: expected one number for each of {_NUM_CHANNELS} '
-                f'channels. Received: {self.means}.'
+            raise expected(
+                'subtract_channel_mean.means', f'{_NUM_CHANNELS} numbers, one a channel', self.means
             )
 
     def change(self, image: tf.Tensor) -> tf.Tensor:

@@ -17,7 +17,7 @@ from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.window import Window, cut_out, surround
 from object_detection.data.augmentation.zoom import ZoomDraws, draw_zoom, with_static_size, zoom
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
+from object_detection.errors import expected
 
 # Of what no image of a mosaic covers, as in the implementations that people know.
 _GRAY = (114.0,)
@@ -196,10 +196,7 @@ class CopyPaste:
           numbers: float32 [n], one a random number in [0, 1) for each object of `other`.
         """
         if not any(name in example for name in _MASKS):
-            raise UserError(
-                'copy_paste: expected examples with masks; set train_input_reader.'
-                'load_instance_masks: true. Received: none.'
-            )
+            raise expected('copy_paste', 'masks; set train_input_reader.load_instance_masks: true')
         size = tf.shape(example[F.IMAGE])[:2]
         numbers = tf.where(other[F.GROUNDTRUTH_IS_CROWD], 1.0, numbers)
         first = tf.argsort(numbers, stable=True)[: self.max_objects]

@@ -56,9 +56,8 @@ class RandomSymmetry:
         """
         if self.needs_permutation and F.GROUNDTRUTH_DP_POINTS in example:
             raise UserError(
-                f'{self.name}: expected no points on the surface of bodies '
-                '(load_dense_pose): where a point of a mirrored body lies on its surface is in a '
-                'table of measurements that is not part of this package.'
+                f'{self.name}: expected no points on the surface of bodies (load_dense_pose): '
+                'there is no table of those of mirrored bodies.'
             )
         names = {F.IMAGE, *filter(self._is_mapped, OBJECT_FIELDS)}
         present = {name: value for name, value in example.items() if name in names}

@@ -171,9 +171,8 @@ def check_categories(file: CocoFile, *names: str) -> list[Any]:
     ids = {category['name']: category['id'] for category in reversed(file.categories)} | {'': None}
     for name in names:
         if name not in ids:
-            raise UserError(
-                f'The annotation file has no category {name!r}. Received: '
-                f'{[category["name"] for category in file.categories]}.'
+            raise expected(
+                'category', f'one of {[each["name"] for each in file.categories]}', repr(name)
             )
     return [ids[name] for name in names]
 
@@ -246,9 +245,8 @@ def pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
 def _list(path: str, document: dict[str, Any], name: str) -> list[Any]:
     entries = document.get(name)
     if not isinstance(entries, list):
-        raise UserError(
-            f'{path}: `{name}` must be a list. Received: '
-            f'{"nothing" if entries is None else type(entries).__name__}.'
+        raise expected(
+            f'{path}: `{name}`', 'a list', 'nothing' if entries is None else type(entries).__name__
         )
     return entries
 

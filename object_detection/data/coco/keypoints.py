@@ -89,9 +89,7 @@ def read_keypoints(annotation: dict[str, Any], layout: KeypointLayout) -> np.nda
     # A keypoint that is not annotated has no coordinates.
     keypoints[~is_visible, :2] = np.nan_to_num(keypoints[~is_visible, :2])
     if not (np.isfinite(keypoints).all() and np.isin(keypoints[:, 2], _VISIBILITIES).all()):
-        raise UnusableError(
-            'bad_keypoints', 'keypoints must be finite, with a visibility of 0, 1 or 2'
-        )
+        raise UnusableError('bad_keypoints', 'keypoints must be finite, their visibility 0, 1 or 2')
     return keypoints
 
 

@@ -208,10 +208,7 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
         edges = np.abs(np.roll(points, -1, axis=0) - points)
         outline += edges.max(axis=1).sum()
     if outline > _MAX_OUTLINE:
-        raise UserError(
-            f'the edges of its polygons are {outline:.0f} pixels long; '
-            f'expected at most {_MAX_OUTLINE}'
-        )
+        raise UserError(f'its edges are {outline:.0f} pixels long; expected at most {_MAX_OUTLINE}')
     return polygons
 
 

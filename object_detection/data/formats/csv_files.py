@@ -176,9 +176,7 @@ def read(path: str, files: Files, limit: int = MAX_XML_BYTES) -> etree._Element:
     except (etree.XMLSyntaxError, ValueError) as error:
         raise UnusableError('bad_annotations', f'{path} is not an XML file: {error}') from error
     if root.getroottree().docinfo.doctype:
-        raise UnusableError(
-            'bad_annotations', f'{path} has a document type (DOCTYPE), which is refused'
-        )
+        raise UnusableError('bad_annotations', f'{path}: a document type (DOCTYPE) is refused')
     return root
 
 

@@ -28,7 +28,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 
 _MAX_BYTES = 1 << 30
 _HEAD = 1 << 10
@@ -61,9 +61,8 @@ class CvatSource(FileSource):
         num_images = sum(1 for _ in self._images(root))
         if not num_images:
             subsets = {image.get('subset', '') for image in root.iterfind('image')} - {''}
-            raise UserError(
-                f'{self.annotations_file}: expected images of the set {self.split!r}. '
-                f'Received sets: {sorted(subsets) or "none"}.'
+            raise expected(
+                self.annotations_file, f'a set {self.split!r}', sorted(subsets) or 'none'
             )
         # The labels of the task come first, in their order, also if they are not used.
         names = [csv_files.text(label, 'name') for label in root.iterfind('meta//labels/label')]
@@ -118,10 +117,7 @@ class CvatSource(FileSource):
                 f'{self.annotations_file}: expected <annotations>, received <{root.tag}>',
             )
         if root.find('track') is not None:
-            raise UserError(
-                f'{self.annotations_file} is in the format "CVAT for video"; export "CVAT for '
-                'images", or COCO.'
-            )
+            raise expected(self.annotations_file, '"CVAT for images", or COCO', '"CVAT for video"')
         return root
 
     def _images(self, root: etree._Element) -> Iterator[etree._Element]:
@@ -202,9 +198,7 @@ def _part(item: Mapping[str, str], file: ImageFile) -> np.ndarray:
     elif kind == _MASK:
         return _mask(item, file)
     else:
-        raise UnusableError(
-            'unknown_shape', f'<{kind[:100]}> is no area; expected {", ".join(_AREAS)}'
-        )
+        raise UnusableError('unknown_shape', f'<{kind[:100]}>: expected {", ".join(_AREAS)}')
     degrees = shapes.number(item.get('rotation', 0), 'rotation')
     return shapes.rotated(points, degrees, (points.min(0) + points.max(0)) / 2)
 

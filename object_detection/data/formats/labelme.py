@@ -160,8 +160,7 @@ def _part(item: dict[str, Any], kind: str, file: ImageFile) -> np.ndarray:
     if kind == _POLYGON or (kind == _ORIENTED and len(points) == 4):
         return points
     raise UnusableError(
-        'unknown_shape',
-        f'shape_type {kind!r} with {len(points)} points is no area; expected {", ".join(_AREAS)}',
+        'unknown_shape', f'{kind!r} of {len(points)} points: expected {", ".join(_AREAS)}'
     )
 
 

@@ -73,9 +73,7 @@ class PanopticSource(Source):
             item for item in document['categories'] if self.stuff or item.get('isthing', 1)
         ]
         if not categories:
-            raise expected(
-                self.annotations_file, 'a category with `isthing` 1, or --stuff', 'only stuff'
-            )
+            raise expected(self.annotations_file, '`isthing` 1, or --stuff', 'stuff alone')
         classes = coco_annotations.classes(categories, label_map)
         names = coco_annotations.texts(document['categories'])
         wanted = {item['id'] for item in categories}

@@ -52,8 +52,7 @@ def of_mask(
     if mask.shape != (file.height, file.width):
         raise UnusableError(
             'bad_mask',
-            f'the mask is {mask.shape[0]} pixels high and {mask.shape[1]} wide; '
-            f'the image is {file.height} and {file.width}',
+            f'the mask is {mask.shape} (height, width); the image is {(file.height, file.width)}',
         )
     rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
     if not len(rows):
@@ -173,9 +172,7 @@ def points(value: Any, name: str) -> np.ndarray:
     try:
         found = np.array([(float(x), float(y)) for x, y in value]).reshape(-1, 2)
     except (TypeError, ValueError, OverflowError) as error:
-        raise UnusableError(
-            'bad_points', f'{name} must be pairs of numbers, is {str(value)[:100]}'
-        ) from error
+        raise UnusableError('bad_points', f'{name}: not pairs: {str(value)[:100]}') from error
     if not np.isfinite(found).all():
         raise UnusableError('bad_points', f'{name} must be finite, is {str(value)[:100]}')
     return found

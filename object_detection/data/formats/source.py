@@ -26,7 +26,7 @@ from object_detection.data.file_access import Files
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.data.tf_examples import Clip
-from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.errors import UnusableError, UserError, expected, format_list
 
 _log = logging.getLogger(__name__)
 # Folders of the splits of a data set; the first is the one to train on.
@@ -310,9 +310,8 @@ def number_classes(
     found = {name: label_map.text_to_id.get(name, 0) for name in names}
     labels = {name: ClassLabel(i, texts[i]) for name, i in found.items() if i > 0}
     if names and not labels:
-        raise UserError(
-            f'The label map has none of the classes of the data set, {format_list(names)}. '
-            f'Received: {format_list(label_map.text_to_id)}.'
+        raise expected(
+            'Label map', f'some of {format_list(names)}', format_list(label_map.text_to_id)
         )
     return labels
 

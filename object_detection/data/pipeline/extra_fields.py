@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
+from object_detection.core.shapes import asserted
 from object_detection.data.objects import Example
 
 _CLASS_IDS = (
@@ -76,15 +77,12 @@ def context(example: Example, size: tuple[int, int] | None) -> Example:
 
 def _fit_features(example: Example, size: int, length: int) -> tf.Tensor:
     features = example[F.CONTEXT_FEATURES]
-    check = tf.debugging.Assert(
+    with asserted(
         tf.equal(tf.shape(features)[1], length),
-        [
-            f'Context features need {length} numbers each (context_config.context_feature_length '
-            'of the model). Image, numbers:',
-            *(example[F.SOURCE_ID], tf.shape(features)[1]),
-        ],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+        f'Context features need {length} numbers each (context_config.context_feature_length '
+        'of the model). Image, numbers:',
+        *(example[F.SOURCE_ID], tf.shape(features)[1]),
+    ):
         return tf.ensure_shape(_fit(features, size), [size, length])
 
 

@@ -16,11 +16,12 @@ from object_detection.core.example_fields import (
     names_of,
 )
 from object_detection.core.fields import InputFields as F
+from object_detection.core.shapes import asserted
 from object_detection.data import instance_masks, objects
 from object_detection.data.augmentation import choice
 from object_detection.data.objects import Example
 from object_detection.data.pipeline import extra_fields
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.resizers.resizer import Resizer
 
 Step = Callable[..., Example]
@@ -86,14 +87,12 @@ class ExampleTransform:
 
     def __post_init__(self):
         if len(self.class_weights) not in (0, self.num_classes):
-            raise UserError(
-                f'ExampleTransform: expected {self.num_classes} class_weights, or none. '
-                f'Received: {len(self.class_weights)}.'
+            raise expected(
+                'class_weights', f'none or {self.num_classes} numbers', len(self.class_weights)
             )
         if self.use_multiclass_scores and self.merge_multiple_label_boxes:
-            raise UserError(
-                'ExampleTransform: expected one of use_multiclass_scores and '
-                'merge_multiple_label_boxes. Received: both.'
+            raise expected(
+                'ExampleTransform', 'use_multiclass_scores or merge_multiple_label_boxes', 'both'
             )
 
     @property
@@ -216,15 +215,12 @@ class ExampleTransform:
 
     def _one_hot(self, example: Example) -> Example:
         classes = example[F.GROUNDTRUTH_CLASSES]
-        check = tf.debugging.Assert(
+        with asserted(
             tf.reduce_all(classes <= self.num_classes),
-            [
-                f'A class id is above num_classes ({self.num_classes}) of the model. Image, ids:',
-                example[F.SOURCE_ID],
-                classes,
-            ],
-        )
-        with tf.control_dependencies([check] if check is not None else []):
+            f'A class id is above num_classes ({self.num_classes}) of the model. Image, ids:',
+            example[F.SOURCE_ID],
+            classes,
+        ):
             one_hot = tf.one_hot(classes - 1, self.num_classes)
         return {**example, F.GROUNDTRUTH_CLASSES: one_hot}
 
@@ -235,22 +231,18 @@ class ExampleTransform:
 
     def _soften(self, example: Example) -> Example:
         if F.MULTICLASS_SCORES not in example:
-            raise UserError(
-                'use_multiclass_scores: expected examples with multiclass_scores; set '
-                'load_multiclass_scores of the input reader. Received: none.'
+            raise expected(
+                'use_multiclass_scores', 'examples with scores; set load_multiclass_scores'
             )
         classes, scores = example[F.GROUNDTRUTH_CLASSES], example[F.MULTICLASS_SCORES]
         num_scores = tf.shape(scores)[1]
-        check = tf.debugging.Assert(
+        with asserted(
             (num_scores == 0) | (num_scores == self.num_classes),
-            [
-                f'multiclass_scores of a record are not of the {self.num_classes} classes of the '
-                'model (without background). Image, scores an object:',
-                example[F.SOURCE_ID],
-                num_scores,
-            ],
-        )
-        with tf.control_dependencies([check] if check is not None else []):
+            f'multiclass_scores of a record are not of the {self.num_classes} classes of the '
+            'model (without background). Image, scores an object:',
+            example[F.SOURCE_ID],
+            num_scores,
+        ):
             # A record without scores keeps its classes.
             classes = tf.cond(num_scores > 0, lambda: scores, lambda: classes)
         return {

@@ -12,7 +12,7 @@ from object_detection.data import image_files
 from object_detection.dataset_tools.context_rcnn.options import RPN_BOX_FEATURES
 from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 from object_detection.runtime.input_types import TF_EXAMPLE
 from object_detection.runtime.runtime import batches
 from object_detection.runtime.saved_detector import SavedModelRuntime, find_saved_model
@@ -116,9 +116,8 @@ class Model:
     def _load(self) -> SavedModelRuntime:
         detector = SavedModelRuntime(self._directory)
         if detector.input_spec.dtype != tf.string:
-            raise UserError(
-                f'{detector.source}: expected a SavedModel that was exported with --input_type '
-                f'{TF_EXAMPLE}. Received one that takes pixels.'
+            raise expected(
+                detector.source, f'--input_type {TF_EXAMPLE}', 'an export that takes pixels'
             )
         return detector
 
@@ -128,9 +127,8 @@ class Model:
         if missing:
             fields = [_OUTPUT_FIELDS[name] for name in missing if name in _OUTPUT_FIELDS]
             hint = f'; set {", ".join(fields)} of its config and export again' if fields else ''
-            raise UserError(
-                f'{directory}: expected the outputs {", ".join(wanted)}{hint}. Missing: '
-                f'{", ".join(missing)}.'
+            raise expected(
+                directory, f'the outputs {", ".join(wanted)}{hint}', f'no {", ".join(missing)}'
             )
 
 

@@ -59,10 +59,7 @@ def _locked(path: str, prefix: str) -> Iterator[bool]:
     if not folder_lock.has_locks() or '://' in path:
         yield False
         return
-    taken = UserError(
-        f'{prefix}: another job is writing to this output. Wait for its end, or choose another '
-        'output.'
-    )
+    taken = UserError(f'{prefix}: another job writes to this output; wait, or choose another.')
     while True:
         # This mode does not empty the file of another job.
         with open(path, 'ab') as file:

@@ -60,9 +60,7 @@ def unpack(archive: str, folder: str, report: Report) -> None:
         _write_list(_list_path(archive, folder), members)
         _move(temporary, folder, [member.name for member in members])
     except _DAMAGES as error:
-        raise DownloadError(
-            f'{archive}: the archive is damaged ({error}). Delete it and start again.'
-        ) from error
+        raise DownloadError(f'{archive}: damaged ({error}). Delete it and start again.') from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

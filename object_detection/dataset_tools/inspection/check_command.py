@@ -11,7 +11,7 @@ from object_detection.config import families
 from object_detection.config.reader import read_pipeline
 from object_detection.dataset_tools.inspection import check_job, findings, record_sets
 from object_detection.dataset_tools.inspection.findings import CheckedSet
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 
@@ -197,11 +197,8 @@ def propose_anchors(
 def _check_counts(kind: str, counts: tuple[int, int]) -> None:
     num_sizes, num_aspects = counts
     if num_sizes and kind not in ('grid_anchor_generator', 'multiscale_anchor_generator'):
-        raise UserError(
-            f'--num_sizes: expected a grid_anchor_generator or a multiscale_anchor_generator; '
-            f'{kind} has as many sizes as its layers or grids say.'
+        raise expected(
+            '--num_sizes', 'a grid_anchor_generator or multiscale_anchor_generator', kind
         )
     if num_aspects and kind == 'flexible_grid_anchor_generator':
-        raise UserError(
-            '--num_aspects: flexible_grid_anchor_generator has as many as its grids have anchors.'
-        )
+        raise expected('--num_aspects', 'a generator whose grids do not fix it', kind)

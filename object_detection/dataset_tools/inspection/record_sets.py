@@ -32,9 +32,7 @@ def find_files(patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         names = [name for name in files.matches(pattern) if not os.path.isdir(name)]
         if not names:
-            raise expected(
-                pattern, 'a TFRecord file, or a pattern that matches some', 'there is none'
-            )
+            raise expected(pattern, 'a TFRecord file, or a pattern that matches some')
         found.update(dict.fromkeys(names))
     return list(found)
 

@@ -15,7 +15,7 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.data import tf_record_files
 from object_detection.data.record_checks import digest
 from object_detection.dataset_tools.converters import sharded_writer
-from object_detection.errors import DataError, UserError
+from object_detection.errors import DataError, UserError, expected
 from object_detection.protos.tf_example_pb2 import TfExample
 from object_detection.system import files as system_files
 
@@ -111,19 +111,13 @@ def _check_replaced(names: Sequence[str], prefixes: Iterable[str], shards: int) 
     for prefix in prefixes:
         for path in sharded_writer.Output(prefix, shards, job='').replaced_paths():
             if any(os.path.exists(path) and os.path.samefile(path, name) for name in names):
-                raise UserError(
-                    f'{path}: expected another folder than that of the data, which would be '
-                    'replaced by a part of it.'
-                )
+                raise expected(path, 'another folder than that of the data', 'the same')
 
 
 def check_shares(shares: Mapping[str, float]) -> None:
     """Raises a UserError for shares that are not above 0, or do not sum up to 1."""
     if not all(share > 0 for share in shares.values()) or abs(sum(shares.values()) - 1) > 1e-6:
-        raise UserError(
-            '--share: expected two or more parts with shares above 0 that sum up to 1. Received: '
-            f'{", ".join(f"{name}={share:g}" for name, share in shares.items())}.'
-        )
+        raise expected('--share', 'two or more parts above 0 that sum up to 1', shares)
 
 
 def _check_parts(parts: Mapping[int, str], shares: Mapping[str, float]) -> None:

@@ -39,9 +39,7 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
             openvino.save_model(model, path, compress_to_fp16=False)
         # OpenVINO's errors have no common class but these.
         except (RuntimeError, ValueError) as error:
-            raise UserError(f'--format {_NAME}: OpenVINO cannot convert the model: {error}') from (
-                error
-            )
+            raise UserError(f'--format {_NAME}: OpenVINO cannot convert it: {error}') from error
     return source.describe(
         _NAME,
         inputs=(source.input_tensor,),

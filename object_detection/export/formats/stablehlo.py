@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.export.formats.formats import no_description
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
@@ -158,17 +158,16 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileRuntim
     return FileRuntime(path, description, run)
 
 
-def _read_weights(path: pathlib.Path, expected: Sequence[TensorDescription]) -> list[tf.Tensor]:
+def _read_weights(path: pathlib.Path, described: Sequence[TensorDescription]) -> list[tf.Tensor]:
     try:
         # Nothing is compressed, so that the arrays take no more than the file.
-        size = sum(math.prod(each.shape) * tf.as_dtype(each.dtype).size for each in expected)
+        size = sum(math.prod(each.shape) * tf.as_dtype(each.dtype).size for each in described)
         if size > path.stat().st_size:
-            raise UserError(
-                f'{path}: expected {size} bytes of weights, as the description says. '
-                f'Received: a file of {path.stat().st_size} bytes.'
+            raise expected(
+                path, f'{size} bytes of weights, as described', f'{path.stat().st_size} bytes'
             )
         with zipfile.ZipFile(path) as archive:
-            return [tf.constant(_read_weight(path, archive, each)) for each in expected]
+            return [tf.constant(_read_weight(path, archive, each)) for each in described]
     except UserError:
         raise
     # What a damaged archive raises has no common class.
@@ -179,21 +178,22 @@ def _read_weights(path: pathlib.Path, expected: Sequence[TensorDescription]) -> 
 
 
 def _read_weight(
-    path: pathlib.Path, archive: zipfile.ZipFile, expected: TensorDescription
+    path: pathlib.Path, archive: zipfile.ZipFile, described: TensorDescription
 ) -> np.ndarray:
     """Reads an array whose header says what is expected, and no byte more than that takes."""
-    entry = archive.getinfo(f'{expected.name}.npy')
+    entry = archive.getinfo(f'{described.name}.npy')
     if entry.compress_type != zipfile.ZIP_STORED:
-        raise UserError(f'{path}: {expected.name}: expected an array that is not compressed.')
+        raise UserError(f'{path}: {described.name}: expected an array that is not compressed.')
     with archive.open(entry) as file:
         read = {(1, 0): np.lib.format.read_array_header_1_0}
         read[(2, 0)] = np.lib.format.read_array_header_2_0
         shape, is_fortran, dtype = read[np.lib.format.read_magic(file)](file)
-        if (shape, dtype.name) != (expected.shape, expected.dtype) or dtype.hasobject:
-            raise UserError(
-                f'{path}: {expected.name}: expected {expected.dtype} {list(expected.shape)}. '
-                f'Received: {dtype.name} {list(shape)}.'
+        if (shape, dtype.name) != (described.shape, described.dtype) or dtype.hasobject:
+            wanted, found = (
+                f'{described.dtype} {list(described.shape)}',
+                f'{dtype.name} {list(shape)}',
             )
+            raise expected(f'{path}: {described.name}', wanted, found)
         content = file.read(dtype.itemsize * math.prod(shape))
     values = np.frombuffer(content, dtype)
     return values.reshape(shape, order='F' if is_fortran else 'C')

@@ -82,9 +82,8 @@ def _check_options(source: ExportSource, options: FormatOptions) -> None:
             f'Received: {count} with --quantization {kind}.'
         )
     if options.batch_size != 1:
-        raise UserError(
-            f'--batch_size: expected 1 with --format {_NAME}, whose files take one image. '
-            f'Received: {options.batch_size}.'
+        raise expected(
+            '--batch_size', f'1, as a file of --format {_NAME} takes one image', options.batch_size
         )
     if source.precision not in ('float32', 'tf32'):
         raise UserError(
@@ -97,14 +96,12 @@ def _check_options(source: ExportSource, options: FormatOptions) -> None:
 def _check_learnt(params: QuantizationParams, kind: str, count: int) -> None:
     """Checks the options for a model that was trained with `graph_rewriter.quantization`."""
     if kind != INT8:
-        raise UserError(
-            f'--quantization: expected {INT8} for a model that was trained with '
-            f'graph_rewriter.quantization. Received: {kind}.'
+        raise expected(
+            '--quantization', f'{INT8}, as graph_rewriter.quantization trained the model', kind
         )
     if count:
-        raise UserError(
-            '--calibration: expected none, as the training with graph_rewriter.quantization has '
-            f'learnt the ranges of activations. Received: {count} images.'
+        raise expected(
+            '--calibration', 'none, as graph_rewriter.quantization has learnt the ranges', count
         )
     for name in ('weight_bits', 'activation_bits'):
         if getattr(params, name) != 8:
@@ -303,11 +300,10 @@ class _Runner:
         made = interpreter(path, model)
         signature = made.get_signature_list().get(_SIGNATURE, {'inputs': [], 'outputs': []})
         for kind in ('inputs', 'outputs'):
-            expected = [getattr(each, 'name', each) for each in getattr(description, kind)]
-            if sorted(signature[kind]) != sorted(expected):
-                raise UserError(
-                    f'{path}: {kind}: expected {format_list(expected)}, as the description says. '
-                    f'Received: {format_list(signature[kind]) or "none"}.'
+            wanted = [getattr(each, 'name', each) for each in getattr(description, kind)]
+            if sorted(signature[kind]) != sorted(wanted):
+                raise expected(
+                    f'{path}: {kind}', format_list(wanted), format_list(signature[kind]) or 'none'
                 )
         self._run = made.get_signature_runner(_SIGNATURE)
         # The interpreter owns what the runner uses.
@@ -317,10 +313,7 @@ class _Runner:
         for each in description.inputs:
             shape = tuple(map(int, found[each.name]['shape']))
             if shape != each.shape:
-                raise UserError(
-                    f'{path}: {each.name}: expected the shape {list(each.shape)}, as the '
-                    f'description says. Received: {list(shape)}.'
-                )
+                raise expected(f'{path}: {each.name}', f'shape {list(each.shape)}', list(shape))
 
     def __call__(self, inputs: Arrays) -> Arrays:
         return self._run(**{name: _as(value, self._types[name]) for name, value in inputs.items()})

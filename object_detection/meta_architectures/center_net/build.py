@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from object_detection.builders import image_resizer_builder, losses_builder, post_processing_builder
 from object_detection.config import reading
 from object_detection.data import label_map
-from object_detection.errors import Problems, UserError, format_list, raise_if_any, within
+from object_detection.errors import Problems, UserError, expected, format_list, raise_if_any, within
 from object_detection.meta_architectures.center_net import rules
 from object_detection.meta_architectures.center_net.center_net import CenterNet, PostProcessing
 from object_detection.meta_architectures.center_net.deepmac import build as deepmac_builder
@@ -113,9 +113,8 @@ def build_layouts(config: center_net_pb2.CenterNet) -> list[Layout]:
         field = f'{ROOT}.keypoint_estimation_task[{index}]'
         category = by_id.get(labels.text_to_id.get(task.keypoint_class_name))
         if category is None or not category.get('keypoints'):
-            raise UserError(
-                f'{field}.keypoint_class_name: expected an item of {path} with keypoints. '
-                f'Received: {task.keypoint_class_name!r}.'
+            raise expected(
+                f'{field}.keypoint_class_name', f'an item of {path}', repr(task.keypoint_class_name)
             )
         keypoints = category['keypoints']
         if unknown := sorted(set(task.keypoint_label_to_std) - set(keypoints)):

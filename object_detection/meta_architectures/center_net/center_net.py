@@ -12,7 +12,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.post_processing import Suppressed
 from object_detection.core.shapes import dimensions, is_same
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.deepmac.deepmac import DeepMac
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
@@ -198,9 +198,7 @@ class CenterNet(DetectionModel):
         """
         task = next((task for task in self.tasks.values() if isinstance(task, DeepMac)), None)
         if task is None:
-            raise UserError(
-                f'{self.name}: masks of given boxes need deepmac_mask_estimation. Received: none.'
-            )
+            raise expected(f'{self.name}: masks of given boxes', 'deepmac_mask_estimation')
         maps = predictions.last_maps()
         (stride,) = self.feature_extractor.strides
         sizes = tf.cast(true_shapes[:, tf.newaxis, :2], tf.float32) / float(stride)

@@ -139,9 +139,7 @@ def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:
     lists = {name: tuple(getattr(config, name)) for name in ('mean', 'std')}
     for name, values in lists.items():
         if len(values) not in (0, RGB):
-            raise expected(
-                f'preprocess.{name}', 'three numbers, for red, green and blue', list(values)
-            )
+            raise expected(f'preprocess.{name}', 'three numbers: red, green, blue', list(values))
     return Preprocess(
         scale=config.scale, **{name: values for name, values in lists.items() if values}
     )
@@ -153,9 +151,8 @@ def _check_freeze_affine(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> 
     kind = hyperparams.WhichOneof('normalizer_oneof')
     may_train = kind not in ('batch_norm', 'sync_batch_norm') or getattr(hyperparams, kind).train
     if config.batch_norm_trainable and may_train:
-        raise UserError(
-            'freeze_affine: expected `batch_norm_trainable: false`, as scale and offset stop with '
-            'the norms that are frozen. Received: true.'
+        raise expected(
+            'freeze_affine', '`batch_norm_trainable: false`, as frozen norms stop both', 'true'
         )
 
 

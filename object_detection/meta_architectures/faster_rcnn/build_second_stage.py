@@ -17,7 +17,7 @@ from object_detection.core.post_processing import Suppressed
 from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
 from object_detection.data import label_map
-from object_detection.errors import Problems, UserError, within
+from object_detection.errors import Problems, UserError, expected, within
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.meta_architectures.faster_rcnn import rules
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
@@ -261,10 +261,7 @@ def keypoints_of_classes(config: FasterRcnn) -> list[list[int]] | None:
     except UserError as error:
         raise UserError(f'{head.DESCRIPTOR.full_name}.label_map_path: {error}') from error
     if max(positions.values()) >= head.num_keypoints:
-        raise UserError(
-            f'{field}: expected more than the last position of the keypoints of {path}, '
-            f'{max(positions.values())}. Received: {head.num_keypoints}.'
-        )
+        raise expected(field, f'more than {max(positions.values())}, as {path}', head.num_keypoints)
     of_classes: list[list[int]] = [[] for _ in range(config.num_classes)]
     for category in labels.categories:
         if category['id'] <= config.num_classes:

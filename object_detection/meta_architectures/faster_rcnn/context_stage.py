@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models.heads.context_attention import ContextAttention, ContextMemory, Memory
 
 
@@ -102,13 +102,11 @@ def remember(
     received = [f'{name} {list(value.shape)}' for name, value in given.items() if value is not None]
     if stage is None or stage.memory is None:
         if received:
-            raise UserError(
-                'FasterRcnn.predict: expected no context, since the model has no context_config '
-                f'that attends to it. Received: {", ".join(received)}.'
+            raise expected(
+                'FasterRcnn.predict', 'no context without a context_config', ', '.join(received)
             )
         return None
-    expected = stage.side_inputs()
-    length = expected[F.CONTEXT_FEATURES].shape[-1]
+    length = stage.side_inputs()[F.CONTEXT_FEATURES].shape[-1]
     if len(received) < len(given) or features.shape[-1] != length:
         raise UserError(
             f'FasterRcnn.predict: expected {F.CONTEXT_FEATURES} [B, N, {length}] '

@@ -16,7 +16,7 @@ from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn import loss_names, mask_stage
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, detect, mean_scores
@@ -219,9 +219,7 @@ class FasterRcnn(DetectionModel):
     def _check(self, groundtruth: Groundtruth | None, training: bool) -> None:
         """Checks the ground truth that `predict` is given."""
         if training and groundtruth is None and self.box_stages:
-            raise UserError(
-                'FasterRcnn.predict: training needs `groundtruth`, which proposals are sampled by.'
-            )
+            raise expected('FasterRcnn.predict', '`groundtruth` in training, to sample proposals')
         if groundtruth is not None and groundtruth.classes.shape[-1] != self.num_classes:
             raise UserError(
                 f'{self.name}: expected groundtruth.classes of {self.num_classes} columns '
@@ -297,9 +295,8 @@ class FasterRcnn(DetectionModel):
           ValueError: if there is no second stage.
         """
         if not self.box_stages:
-            raise UserError(
-                f'{self.name}: classes and masks of given boxes need number_of_stages of 2 or 3. '
-                'Received: 1.'
+            raise expected(
+                f'{self.name}: classes and masks of given boxes', 'number_of_stages 2 or 3', 1
             )
         batch, count = dimensions(boxes, 0, 1)
         regions = [

@@ -97,9 +97,8 @@ class FullyConnectedBoxClassifier(keras.layers.Layer):
     def build(self, crops_shape):
         _, height, width, channels = crops_shape
         if None in (height, width, channels):
-            raise UserError(
-                f'{self.name}: expected crops of static height, width and depth. '
-                f'Received: shape {tuple(crops_shape)}.'
+            raise expected(
+                self.name, 'crops of static height, width and depth', f'shape {tuple(crops_shape)}'
             )
         self._first.build((None, height * width * channels))
         self._norm.build((None, self._depth))
@@ -240,35 +239,27 @@ def _check_resnet(options: TwoStageOptions, top_level: int) -> None:
     """Checks what relates the options of a ResNet; its last stage has stride 2**top_level."""
     frozen_stages = options.resnet.get('frozen_stages', 0)
     if not 0 <= frozen_stages <= top_level:
-        raise expected(
-            'frozen_stages', f'0 to {top_level}, the stages of the backbone', frozen_stages
-        )
+        raise expected('frozen_stages', f'0 to {top_level}, stages of the backbone', frozen_stages)
     has_norms = not options.override_backbone or options.hyperparams.batch_norm
     if options.resnet.get('freeze_affine') and not has_norms:
-        raise expected(
-            'freeze_affine', 'batch norms in conv_hyperparams, which hold for the backbone'
-        )
+        raise expected('freeze_affine', 'batch norms in conv_hyperparams, for the backbone')
 
 
 def _check_single_map(extractor: Extractor, options: TwoStageOptions, row: Backbone) -> None:
     """Checks the options of an extractor without a pyramid."""
     check_levels('backbone', extractor.levels, row)
     if row.crop_stage is None:
-        raise UserError(
-            'backbone: expected one whose last stage runs on crops. '
-            f'Received: {options.backbone!r}, which can only have a pyramid.'
+        raise expected(
+            'backbone', 'one whose last stage runs on crops', f'{options.backbone!r}, for pyramids'
         )
     if options.stride not in row.strides:
         raise expected(
             'first_stage_features_stride', ' or '.join(map(str, row.strides)), options.stride
         )
     levels = options.pyramid and options.pyramid.levels
-    for field, value in (('levels', levels), ('box_head_depth', options.box_head_depth)):
+    for field, value in (('fpn', levels), ('box_head_depth', options.box_head_depth)):
         if value is not None:
-            raise UserError(
-                'A feature extractor without a pyramid has neither `fpn` nor `box_head_depth`. '
-                f'Received: {field} = {value}.'
-            )
+            raise expected('feature extractor without a pyramid', f'no `{field}`', value)
     if options.hyperparams is not None and not options.override_backbone:
         raise UserError(
             'A feature extractor without a pyramid uses `conv_hyperparams` only with '
@@ -279,18 +270,15 @@ def _check_single_map(extractor: Extractor, options: TwoStageOptions, row: Backb
 def _check_pyramid(extractor: Extractor, options: TwoStageOptions, row: Backbone) -> int:
     """Checks the options of an extractor with a pyramid; returns the backbone's last level."""
     if options.hyperparams is None:
-        raise UserError(
-            'A feature extractor with a pyramid needs `conv_hyperparams`. Received: none.'
-        )
+        raise expected('feature extractor with a pyramid', '`conv_hyperparams`')
     if options.stride not in (8, 16):
         raise expected('first_stage_features_stride', '8 or 16', options.stride)
     pyramid = options.pyramid or PyramidOptions()
     low, high = pyramid.levels
     first, last = row.levels[0], row.levels[-1]
     if not first <= low <= min(high, last):
-        raise UserError(
-            f'fpn: expected {first} <= min_level <= {last} and '
-            f'min_level <= max_level. Received: min_level {low}, max_level {high}.'
+        raise expected(
+            'fpn', f'{first} <= min_level <= {last}, min_level <= max_level', f'{low} and {high}'
         )
     depths = {
         'fpn.num_filters or additional_layer_depth': pyramid.depth,
@@ -303,8 +291,7 @@ def _check_pyramid(extractor: Extractor, options: TwoStageOptions, row: Backbone
     top_level = min(high, last)
     multiple = 2**top_level
     if options.padding(row, extractor.padding_multiple) % multiple:
-        raise UserError(
-            f'pad_to_multiple: expected a multiple of {multiple}, the stride of the coarsest map '
-            f'of the backbone. Received: {options.pad_to_multiple}.'
+        raise expected(
+            'pad_to_multiple', f'a multiple of {multiple} (stride)', options.pad_to_multiple
         )
     return top_level

@@ -12,7 +12,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.keypoints import heat_maps
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import of_detections
@@ -158,9 +158,8 @@ class KeypointStage(keras.layers.Layer):
         count = self.head.num_keypoints
         received = 'none' if groundtruth.keypoints is None else groundtruth.keypoints.shape[2]
         if received not in (count, None):  # None: it is only traced
-            raise UserError(
-                f'The keypoint loss needs {count} keypoints of each object of the ground truth; '
-                f'set num_keypoints: {count} of the input reader. Received: {received}.'
+            raise expected(
+                'num_keypoints of the input reader', f'{count}, as the keypoint loss', received
             )
         targets: Targets = predictions.targets
         matches = tf.maximum(targets.matches, 0)

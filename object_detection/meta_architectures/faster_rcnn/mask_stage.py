@@ -8,7 +8,7 @@ from object_detection.core import sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper
@@ -74,10 +74,7 @@ class MaskStage(keras.layers.Layer):
           ValueError: if the ground truth has no masks.
         """
         if groundtruth.masks is None:
-            raise UserError(
-                'The mask loss needs ground truth masks, but there are none: set '
-                'load_instance_masks: true in the input reader.'
-            )
+            raise expected('mask loss', 'masks in the ground truth; set load_instance_masks: true')
         size = tuple(logits.shape[2:4])
         matches = tf.maximum(targets.matches, 0)
         if groundtruth.masks_are_crops:

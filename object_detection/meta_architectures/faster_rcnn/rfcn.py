@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
 from object_detection.meta_architectures.faster_rcnn.context_stage import RegionContext
 from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
@@ -35,9 +35,8 @@ class Rfcn(FasterRcnn):
 
     def __init__(self, *, feature_extractor: Any, name: str = 'rfcn', **options: Any):
         if feature_extractor.num_levels != 1:
-            raise UserError(
-                'R-FCN needs a feature extractor of one feature map. '
-                f'Received: one of {feature_extractor.num_levels} levels.'
+            raise expected(
+                'R-FCN', 'a feature extractor of one map', f'{feature_extractor.num_levels} levels'
             )
         super().__init__(feature_extractor=feature_extractor, name=name, **options)
 

@@ -386,15 +386,10 @@ def _resizer(config: FasterRcnn) -> Iterator[str]:
 
 
 def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
-    path = f'{ROOT}.feature_extractor.type'
-    if not config.feature_extractor.type:
-        yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
-        return
-    problem = type_problem(config.feature_extractor.type)
-    if problem:
-        yield f'{path}: {problem}'
-        return
-    yield from extractors.problems(EXTRACTORS, config.feature_extractor, ROOT)
+    extractor = config.feature_extractor
+    yield from extractors.type_problems(
+        EXTRACTORS, extractor, ROOT, type_problem(extractor.type), 'faster_rcnn_resnet50_fpn_keras'
+    )
 
 
 def _levels(extractor: FasterRcnnFeatureExtractor) -> tuple[int, int] | None:

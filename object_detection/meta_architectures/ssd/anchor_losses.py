@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.losses.anchor_sampling import ExpectedLossWeights, RandomExampleSampler
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.losses.localization import fill_nan_targets
@@ -160,22 +160,16 @@ class AnchorLosses:
     def _labels(self, groundtruth: Groundtruth) -> tf.Tensor:
         """Returns the classes of the objects, float32 [B, M, C]."""
         options, classes = self._target_options, groundtruth.classes
-        expected = options.num_columns - options.adds_background
-        if classes.shape[-1] != expected:
-            raise UserError(
-                f'ssd: expected groundtruth.classes of {expected} columns (num_classes). '
-                f'Received: shape {classes.shape}.'
-            )
+        count = options.num_columns - options.adds_background
+        if classes.shape[-1] != count:
+            raise expected('ssd', f'{count} columns of classes (num_classes)', classes.shape)
         if not options.adds_background:
             return classes
         return tf.pad(classes, [[0, 0], [0, 0], [1, 0]])
 
     def _check_keypoints(self, groundtruth: Groundtruth) -> None:
         if hasattr(self.box_coder, 'num_keypoints') and groundtruth.keypoints is None:
-            raise UserError(
-                'ssd: keypoint_box_coder needs the keypoints of the objects. '
-                'Received: ground truth without keypoints.'
-            )
+            raise expected('ssd: keypoint_box_coder', 'keypoints in the ground truth')
 
     def compute(self, predictions: Predictions, targets: Targets) -> dict[str, LossSum]:
         """Returns the sums of the weighted losses, under the reference's names.

@@ -140,9 +140,8 @@ def _check_maps(extractor: Extractor, options: SingleShotOptions, row: Backbone)
         bifpn.check(pyramid)
         return
     if not first <= low <= min(high, last):
-        raise UserError(
-            f'fpn: expected {first} <= min_level <= {last} and min_level <= max_level. '
-            f'Received: min_level {low}, max_level {high}.'
+        raise expected(
+            'fpn', f'{first} <= min_level <= {last}, min_level <= max_level', f'{low} and {high}'
         )
     if pyramid.depth < 1:
         raise expected('fpn.additional_layer_depth', 'at least 1', pyramid.depth)

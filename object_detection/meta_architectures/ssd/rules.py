@@ -136,15 +136,10 @@ def _confidences(config: Ssd) -> Iterator[str]:
 
 
 def _feature_extractor(config: Ssd) -> Iterator[str]:
-    path = f'{ROOT}.feature_extractor.type'
-    if not config.feature_extractor.type:
-        yield f'{path} is not set; expected e.g. ssd_mobilenet_v2_keras.'
-        return
-    problem = type_problem(config.feature_extractor.type)
-    if problem:
-        yield f'{path}: {problem}'
-        return
-    yield from extractors.problems(EXTRACTORS, config.feature_extractor, ROOT)
+    extractor = config.feature_extractor
+    yield from extractors.type_problems(
+        EXTRACTORS, extractor, ROOT, type_problem(extractor.type), 'ssd_mobilenet_v2_keras'
+    )
 
 
 def _anchors(config: Ssd) -> Iterator[str]:

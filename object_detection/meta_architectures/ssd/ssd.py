@@ -13,7 +13,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.post_processing import Suppressed
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.meta_architectures.detection_model import AnchorPredictions, DetectionModel
 from object_detection.meta_architectures.ssd import loss_names
 from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
@@ -89,10 +89,8 @@ class Ssd(DetectionModel):
         super().__init__(num_classes=num_classes, resizer=resizer, name=name)
         levels = anchor_generator.num_anchors_per_location()
         if len(levels) != feature_extractor.num_levels:
-            raise UserError(
-                f'{name}: expected anchors for each of the {feature_extractor.num_levels} feature '
-                f'maps of the feature extractor. Received: an anchor generator of {len(levels)} '
-                'levels.'
+            raise expected(
+                name, f'anchors for {feature_extractor.num_levels} maps', f'{len(levels)} levels'
             )
         self.feature_extractor = feature_extractor
         self.box_predictor = box_predictor
@@ -124,10 +122,7 @@ class Ssd(DetectionModel):
         """
         del true_shapes
         if training and groundtruth is None and self._anchor_losses.differs_in_training:
-            raise UserError(
-                f'{self.name}: use_confidences_as_targets makes targets for training alone, so '
-                'that `predict` needs `groundtruth` there. Received: None.'
-            )
+            raise expected(f'{self.name}: use_confidences_as_targets', '`groundtruth` in training')
         (maps,) = self.feature_extractor.feature_stacks(images, training)
         anchors = self._anchors(images, maps)
         codes, logits, *further = self.box_predictor(

@@ -131,9 +131,7 @@ def load(path: str | os.PathLike) -> EvaluatedImages:
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         if isinstance(error, UserError):
             raise
-        raise expected(
-            path, 'the file of detections that an evaluation of this version writes', error
-        ) from error
+        raise expected(path, 'detections of an evaluation of this version', error) from error
 
 
 def _evaluated(columns: dict[str, np.ndarray]) -> EvaluatedImages:

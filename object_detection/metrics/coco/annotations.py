@@ -10,7 +10,7 @@ import numpy as np
 from object_detection.data import shard_names
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import masks as coco_masks
-from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.errors import UnusableError, UserError, expected, format_list
 from object_detection.metrics.instances import Instances, box_areas, mask_areas
 
 _REQUIRED = {
@@ -98,9 +98,8 @@ class CocoAnnotations:
         except UnusableError as error:
             raise UserError(f'{self._path}: image {image_id!r}: {error}.') from error
         if not (height and width):
-            raise UserError(
-                f'{self._path}: expected the height and width of image {image_id!r}. '
-                f'Received: {height} and {width}.'
+            raise expected(
+                self._path, f'the height and width of image {image_id!r}', f'{height} and {width}'
             )
         return height, width
 
@@ -144,9 +143,8 @@ class CocoAnnotations:
         category_id = self.category_ids[label]
         listed = list(self._keypoint_names.get(category_id, ()))
         if set(names) - set(listed):
-            raise UserError(
-                f'{self._path}: expected a category {category_id} with the keypoints of the label '
-                f'map, {list(names)}. Received: {listed}.'
+            raise expected(
+                f'{self._path}: category {category_id}', f'the keypoints {list(names)}', listed
             )
         columns = [listed.index(name) for name in names]
         annotations = [a for a in self._usable(image_id) if a['category_id'] == category_id]
@@ -165,9 +163,8 @@ class CocoAnnotations:
         for key in ('neg_category_ids', 'not_exhaustive_category_ids'):
             listed = self._images[image_id].get(key)
             if not isinstance(listed, list):
-                raise UserError(
-                    f'{self._path}: image {image_id!r}: expected `{key}`, a list of categories, as '
-                    f'in the files of LVIS. Received: {listed!r}.'
+                raise expected(
+                    f'{self._path}: image {image_id!r}', f'a list `{key}` (LVIS)', repr(listed)
                 )
             ids = [label for label, each in self.category_ids.items() if each in listed]
             found.append(np.array(ids, np.int64))

@@ -9,7 +9,7 @@ import numpy as np
 
 from object_detection.core.detections import Detections, boxes_to_absolute
 from object_detection.core.fields import DetectionFields, InputFields
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.metrics import detections as image_detections
 from object_detection.metrics.coco import metrics
 from object_detection.metrics.coco.annotations import CocoAnnotations
@@ -124,9 +124,8 @@ class CollectingEvaluator(abc.ABC):
             values = [category[key] for category in self._categories]
             repeated = sorted({value for value in values if values.count(value) > 1})
             if repeated:
-                raise UserError(
-                    f'{self._name}: every category must have its own {key}. Received more than '
-                    f'once: {repeated}.'
+                raise expected(
+                    self._name, f'an own {key} for every category', f'more than once: {repeated}'
                 )
         self._categories.sort(key=lambda category: category['id'])
         self._category_ids = [category['id'] for category in self._categories]

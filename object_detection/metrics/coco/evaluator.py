@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from object_detection.core.fields import DetectionFields
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.metrics.coco import limits
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco.collecting import MASKS, Image, Searched, StoringEvaluator
@@ -73,9 +73,7 @@ class CocoEvaluator(StoringEvaluator):
         **options: Any,
     ):
         if iou_type not in _PREFIXES:
-            raise UserError(
-                f"CocoEvaluator: `iou_type` must be 'bbox' or 'segm'. Received: {iou_type!r}."
-            )
+            raise expected('CocoEvaluator: iou_type', "'bbox' or 'segm'", repr(iou_type))
         super().__init__(categories, **options)
         self._super_categories = {name: list(c) for name, c in (super_categories or {}).items()}
         _check_super_categories(self._categories, self._super_categories)
@@ -162,7 +160,6 @@ def _check_super_categories(
     names = {category['name'] for category in categories}
     for super_category, members in super_categories.items():
         if not members or not names.issuperset(members):
-            raise UserError(
-                f'CocoEvaluator: super category {super_category!r} must list names of '
-                f'categories: {sorted(names)}. Received: {list(members)}.'
+            raise expected(
+                f'super category {super_category!r}', f'some of {sorted(names)}', list(members)
             )

@@ -7,7 +7,7 @@ import numpy as np
 
 from object_detection.core.detections import Detections, points_to_absolute
 from object_detection.core.fields import DetectionFields, InputFields
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.metrics.coco import collecting, limits, metrics
 from object_detection.metrics.coco.collecting import Image, StoringEvaluator
 from object_detection.metrics.coco.metrics import Summary, mean
@@ -75,10 +75,7 @@ class KeypointEvaluator(StoringEvaluator):
         classes = {category['name']: category for category in self._categories}
         if not classes.get(class_name, {}).get('keypoints'):
             known = sorted(name for name, each in classes.items() if each.get('keypoints'))
-            raise UserError(
-                'coco_keypoint_metrics.class_label: expected the name of an item of the label map '
-                f'that has keypoints: {known}. Received: {class_name!r}.'
-            )
+            raise expected('coco_keypoint_metrics.class_label', f'one of {known}', repr(class_name))
         self._label = classes[class_name]['id']
         self._class_name = class_name
         positions = classes[class_name]['keypoints']

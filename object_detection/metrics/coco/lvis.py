@@ -8,7 +8,7 @@ import numpy as np
 
 from object_detection.core.detections import Detections
 from object_detection.core.fields import InputFields
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.metrics.coco import collecting, limits
 from object_detection.metrics.coco.collecting import MASKS, Image, Searched, StoringEvaluator
 from object_detection.metrics.coco.metrics import Summary, mean
@@ -67,9 +67,8 @@ class LvisEvaluator(StoringEvaluator):
         self._per_category = per_category
         without = [c['name'] for c in self._categories if c.get('frequency') not in _FREQUENCIES]
         if without:
-            raise UserError(
-                'lvis_mask_metrics: expected `frequency: FREQUENT`, COMMON or RARE in each item of '
-                f'the label map. Received none for: {without}.'
+            raise expected(
+                'lvis_mask_metrics: label map', '`frequency` of each item', f'none of {without}'
             )
 
     def evaluate(self) -> dict[str, float]:

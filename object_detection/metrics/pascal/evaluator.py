@@ -18,7 +18,7 @@ import numpy as np
 from pycocotools import mask as mask_api
 
 from object_detection.core.fields import InputFields
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.metrics.coco import collecting
 from object_detection.metrics.coco.collecting import CollectingEvaluator, Image, Searched
 from object_detection.metrics.instances import Instances
@@ -43,9 +43,8 @@ def precision_recall(
     """
     is_correct = np.asarray(is_correct, np.float64)
     if is_correct.sum() > num_objects:
-        raise UserError(
-            f'precision_recall: expected at most as many correct detections as objects. Received: '
-            f'{is_correct.sum():g} correct detections and {num_objects:g} objects.'
+        raise expected(
+            'precision_recall', f'at most {num_objects:g} correct', f'{is_correct.sum():g}'
         )
     # As in the reference, the last of several equal scores comes first.
     ranked = is_correct[np.argsort(scores, kind='stable')[::-1]]

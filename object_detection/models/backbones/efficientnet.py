@@ -96,9 +96,7 @@ def trunk(
     if not 0 <= size < len(_SIZES):
         raise UserError(f'EfficientNet: expected a size of 0 to 7. Received: {size}.')
     if not levels or list(levels) != sorted(set(levels)) or not set(levels) <= set(LEVELS):
-        raise expected(
-            'EfficientNet', f'ascending levels within {min(LEVELS)}..{max(LEVELS)}', list(levels)
-        )
+        raise expected('EfficientNet', f'ascending levels of {tuple(LEVELS)}', list(levels))
     layers = _Layers(size, hyperparams, batch_norm_trainable)
     images = keras.Input((None, None, image_channels.current()), name='images')
     ends = _blocks(layers, images)

@@ -14,7 +14,7 @@ import keras
 from object_detection.errors import UserError
 from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.normalization import BatchNormParams, normalized
+from object_detection.models.normalization import normalized
 
 STRIDES = (8, 16)
 TRUNK_CHANNELS = 1088
@@ -46,15 +46,6 @@ _BLOCK8 = _Residual(9, 0.2, (((192, 1),), ((192, 1), (224, (1, 3)), (256, (3, 1)
 _MIXED_5B = (((96, 1),), ((48, 1), (64, 5)), ((64, 1), (96, 3), (96, 3)))
 _MIXED_6A = (((384, 3),), ((256, 1), (256, 3), (384, 3)))
 _MIXED_7A = (((256, 1), (384, 3)), ((256, 1), (288, 3)), ((256, 1), (288, 3), (320, 3)))
-
-
-def default_hyperparams() -> LayerHyperparams:
-    """Returns the hyperparameters of a backbone unless the config overrides them: no penalty."""
-    return LayerHyperparams(
-        initializer=keras.initializers.GlorotUniform(),
-        activation='relu',
-        batch_norm=BatchNormParams(momentum=0.9997, epsilon=0.001, scale=False),
-    )
 
 
 def trunk(

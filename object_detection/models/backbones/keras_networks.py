@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.config import overrides
-from object_detection.errors import CheckpointError, UserError, format_list
+from object_detection.errors import CheckpointError, UserError, expected, format_list
 from object_detection.models import image_channels, rounding
 from object_detection.models.backbones.table import KERAS, KERAS_MULTIPLE, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
@@ -94,14 +94,10 @@ def _maps(
     The third value is the index of the layer in a network of Keras for the name of each new one.
     """
     if rounding.current() is not None:
-        raise UserError(
-            f'backbone: {KERAS}{network} cannot be quantized in training: expected a backbone of '
-            'this package.'
-        )
+        raise expected(f'backbone: {KERAS}{network}', 'no quantization in training', 'one')
     if image_channels.current() != image_channels.RGB:
-        raise UserError(
-            f'backbone: {KERAS}{network}: expected images of {image_channels.RGB} channels. '
-            f'Received: {image_channels.current()}.'
+        raise expected(
+            f'backbone: {KERAS}{network}', 'images of 3 channels', image_channels.current()
         )
     with tf.Graph().as_default():  # Variables of a graph have no values.
         given = function(include_top=False, weights=None, input_shape=_SHAPE)

@@ -80,17 +80,15 @@ class MaskNetwork(keras.layers.Layer):
         self._network, self._project = None, None
         if network_type == PROJECTION:
             if num_inputs != embedding_size:
-                raise UserError(
-                    f'{PROJECTION}: expected as many numbers of a pixel as of an object, and no '
-                    f'coordinates. Received: {num_inputs} and {embedding_size}.'
+                raise expected(
+                    PROJECTION, f'{embedding_size} numbers of a pixel, as of an object', num_inputs
                 )
             return
         if network_type.startswith(CONDITIONAL):
             needed = num_parameters(num_inputs, num_channels, self._depth)
             if needed != embedding_size:
-                raise UserError(
-                    f'{network_type}: expected an embedding of {needed} numbers, the weights of '
-                    f'{num_inputs} inputs and {num_channels} channels. Received: {embedding_size}.'
+                raise expected(
+                    network_type, f'an embedding of {needed} numbers, its weights', embedding_size
                 )
             return
         num_inputs += embedding_size * sees_embedding

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import keras
 
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.models import image_channels, rounding
 from object_detection.models.backbones.mobilenet import Layers, Options
 from object_detection.models.hyperparams import LayerHyperparams
@@ -70,10 +70,7 @@ def trunk(
         x = _block(layers, x, block, ends)
     ends[LAST] = _last(layers, x, last_filters)
     if not outputs or list(outputs) != [end for end in ends if end in outputs]:
-        raise UserError(
-            f'MobileNet v2: expected some of {", ".join(ends)}, in this order. '
-            f'Received: {", ".join(outputs) or "none"}.'
-        )
+        raise expected('MobileNet v2', f'some of {", ".join(ends)}, in order', list(outputs))
     return keras.Model(images, [ends[output] for output in outputs], name=name)
 
 

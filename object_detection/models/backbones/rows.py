@@ -249,7 +249,7 @@ def _inception_resnet_v2(padding: str) -> Backbone:
         trunk,
         range(4, 5),
         scale_to_unit,
-        inception_resnet_v2.default_hyperparams(),
+        inception_v2.default_hyperparams(),
         crop_stage=stage,
         strides=inception_resnet_v2.STRIDES,
     )

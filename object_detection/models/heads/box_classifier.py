@@ -73,9 +73,7 @@ class BoxClassifier(keras.layers.Layer):
     def build(self, crops_shape):
         shape = [None, *crops_shape[1:]]
         if None in shape[1:]:
-            raise expected(
-                self.name, 'crops of known size and depth', f'shape {tuple(crops_shape)}'
-            )
+            raise expected(self.name, 'crops of known size and depth', tuple(crops_shape))
         for conv, norm in zip(self._convs, self._conv_norms, strict=True):
             conv.build(shape)
             shape[-1] = conv.filters

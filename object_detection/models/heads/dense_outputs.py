@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from object_detection.core.sampling import sampling_noise
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models.hyperparams import LayerHyperparams
 
 
@@ -114,9 +114,8 @@ class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
     ):
         super().__init__(name=name)
         if min(num_outputs, *num_anchors) < 1:
-            raise UserError(
-                f'{name}: expected at least one output and one anchor in each cell. Received: '
-                f'{num_outputs} outputs, anchors per level {list(num_anchors)}.'
+            raise expected(
+                name, 'an output and an anchor a cell', f'{num_outputs} and {list(num_anchors)}'
             )
         options = options or self.options_type()
         self.outputs = (
@@ -133,9 +132,8 @@ class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
 
     def build(self, maps_shape):
         if len(maps_shape) != len(self._num_anchors):
-            raise UserError(
-                f'{self.name}: expected {len(self._num_anchors)} feature maps, as many as the '
-                f'anchor generator has levels. Received: {len(maps_shape)}.'
+            raise expected(
+                self.name, f'{len(self._num_anchors)} maps (levels of anchors)', len(maps_shape)
             )
         self._build_layers([shape[-1] for shape in maps_shape])
 

@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.models.convolutions import weight
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
@@ -60,10 +60,7 @@ class MaskHead(keras.layers.Layer):
                 f'conv_depth {conv_depth}, mask_size {tuple(mask_size)}.'
             )
         if convolve_then_upsample and deconvolve:
-            raise UserError(
-                f'{name}: expected convolve_then_upsample_masks or mask_head_deconv, two ways to '
-                'enlarge. Received: both.'
-            )
+            raise expected(name, 'convolve_then_upsample_masks or mask_head_deconv', 'both')
         self._num_classes = num_classes
         self._num_masks = 1 if class_agnostic else num_classes
         self._hyperparams = hyperparams
@@ -151,17 +148,13 @@ class MaskHead(keras.layers.Layer):
 
     def _check_size(self, sizes: tuple[int | None, int | None]) -> None:
         if self._deconvolve and self._mask_size != tuple(2 * (size or 0) for size in sizes):
-            raise UserError(
-                f'{self.name}: mask_head_deconv needs a mask size that is twice the size of the '
-                f'features, {sizes}. Received: {self._mask_size}.'
+            raise expected(
+                f'{self.name}: mask_head_deconv', f'a mask size of twice {sizes}', self._mask_size
             )
         if self._convolve_then_upsample and (
             None in sizes or any(m % s for m, s in zip(self._mask_size, sizes, strict=True))
         ):
-            raise UserError(
-                f'{self.name}: convolve_then_upsample_masks needs a mask size that is a multiple '
-                f'of the size of the features, {sizes}. Received: {self._mask_size}.'
-            )
+            raise expected(self.name, f'a mask size that is a multiple of {sizes}', self._mask_size)
 
 
 def automatic_depth(feature_channels: int, num_classes: int) -> int:

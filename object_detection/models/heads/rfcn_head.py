@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import roi_align
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
 
@@ -47,9 +47,8 @@ class RfcnHead(keras.layers.Layer):
         # Keras would otherwise cast boxes to bfloat16 too.
         super().__init__(name=name, autocast=False)
         if min(depth, code_size, *num_bins) < 1:
-            raise UserError(
-                f'{name}: expected positive numbers. Received: depth {depth}, code_size '
-                f'{code_size}, num_bins {tuple(num_bins)}.'
+            raise expected(
+                name, 'depth, code_size and num_bins above 0', f'{depth}, {code_size}, {num_bins}'
             )
         roi_align.check_crop_size(crop_size, num_bins)
         self._num_classes = num_classes

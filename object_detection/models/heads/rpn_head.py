@@ -5,7 +5,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError, expected
+from object_detection.errors import expected
 from object_detection.models.heads.dense_outputs import anchor_rows
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
@@ -81,9 +81,8 @@ class RpnHead(keras.layers.Layer):
 
     def build(self, features_shape):
         if len(features_shape) != len(self._box_heads):
-            raise UserError(
-                f'{self.name}: expected one feature map for each of the {len(self._box_heads)} '
-                f'entries of anchors_per_location. Received: {len(features_shape)} maps.'
+            raise expected(
+                self.name, f'{len(self._box_heads)} maps, as levels', len(features_shape)
             )
         channels = {shape[-1] for shape in features_shape}
         if len(channels) != 1:

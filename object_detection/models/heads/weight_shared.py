@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.models.heads.dense_outputs import DenseBoxPredictor, DenseHeadOptions, check
 from object_detection.models.hyperparams import SeparableSetup
 from object_detection.models.normalization import normalized
@@ -74,9 +74,8 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
     def __init__(self, num_outputs: int, num_anchors: Sequence[int], **options: Any):
         super().__init__(num_outputs, num_anchors, **options)
         if len(set(num_anchors)) != 1:
-            raise UserError(
-                f'{self.name}: expected the same number of anchors in a cell of each level, since '
-                f'the levels share their heads. Received: {list(num_anchors)}.'
+            raise expected(
+                self.name, 'as many anchors in all levels, which share heads', list(num_anchors)
             )
         if self._options.share_tower:
             self.outputs = tuple(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError, expected
+from object_detection.errors import expected
 from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.necks.resizing import CropTo, Doubling
@@ -66,9 +66,8 @@ def check(options: Options) -> None:
         if getattr(options, field) < 1:
             raise expected(f'bifpn.{field}', 'at least 1', getattr(options, field))
     if options.combine_method not in COMBINE_METHODS:
-        raise UserError(
-            f'bifpn.combine_method: expected one of {", ".join(COMBINE_METHODS)}. '
-            f'Received: {options.combine_method!r}.'
+        raise expected(
+            'bifpn.combine_method', f'one of {COMBINE_METHODS}', repr(options.combine_method)
         )
 
 

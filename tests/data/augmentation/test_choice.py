@@ -71,7 +71,7 @@ def test_partners_are_those_of_the_step_with_most():
         ),
         (
             f'one_of {{ steps {{ {ONE} }} weights: [1, 2] }}',
-            'weights: expected one for each of the',
+            'weights: expected none, or 1',
         ),
         (f'one_of {{ steps {{ {ONE} }} weights: 0 }}', 'weights: expected numbers of 0 or more'),
         (

@@ -54,7 +54,7 @@ def golden_example(case):
 def test_matches_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     if case.raises:
-        with pytest.raises(ValueError, match='expected one number for each of 3 channels'):
+        with pytest.raises(ValueError, match='expected 3 numbers, one a channel'):
             build(case.config)
         return
     example = golden_example(case)

@@ -405,7 +405,7 @@ OPERATION = 'min_aspect_ratio: 1 max_aspect_ratio: 1 min_area: 0.1 max_area: 1'
         (
             'random_absolute_pad_image {'
             ' max_height_padding: 1 max_width_padding: 1 pad_color: [1, 2] }',
-            'pad_color: expected one number for each of 3 channels',
+            'pad_color: expected none, or 3',
         ),
         (
             'ssd_random_crop_pad_fixed_aspect_ratio { aspect_ratio: 1e9 }',

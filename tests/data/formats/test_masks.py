@@ -166,8 +166,8 @@ def test_panoptic_segments(tmp_path, png):
     [
         ('{', 'is not a JSON file'),
         ('[' * 100_000, 'is not a JSON file'),
-        ('{"images": []}', '`annotations` must be a list'),
-        ('{"images": [], "annotations": [], "categories": []}', 'expected a category'),
+        ('{"images": []}', '`annotations`: expected a list'),
+        ('{"images": [], "annotations": [], "categories": []}', 'expected `isthing` 1'),
         (
             '{"images": [], "annotations": [{"image_id": 1, "file_name": "a"}], "categories": []}',
             'missing: segments_info',

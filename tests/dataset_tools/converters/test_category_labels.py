@@ -65,7 +65,7 @@ def test_label_map_numbers_categories_by_name():
     [
         ('item { nam: "a" }', 'is not a label map'),
         ('item { id: 1 }', 'needs a name'),
-        ('item { name: "a" }', 'ids must be positive'),
+        ('item { name: "a" }', 'expected ids above 0'),
         ('item { id: 1 name: "a" } item { id: 1 name: "b" }', 'must be distinct'),
     ],
 )

@@ -496,7 +496,7 @@ def test_a_second_conversion_to_the_same_output_is_refused_at_once(tmp_path, mon
 
     def run_two(pipeline):
         # The second does not even look at its data.
-        with pytest.raises(UserError, match='set: another job is writing to this output'):
+        with pytest.raises(UserError, match='set: another job writes to this output'):
             convert(CocoSource('no images', 'no annotations'), prefix, 1)
         run(pipeline)
 

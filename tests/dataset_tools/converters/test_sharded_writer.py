@@ -91,7 +91,7 @@ def test_a_second_job_on_a_prefix_is_refused_and_leaves_the_first_as_it_is(tmp_p
     with open_output(str(tmp_path / 'data'), 2) as output:
         drafts = _write(output, [b'new'])
         with (
-            pytest.raises(UserError, match='data: another job is writing to this output'),
+            pytest.raises(UserError, match='data: another job writes to this output'),
             open_output(str(tmp_path / 'data'), 3),
         ):
             raise AssertionError

@@ -93,7 +93,7 @@ def test_a_corrupt_archive_leaves_the_folder_as_it_was(tmp_path, damage):
     middle = content.index(b'aaaa') + 100
     changed = content[:middle] + b'z' + content[middle + 1 :]
     path.write_bytes(content[:-30] if damage == 'cut' else changed)
-    with pytest.raises(DownloadError, match='the archive is damaged'):
+    with pytest.raises(DownloadError, match='damaged'):
         unpack(str(path), tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ['x.zip']
 
@@ -199,6 +199,6 @@ def test_refuses_tar_members_that_are_no_files_of_the_folder(tmp_path, name):
 def test_a_damaged_tar_archive_is_reported(tmp_path, end):
     path = pathlib.Path(write_tar(tmp_path))
     path.write_bytes(path.read_bytes()[:end])
-    with pytest.raises(DownloadError, match='the archive is damaged'):
+    with pytest.raises(DownloadError, match='damaged'):
         unpack(str(path), tmp_path)
     assert visible(tmp_path) == {'x.tar.gz'}

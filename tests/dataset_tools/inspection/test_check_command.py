@@ -110,7 +110,7 @@ def test_a_label_map_with_id_0_is_harmful(tmp_path):
     labels.write_text('item { id: 0 name: "cat" }')
     result = check_command.check([name], label_map_path=str(labels))
     assert result.is_harmful
-    assert 'ids must be positive' in result.overview()
+    assert 'expected ids above 0' in result.overview()
 
 
 def test_processes_give_the_same_summary(tmp_path):

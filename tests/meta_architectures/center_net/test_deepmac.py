@@ -521,7 +521,7 @@ def test_options_of_what_is_off_have_no_effect(fields, reason):
 
 def test_masks_of_given_boxes_need_the_task():
     detector = model_builder.build(parse("feature_extractor { type: 'hourglass_10' }"))
-    with pytest.raises(UserError, match='need deepmac_mask_estimation'):
+    with pytest.raises(UserError, match='expected deepmac_mask_estimation'):
         detector.predict_masks_from_boxes({}, tf.ones([1, 3]), tf.zeros([1, 2, 4]))
 
 

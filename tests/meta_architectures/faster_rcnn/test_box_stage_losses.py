@@ -255,7 +255,7 @@ def test_only_hard_examples_of_every_image_train(example, miner, loss, weights, 
 
 
 def test_a_miner_with_a_focal_loss_is_refused():
-    with pytest.raises(ValueError, match=r'hard_example_miner or the .* Received: both'):
+    with pytest.raises(ValueError, match=r'hard_example_miner or .* Received: both'):
         box_stage(as_field('weighted_sigmoid_focal {}') + ' hard_example_miner {}')
 
 

@@ -158,7 +158,7 @@ def test_images_without_objects_train(detector, images):
 def test_training_without_masks_says_what_is_missing(detector, images, groundtruth):
     with pytest.raises(ValueError, match='load_instance_masks'):
         train_losses(detector, images, groundtruth._replace(masks=None))
-    with pytest.raises(ValueError, match='needs `groundtruth`'):
+    with pytest.raises(ValueError, match='expected `groundtruth`'):
         detector.predict(detector.normalize(images), shapes(images), training=True)
 
 

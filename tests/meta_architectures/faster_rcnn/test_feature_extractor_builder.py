@@ -186,10 +186,10 @@ INCEPTION = 'type: "faster_rcnn_inception_resnet_v2_keras" '
     [
         ('type: "faster_rcnn_resnet18_keras"', "Received: 'faster_rcnn_resnet18_keras'"),
         ('', "Received: ''"),
-        ('type: "faster_rcnn_resnet50_keras" fpn {}', 'Received: levels'),
+        ('type: "faster_rcnn_resnet50_keras" fpn {}', 'expected no `fpn`'),
         (f'{PYRAMID} first_stage_features_stride: 4', 'first_stage_features_stride: expected 8'),
         (f'{PYRAMID} pad_to_multiple: 7', 'pad_to_multiple: expected a multiple of 32'),
-        ('type: "faster_rcnn_resnet50_fpn_keras"', 'needs `conv_hyperparams`'),
+        ('type: "faster_rcnn_resnet50_fpn_keras"', 'expected `conv_hyperparams`'),
         (f'{PYRAMID} frozen_stages: 6', 'frozen_stages: expected 0 to 5.*Received: 6'),
         (f'{PYRAMID} frozen_stages: -1', 'frozen_stages: .*Received: -1'),
         (
@@ -217,7 +217,7 @@ INCEPTION = 'type: "faster_rcnn_inception_resnet_v2_keras" '
         ),
         (
             'type: "faster_rcnn_resnet50_keras" fpn { extra_level_type: MAX_POOL }',
-            'Received: levels',
+            'expected no `fpn`',
         ),
         *(
             (INCEPTION + text, f'{text.split()[0].rstrip(":")}: expected none, .* does not read it')

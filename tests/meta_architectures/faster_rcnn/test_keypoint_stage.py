@@ -224,7 +224,7 @@ def test_ground_truth_without_the_keypoints(images, groundtruth, detector, count
     if count:
         truth = with_keypoints(groundtruth)
         truth = truth._replace(keypoints=truth.keypoints[:, :, :count])
-    message = f'needs 3 keypoints .* num_keypoints: 3 .* Received: {count or "none"}.'
+    message = f'num_keypoints of the input reader: expected 3, .* Received: {count or "none"}.'
     with pytest.raises(UserError, match=message):
         train_losses(detector, images, truth)
 

@@ -209,7 +209,7 @@ def test_what_there_is_not(setting, message):
 
 def test_pyramids_are_rejected():
     extractor = mock.Mock(num_levels=3)
-    with pytest.raises(ValueError, match=r'one feature map\. Received: one of 3'):
+    with pytest.raises(ValueError, match=r'one map\. Received: 3'):
         Rfcn(num_classes=1, resizer=None, feature_extractor=extractor, rpn=None)
 
 

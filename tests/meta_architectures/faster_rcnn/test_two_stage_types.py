@@ -172,10 +172,10 @@ def test_frozen_batch_norms_keep_their_statistics(trainable):
     ('type_name', 'options', 'message'),
     [
         ('faster_rcnn_resnet50_fpn', {}, "expected one of .*Received: 'faster_rcnn_resnet50_fpn'"),
-        ('faster_rcnn_resnet18_fpn_keras', {'hyperparams': None}, 'needs `conv_hyperparams`'),
-        ('faster_rcnn_resnet18_fpn_keras', {'levels': (6, 7)}, 'Received: min_level 6'),
-        ('faster_rcnn_resnet18_fpn_keras', {'levels': (4, 3)}, 'max_level 3'),
-        ('faster_rcnn_resnet18_fpn_keras', {'levels': (1, 3)}, 'Received: min_level 1'),
+        ('faster_rcnn_resnet18_fpn_keras', {'hyperparams': None}, 'expected `conv_hyperparams`'),
+        ('faster_rcnn_resnet18_fpn_keras', {'levels': (6, 7)}, 'Received: 6 and 7'),
+        ('faster_rcnn_resnet18_fpn_keras', {'levels': (4, 3)}, 'Received: 4 and 3'),
+        ('faster_rcnn_resnet18_fpn_keras', {'levels': (1, 3)}, 'Received: 1 and 3'),
         ('faster_rcnn_resnet18_fpn_keras', {'pad_to_multiple': 48}, 'expected a multiple of 32'),
         ('faster_rcnn_resnet18_fpn_keras', {'stride': 32}, 'expected 8 or 16'),
         (
@@ -188,12 +188,12 @@ def test_frozen_batch_norms_keep_their_statistics(trainable):
         ('faster_rcnn_inception_v2', {'stride': 8}, 'first_stage_features_stride: expected 16'),
         ('faster_rcnn_resnet50_keras', {'pad_to_multiple': 0}, 'expected at least 1'),
         (INCEPTION_RESNET_V2, {'stride': 4}, 'expected 8 or 16'),
-        (INCEPTION_RESNET_V2, {'levels': (2, 6)}, 'has neither `fpn`'),
+        (INCEPTION_RESNET_V2, {'levels': (2, 6)}, 'expected no `fpn`'),
         (INCEPTION_RESNET_V2, {'hyperparams': LayerHyperparams()}, 'uses `conv_hyper'),
-        ('faster_rcnn_resnet50_keras', {'levels': (2, 6)}, 'has neither `fpn`'),
-        ('faster_rcnn_resnet50_keras', {'box_head_depth': 8}, 'nor `box_head_depth`'),
+        ('faster_rcnn_resnet50_keras', {'levels': (2, 6)}, 'expected no `fpn`'),
+        ('faster_rcnn_resnet50_keras', {'box_head_depth': 8}, 'expected no `box_head_depth`'),
         ('faster_rcnn_resnet50_keras', {'hyperparams': LayerHyperparams()}, 'uses `conv_hyper'),
-        ('faster_rcnn_resnet50_keras', {'override_backbone': True}, 'needs `conv_hyperparams`'),
+        ('faster_rcnn_resnet50_keras', {'override_backbone': True}, 'expected `conv_hyperparams`'),
     ],
 )
 def test_errors(type_name, options, message):

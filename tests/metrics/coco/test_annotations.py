@@ -204,10 +204,10 @@ def test_objects_of_other_categories_and_broken_ones_are_left_out(caplog):
     ('document', 'message'),
     [
         ([], 'expected an object with .* Received: list'),
-        ({}, '`images` must be a list. Received: nothing'),
-        ({'images': {}}, '`images` must be a list. Received: dict'),
+        ({}, '`images`: expected a list. Received: nothing'),
+        ({'images': {}}, '`images`: expected a list. Received: dict'),
         ({'images': [{'id': 1}]}, r'images\[0\] must have .* missing: height, width'),
-        ({'images': [], 'categories': []}, '`annotations` must be a list. Received: nothing'),
+        ({'images': [], 'categories': []}, '`annotations`: expected a list. Received: nothing'),
         (
             {'images': [], 'annotations': [{'image_id': 1}]},
             r'annotations\[0\] must have .* missing: category_id, bbox',

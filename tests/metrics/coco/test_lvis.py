@@ -148,7 +148,7 @@ def test_annotation_file_says_what_images_were_searched_for():
 
 
 def test_categories_need_a_frequency():
-    with pytest.raises(ValueError, match=r"Received none for: \['dog'\]"):
+    with pytest.raises(ValueError, match=r"Received: none of \['dog'\]"):
         LvisEvaluator([{'id': 1, 'name': 'dog'}, CATEGORIES[1]])
 
 

@@ -167,7 +167,7 @@ def test_precision_and_recall_equal_reference(case_name):
 @goldens.parametrize('evaluation', names=('precision_recall_too_many_tp',))
 def test_more_correct_detections_than_objects_are_an_error(case_name):
     assert goldens.load('evaluation', case_name).raises == 'ValueError'
-    with pytest.raises(UserError, match='2 correct detections and 1 objects'):
+    with pytest.raises(UserError, match=r'at most 1 correct. Received: 2'):
         precision_recall(np.array([0.5, 0.6]), np.ones(2, bool), 1)
 
 

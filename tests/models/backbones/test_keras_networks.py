@@ -174,7 +174,7 @@ def test_unknown_networks(name, message):
 def test_networks_that_cannot_be_built():
     with (
         rounding.rounded_by(Quantization(QuantizationParams())),
-        pytest.raises(UserError, match=f'backbone: {SMALL} cannot be quantized in training'),
+        pytest.raises(UserError, match=f'backbone: {SMALL}: expected no quantization in training'),
     ):
         trunk.__wrapped__(SMALL)  # Not the cached one.
     with image_channels.scope(4), pytest.raises(UserError, match=r'3 channels\. Received: 4'):

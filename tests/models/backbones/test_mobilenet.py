@@ -157,8 +157,8 @@ def test_default_hyperparams():
     [
         (1, [5, 3], {}, 'ascending blocks within 1..13'),
         (1, [14], {}, 'Received: \\[14\\]'),
-        (2, ['out_relu', 'block_2'], {}, 'in this order'),
-        (2, ['block_17'], {}, 'Received: block_17'),
+        (2, ['out_relu', 'block_2'], {}, 'in order'),
+        (2, ['block_17'], {}, 'block_17'),
         (1, [1], {'depth_multiplier': 0.0}, 'depth_multiplier: expected a positive number'),
         (1, [1], {'min_depth': 0}, 'min_depth: expected at least 1'),
     ],

@@ -179,11 +179,11 @@ def test_outputs_are_float32_in_mixed_precision():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r'a multiple of the size of the features, \(2, 3\)'):
+    with pytest.raises(ValueError, match=r'a multiple of \(2, 3\)'):
         build(mask_size=(4, 10), convolve_then_upsample=True)(FEATURES)
-    with pytest.raises(ValueError, match=r'twice the size of the features, \(2, 3\)'):
+    with pytest.raises(ValueError, match=r'twice \(2, 3\)'):
         build(mask_size=(4, 9), deconvolve=True)(FEATURES)
-    with pytest.raises(ValueError, match='two ways to enlarge'):
+    with pytest.raises(ValueError, match='convolve_then_upsample_masks or mask_head_deconv'):
         build(convolve_then_upsample=True, deconvolve=True)
     with pytest.raises(ValueError, match='Received: num_conv_layers 0'):
         build(num_conv_layers=0)

@@ -143,8 +143,8 @@ def test_compiles():
     ('options', 'message'),
     [
         ({'crop_size': (5, 6)}, r'multiple of the grid of bins \(2, 3\). Received: \(5, 6\)'),
-        ({'num_bins': (0, 3)}, r'expected positive numbers. .*num_bins \(0, 3\)'),
-        ({'depth': 0}, 'expected positive numbers. Received: depth 0'),
+        ({'num_bins': (0, 3)}, r'num_bins above 0. .*, \(0, 3\)'),
+        ({'depth': 0}, 'depth, code_size and num_bins above 0. Received: 0'),
     ],
 )
 def test_errors(options, message):

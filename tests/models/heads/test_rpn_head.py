@@ -126,7 +126,7 @@ def test_outputs_are_float32_in_mixed_precision():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match='expected one feature map for each of the 2'):
+    with pytest.raises(ValueError, match='expected 2 maps'):
         build([3, 3])(features((2, 2)))
     with pytest.raises(ValueError, match=r'expected feature maps of one depth. Received: \[3, 4\]'):
         build([3, 3])([*features((2, 2)), *features((1, 1), channels=4)])

@@ -182,9 +182,7 @@ class RandAugment:
     def __post_init__(self):
         unknown = [name for name in self.operations if name not in OPERATIONS]
         if unknown:
-            raise expected(
-                'rand_augment.operations', f'names of {sorted(OPERATIONS)}', ', '.join(unknown)
-            )
+            raise expected('rand_augment.operations', f'names of {sorted(OPERATIONS)}', unknown)
 
     @property
     def _names(self) -> list[str]:

@@ -10,7 +10,7 @@ from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.heat_maps import Peaks
 from object_detection.meta_architectures.center_net.tasks.object_center import ObjectPoints
@@ -417,9 +417,8 @@ def _points_of(layout: Layout, cells: Cells) -> Targets:
     """Returns the keypoints of a layout; see `Keypoints.targets`."""
     truth = cells.groundtruth
     if truth.keypoints is None:
-        raise UserError(
-            f'{layout.name}: expected keypoints in the ground truth. Received: none; set '
-            'num_keypoints of the input readers.'
+        raise expected(
+            layout.name, 'keypoints in the ground truth; set num_keypoints of the input readers'
         )
     indices = list(layout.indices)
     points = tf.gather(truth.keypoints, indices, axis=2)  # [B, M, K, 2]

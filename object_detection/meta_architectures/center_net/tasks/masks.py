@@ -11,7 +11,7 @@ from object_detection.core.fields import InputFields as F
 from object_detection.core.loss_sum import LossSum, add
 from object_detection.core.masks import mask_targets_from_crops
 from object_detection.core.shapes import dimensions
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.tasks.densepose import SURFACES, DensePose
 from object_detection.meta_architectures.center_net.tasks.task import Cells, Found, Head, Task, rows
@@ -65,9 +65,8 @@ class Masks(Task):
         """
         truth = cells.groundtruth
         if truth.masks is None:
-            raise UserError(
-                f'{_HEATMAP}: expected instance masks in the ground truth. Received: none; set '
-                'load_instance_masks of the input readers.'
+            raise expected(
+                _HEATMAP, 'masks in the ground truth; set load_instance_masks of the input readers'
             )
         resize = _from_crops if truth.masks_are_crops else _from_images
         num_classes = self.heads[_HEATMAP].channels
