@@ -189,7 +189,7 @@ class _RandomFactor(RandomPixelStep):
     name = ''
 
     def __post_init__(self):
-        check_order(self.name, min_delta=self.min_delta, max_delta=self.max_delta)
+        check_order(self.name, self, 'min_delta', 'max_delta')
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed, self.min_delta, self.max_delta)
@@ -302,8 +302,8 @@ class PhotometricDistortion(RandomPixelStep):
 
     def __post_init__(self):
         name = 'photometric_distortion'
-        check_order(name, min_contrast=self.min_contrast, max_contrast=self.max_contrast)
-        check_order(name, min_saturation=self.min_saturation, max_saturation=self.max_saturation)
+        check_order(name, self, 'min_contrast', 'max_contrast')
+        check_order(name, self, 'min_saturation', 'max_saturation')
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> PhotometricDraws:
         of_changes, of_numbers, of_order, of_swap, of_channels = tf.unstack(
@@ -357,7 +357,7 @@ class RandomPixelValueScale(RandomPixelStep):
     maxval: float = 1.1
 
     def __post_init__(self):
-        check_order('random_pixel_value_scale', minval=self.minval, maxval=self.maxval)
+        check_order('random_pixel_value_scale', self, 'minval', 'maxval')
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws float32 [H, W, 3]."""

@@ -48,9 +48,7 @@ class RandomSquareCropByScale:
 
     def __post_init__(self):
         name = 'random_square_crop_by_scale'
-        check_positive_order(
-            name, limit=MAX_FACTOR, scale_min=self.scale_min, scale_max=self.scale_max
-        )
+        check_positive_order(name, self, 'scale_min', 'scale_max', limit=MAX_FACTOR)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Crops `example` to a square that depends only on `seed`, integer [2]."""
@@ -107,7 +105,7 @@ class SmallObjectCrop:
 
     def __post_init__(self):
         name = 'small_object_crop'
-        check_positive_order(name, limit=1, min_scale=self.min_scale, max_scale=self.max_scale)
+        check_positive_order(name, self, 'min_scale', 'max_scale', limit=1)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Crops `example`; all random choices depend only on `seed`, integer [2]."""

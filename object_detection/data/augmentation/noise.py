@@ -43,9 +43,7 @@ class GaussianBlur:
     max_sigma: float = 2.0
 
     def __post_init__(self):
-        check_order(
-            'gaussian_blur', limit=_MAX_SIGMA, min_sigma=self.min_sigma, max_sigma=self.max_sigma
-        )
+        check_order('gaussian_blur', self, 'min_sigma', 'max_sigma', limit=_MAX_SIGMA)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Blurs the image of `example`, to float32; `seed`, integer [2], determines how."""
@@ -79,9 +77,7 @@ class MotionBlur:
     max_length: int = 15
 
     def __post_init__(self):
-        check_positive_order(
-            'motion_blur', limit=_MAX_LENGTH, min_length=self.min_length, max_length=self.max_length
-        )
+        check_positive_order('motion_blur', self, 'min_length', 'max_length', limit=_MAX_LENGTH)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Blurs the image of `example`, to float32; `seed`, integer [2], determines how."""
@@ -180,12 +176,8 @@ class Erasing:
     name = 'erasing'
 
     def __post_init__(self):
-        check_order(self.name, limit=1, min_area=self.min_area, max_area=self.max_area)
-        check_positive_order(
-            self.name,
-            min_aspect_ratio=self.min_aspect_ratio,
-            max_aspect_ratio=self.max_aspect_ratio,
-        )
+        check_order(self.name, self, 'min_area', 'max_area', limit=1)
+        check_positive_order(self.name, self, 'min_aspect_ratio', 'max_aspect_ratio')
         if self.fill not in _FILLS:
             raise UserError(f'{self.name}.fill: expected one of {_FILLS}. Received: {self.fill!r}.')
 
@@ -396,12 +388,8 @@ class RandomPatchGaussian:
 
     def __post_init__(self):
         name = 'random_patch_gaussian'
-        check_order(name, min_patch_size=self.min_patch_size, max_patch_size=self.max_patch_size)
-        check_order(
-            name,
-            min_gaussian_stddev=self.min_gaussian_stddev,
-            max_gaussian_stddev=self.max_gaussian_stddev,
-        )
+        check_order(name, self, 'min_patch_size', 'max_patch_size')
+        check_order(name, self, 'min_gaussian_stddev', 'max_gaussian_stddev')
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Adds noise to the image of `example`; it depends only on `seed`, integer [2]."""
@@ -463,12 +451,7 @@ class RandomJpegQuality:
 
     def __post_init__(self):
         name = 'random_jpeg_quality'
-        check_order(
-            name,
-            limit=100,
-            min_jpeg_quality=self.min_jpeg_quality,
-            max_jpeg_quality=self.max_jpeg_quality,
-        )
+        check_order(name, self, 'min_jpeg_quality', 'max_jpeg_quality', limit=100)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes the image of `example`; the quality depends only on `seed`, integer [2]."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_positive_order
+from object_detection.data.augmentation.checks import check_bounds
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.window import Window, cut_out, sides_of_shape
 from object_detection.data.objects import Example
@@ -45,8 +45,8 @@ class CropOperation:
 
     def __post_init__(self):
         (narrowest, widest), (least, greatest) = self.aspect_ratio_range, self.area_range
-        check_positive_order(self.name, min_aspect_ratio=narrowest, max_aspect_ratio=widest)
-        check_positive_order(self.name, limit=1, min_area=least, max_area=greatest)
+        check_bounds(self.name, {'min_aspect_ratio': narrowest, 'max_aspect_ratio': widest})
+        check_bounds(self.name, {'min_area': least, 'max_area': greatest}, limit=1)
 
 
 class RandomCrop:

@@ -60,9 +60,7 @@ class RandomScaleCropAndPadToSquare:
 
     def __post_init__(self):
         name = 'random_scale_crop_and_pad_to_square'
-        check_positive_order(
-            name, limit=MAX_FACTOR, scale_min=self.scale_min, scale_max=self.scale_max
-        )
+        check_positive_order(name, self, 'scale_min', 'scale_max', limit=MAX_FACTOR)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes `example` to a square that depends only on `seed`, integer [2]."""
@@ -116,10 +114,7 @@ class RandomImageScale:
 
     def __post_init__(self):
         check_positive_order(
-            'random_image_scale',
-            limit=MAX_FACTOR,
-            min_scale_ratio=self.min_scale_ratio,
-            max_scale_ratio=self.max_scale_ratio,
+            'random_image_scale', self, 'min_scale_ratio', 'max_scale_ratio', limit=MAX_FACTOR
         )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
@@ -152,9 +147,7 @@ class RandomDownscaleToTargetPixels:
 
     def __post_init__(self):
         name = 'random_downscale_to_target_pixels'
-        check_positive_order(
-            name, min_target_pixels=self.min_target_pixels, max_target_pixels=self.max_target_pixels
-        )
+        check_positive_order(name, self, 'min_target_pixels', 'max_target_pixels')
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Resizes `example`; all random choices depend only on `seed`, integer [2]."""

@@ -66,7 +66,7 @@ class Mosaic:
     num_partners = 3
 
     def __post_init__(self):
-        check_positive_order('mosaic', min_scale=self.min_scale, max_scale=self.max_scale)
+        check_positive_order('mosaic', self, 'min_scale', 'max_scale')
         check_color('mosaic', self.pad_color, or_one=True)
 
     def __call__(self, example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:

@@ -243,7 +243,7 @@ class RandomAffine:
 
     def __post_init__(self):
         name = 'random_affine'
-        check_positive_order(name, min_scale=self.min_scale, max_scale=self.max_scale)
+        check_positive_order(name, self, 'min_scale', 'max_scale')
         check_color(name, self.pad_color, or_one=True)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:

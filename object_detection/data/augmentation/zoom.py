@@ -99,7 +99,7 @@ class LargeScaleJitter:
 
     def __post_init__(self):
         name = 'large_scale_jitter'
-        check_positive_order(name, min_scale=self.min_scale, max_scale=self.max_scale)
+        check_positive_order(name, self, 'min_scale', 'max_scale')
         check_color(name, self.pad_color, or_one=True)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
