@@ -1,31 +1,28 @@
-"""What one command writes, the next ones read: from annotations to a report, on a tiny detector."""
+"""What one command writes, the next ones read: from annotations to a report, on a toy detector."""
 
+import dataclasses
 import json
 
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner
-from google.protobuf import text_format
 
-from object_detection import register
+from object_detection.builders import image_resizer_builder
 from object_detection.cli.main import main
+from object_detection.config import families
 from object_detection.dataset_tools import shapes
-from object_detection.models.backbones.table import BACKBONES
-from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from tests import quick_graphs
-from tests.meta_architectures.ssd import configs
-from tests.plugin.toy_parts.backbones import PLAIN
+from tests import quick_graphs, toy_family
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
 
-# Five convolutions, since six commands build it.
-MODEL = """
-  num_classes: 4
-  feature_extractor {
-    type: 'ssd_fpn' backbone: 'plain' depth_multiplier: 1 min_depth: 16
-    fpn { min_level: 3 max_level: 5 additional_layer_depth: 16 }
+# Two dense layers, since six commands build it.
+CONFIG = """
+model {
+  experimental_model {
+    name: 'toy' num_classes: 4
+    image_resizer { fixed_shape_resizer { height: 64 width: 64 } }
   }
-"""
-REST = """
+}
 train_config {
   batch_size: 2 num_steps: 2
   optimizer { momentum_optimizer { learning_rate { constant_learning_rate {} } } }
@@ -42,6 +39,20 @@ eval_input_reader {
 """
 
 
+class Detector(toy_family.ToyDetector):
+    """Its boxes have their corners in order."""
+
+    def postprocess(self, predictions, true_shapes):
+        found = super().postprocess(predictions, true_shapes)
+        corners = tf.split(found['detection_boxes'] / 2, 2, axis=-1)
+        return found | {'detection_boxes': tf.concat([corners[0], corners[1] + 0.5], axis=-1)}
+
+
+def build(config, is_training):
+    resizer = image_resizer_builder.build(config.image_resizer)
+    return Detector(num_classes=config.num_classes, resizer=resizer)
+
+
 def run(*arguments):
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, f'{arguments}: {result.output} {result.exception!r}'
@@ -50,9 +61,11 @@ def run(*arguments):
 
 @pytest.fixture(scope='module', autouse=True)
 def _registered():
-    register.backbone('plain', PLAIN)
-    yield
-    del BACKBONES._rows['plain']
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(
+            families.FAMILIES._rows, 'toy', dataclasses.replace(toy_family.FAMILY, build=build)
+        )
+        yield
 
 
 @pytest.fixture(scope='module')
@@ -69,34 +82,31 @@ def folder(tmp_path_factory):
                 *('--output', f'data/{split}', '--shards', '1'),
             )
             run('data', 'check', f'data/{split}-00000-of-00001')
-        model = configs.tiny(MODEL)
-        model.ssd.feature_extractor.ClearField('num_layers')
-        pipeline = TrainEvalPipelineConfig(model=model)
-        (folder / 'tiny.config').write_text(text_format.MessageToString(pipeline) + REST)
-        assert 'ready to train, eval, export' in run('config', 'check', 'tiny.config')
-        run('train', '--config', 'tiny.config', '--model_dir', 'model', '--log_every_n', '1')
+        (folder / 'toy.config').write_text(CONFIG)
+        assert 'ready to train, eval, export' in run('config', 'check', 'toy.config')
+        run('train', '--config', 'toy.config', '--model_dir', 'model', '--log_every_n', '1')
     return folder
 
 
 def test_a_model_dir_is_evaluated_and_reported(folder, monkeypatch):
     monkeypatch.chdir(folder)
     place = ('--checkpoint_dir', 'model', '--model_dir', 'model')
-    run('eval', '--config', 'tiny.config', *place, '--run_once')
+    run('eval', '--config', 'toy.config', *place, '--run_once')
     assert 'step' in run('status', 'model')
     page = (folder / 'model' / 'report.html').read_text()
     assert 'No evaluation has been finished yet' not in page
-    assert 'box_predictor' in run('checkpoint', 'inspect', 'model')
+    assert 'boxes/kernel' in run('checkpoint', 'inspect', 'model')
 
 
 @pytest.mark.parametrize('source', ['model', 'exported', 'records'])
 def test_predictions_are_scored(folder, source, monkeypatch):
     monkeypatch.chdir(folder)
     if source == 'records':
-        model = ('--config', 'tiny.config', '--checkpoint_dir', 'model')
+        model = ('--config', 'toy.config', '--checkpoint_dir', 'model')
     else:
         model = ('--model', source, '--input', 'shapes/val', '--min_score', '0')
     if source == 'exported':
-        run('export', '--config', 'tiny.config', '--checkpoint_dir', 'model', '--output', source)
+        run('export', '--config', 'toy.config', '--checkpoint_dir', 'model', '--output', source)
     run('predict', *model, '--output', f'from_{source}')
     found = json.loads((folder / f'from_{source}' / 'detections.json').read_text())
     assert found
