@@ -1,15 +1,20 @@
 """Small detectors and batches for tests."""
 
+import contextlib
 import importlib.resources
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection import register
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models.backbones.table import BACKBONES
 from object_detection.protos import pipeline_pb2
+from tests.plugin.toy_parts.backbones import PLAIN
 
 IMAGE_SIZE = 64
 NUM_CLASSES = 4
@@ -43,6 +48,10 @@ model {
   }
 }
 """
+# With `plain_backbone`: five convolutions instead of a ResNet-18, for tests of what is around it.
+PLAIN_BACKBONE = """
+model { faster_rcnn { feature_extractor { type: 'faster_rcnn_fpn' backbone: 'plain' } } }
+"""
 STATIC = """
 model {
   faster_rcnn {
@@ -54,6 +63,16 @@ model {
   }
 }
 """
+
+
+@contextlib.contextmanager
+def plain_backbone() -> Iterator[None]:
+    """Lets configs name the backbone 'plain'."""
+    register.backbone('plain', PLAIN)
+    try:
+        yield
+    finally:
+        del BACKBONES._rows['plain']
 
 
 def tiny_pipeline(*overrides: str) -> pipeline_pb2.TrainEvalPipelineConfig:

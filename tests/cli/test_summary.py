@@ -1,9 +1,24 @@
 import importlib.resources
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.summary import command
+from object_detection.training.monitoring import model_summary
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _summarized_once():
+    """Both forms are of the same summary, which takes seconds."""
+    made, summarize = [], model_summary.summarize
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            model_summary,
+            'summarize',
+            lambda *args, **options: (made or made.append(summarize(*args, **options)) or made)[0],
+        )
+        yield
 
 
 def run(*arguments):

@@ -25,6 +25,7 @@ from object_detection.utils import label_map_util
 from object_detection.utils import ops as utils_ops
 from object_detection.utils import visualization_utils as vis_util
 from object_detection.weights import checkpoints
+from tests import rows
 from tests import tiny_models as tiny
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
@@ -33,8 +34,14 @@ IMAGE = np.random.default_rng(0).integers(0, 255, (48, 80, 3), np.uint8)
 OTHER_CLASSES = 'model { faster_rcnn { num_classes: 7 } }'
 
 
+@pytest.fixture(scope='module', autouse=True)
+def _plain_backbone():
+    with tiny.plain_backbone():
+        yield
+
+
 def a_detector(seed: int) -> DetectionModel:
-    detector = tiny.tiny_detector(seed=seed)
+    detector = tiny.tiny_detector(tiny.PLAIN_BACKBONE, seed=seed)
     tiny.disturb_batch_norms(detector)
     tiny.shrink_last_layers(detector)
     return detector
@@ -46,7 +53,8 @@ def model_dir(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp('model')
     (folder / 'labels.pbtxt').write_text("item { id: 1 name: 'cat' } item { id: 4 name: 'dog' }")
     pipeline = tiny.tiny_pipeline(
-        f"train_input_reader {{ label_map_path: '{folder / 'labels.pbtxt'}' }}"
+        tiny.PLAIN_BACKBONE,
+        f"train_input_reader {{ label_map_path: '{folder / 'labels.pbtxt'}' }}",
     )
     show.write_pipeline(pipeline, str(folder / 'resolved_pipeline.config'))
     checkpoints.save_model(str(folder), a_detector(1).named_variables(), 20, number=3)
@@ -230,7 +238,7 @@ def test_pictures_and_pasted_masks(last):
         object_detection.paste_masks(masks[None], boxes[None], 48, 80)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('images', 'received'),
     [
         (IMAGE.astype(np.int32), r'int32 \[48, 80, 3\]'),
@@ -272,7 +280,7 @@ def test_importing_the_package_does_not_import_tensorflow():
 
 
 def test_a_checkpoint_of_ours_is_restored_before_variables_are_made(model_dir):
-    detector = model_builder.build(tiny.tiny_pipeline().model, is_training=False)
+    detector = model_builder.build(tiny.tiny_pipeline(tiny.PLAIN_BACKBONE).model, is_training=False)
     status = tf.train.Checkpoint(model=detector).restore(str(model_dir / 'ckpt-3'))
     status.expect_partial().assert_existing_objects_matched()
     assert_weights(detector, 1)
@@ -294,7 +302,7 @@ def test_what_is_saved_with_tensorflow_is_restored_and_loaded(model_dir, tmp_pat
 
 
 def test_a_checkpoint_of_another_model_is_an_error(model_dir, tmp_path):
-    detector = tiny.tiny_detector(OTHER_CLASSES)
+    detector = tiny.tiny_detector(tiny.PLAIN_BACKBONE, OTHER_CLASSES)
     before = values(detector)
     with pytest.raises(CheckpointError, match='of another model'):
         tf.train.Checkpoint(model=detector).restore(str(model_dir / 'ckpt-3')).expect_partial()
@@ -309,6 +317,6 @@ def test_a_checkpoint_of_tensorflow_1_is_an_error(tmp_path):
         tf.compat.v1.get_variable('FirstStageFeatureExtractor/conv1/weights', [2])
         session.run(tf.compat.v1.global_variables_initializer())
         prefix = tf.compat.v1.train.Saver().save(session, os.fspath(tmp_path / 'model.ckpt'))
-    detector = tiny.tiny_detector()
+    detector = tiny.tiny_detector(tiny.PLAIN_BACKBONE)
     with pytest.raises(CheckpointError, match='TensorFlow 1'):
         tf.train.Checkpoint(model=detector).restore(prefix).expect_partial()

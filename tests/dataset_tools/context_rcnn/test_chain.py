@@ -23,6 +23,7 @@ from object_detection.dataset_tools.context_rcnn.options import (
 from object_detection.errors import UserError
 from object_detection.export import exporter
 from object_detection.weights import checkpoints
+from tests import quick_graphs
 from tests import tiny_models as tiny
 from tests.dataset_tools.context_rcnn import examples
 
@@ -40,12 +41,16 @@ DETECTIONS = 6
 
 @pytest.fixture(scope='module')
 def model(tmp_path_factory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp('model')
-    detector = tiny.tiny_detector(BOX_FEATURES)
+    with tiny.plain_backbone(), quick_graphs.unoptimized():
+        return _exported(tmp_path_factory.mktemp('model'))
+
+
+def _exported(folder: pathlib.Path) -> pathlib.Path:
+    detector = tiny.tiny_detector(tiny.PLAIN_BACKBONE, BOX_FEATURES)
     # All six detections have scores then.
     tiny.shrink_last_layers(detector)
     checkpoints.save_model(str(folder / 'trained'), detector.named_variables(), 7)
-    pipeline = tiny.tiny_pipeline(BOX_FEATURES)
+    pipeline = tiny.tiny_pipeline(tiny.PLAIN_BACKBONE, BOX_FEATURES)
     exporter.export(pipeline, str(folder / 'trained'), folder / 'exported', input_type='tf_example')
     return folder / 'exported'
 

@@ -39,7 +39,8 @@ def _examples(detector):
 
 
 def test_losses_do_not_depend_on_the_batch_size(tmp_path):
-    detector = tiny_models.tiny_detector(is_training=False)
+    with tiny_models.plain_backbone():
+        detector = tiny_models.tiny_detector(tiny_models.PLAIN_BACKBONE, is_training=False)
     examples = tf.data.Dataset.from_tensor_slices(_examples(detector))
     predict = inference.make_predict(detector, examples.batch(1).element_spec)
     one, three = (

@@ -12,7 +12,8 @@ from tests import tiny_models as tiny
 
 @pytest.fixture(scope='module')
 def detector():
-    return tiny.tiny_detector()
+    with tiny.plain_backbone():
+        return tiny.tiny_detector(tiny.PLAIN_BACKBONE)
 
 
 @pytest.fixture(scope='module')
@@ -32,10 +33,10 @@ def test_flops_and_shapes_by_hand(summary):
     assert summary.image_size == (tiny.IMAGE_SIZE, tiny.IMAGE_SIZE)
     assert summary.unknown == []
     rows = {(row.part, row.name): row for row in summary.layers}
-    first = rows['backbone', 'conv1_conv']
-    assert first.output == (1, 32, 32, 64)
-    assert first.flops == 2 * 32 * 32 * 64 * 7 * 7 * 3
-    assert first.trained == 7 * 7 * 3 * 64
+    first = rows['backbone', 'conv_1']
+    assert first.output == (1, 32, 32, 8)
+    assert first.flops == 2 * 32 * 32 * 8 * 3 * 3 * 3
+    assert first.trained == 3 * 3 * 3 * 8
     # Called once a level: maps of 16, 8 and 4 pixels, 3 x 3 x 8 products for 8 channels.
     assert rows['rpn', 'conv'].flops == 2 * (256 + 64 + 16) * 9 * 8 * 8
     assert summary.flops >= sum(row.flops for row in summary.layers)
