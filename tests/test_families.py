@@ -81,7 +81,22 @@ def toy(monkeypatch):
 
 @pytest.fixture
 def pipeline(toy, tmp_path):
-    config = sound_pipeline(tmp_path)
+    return toy_pipeline(tmp_path)
+
+
+@pytest.fixture(scope='module')
+def toy_data(tmp_path_factory):
+    """A config of the toy family, and the data of its training; neither is to be changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(families.FAMILIES._rows, 'toy', toy_family.FAMILY)
+        config = toy_pipeline(tmp_path_factory.mktemp('toy'))
+        data = dataset_builder.build_train(config, seed=1)
+        yield config, data.element_spec, next(iter(data))
+
+
+def toy_pipeline(folder):
+    """A config of the toy family with its files; the family is to be registered."""
+    config = sound_pipeline(folder)
     resizer = config.model.faster_rcnn.image_resizer
     config.model.experimental_model.image_resizer.CopyFrom(resizer)
     config.model.experimental_model.num_classes = 2

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.loss_sum import over_images
 from object_detection.export import saved_model
@@ -15,7 +14,7 @@ from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training import setup
 from object_detection.training.evaluation import inference
 from tests import slow_cases, toy_family
-from tests.test_families import pipeline, toy  # noqa: F401, the fixtures
+from tests.test_families import toy_data  # noqa: F401, a fixture
 
 SIZE, PAD_VALUES = 16, (10.0, 20.0, 30.0)
 # Half of the image is padding.
@@ -83,12 +82,12 @@ def test_inference_in_process(detector):
     np.testing.assert_allclose(corner_of(outputs), padding_of(detector), rtol=1e-6)
 
 
-def test_training_and_evaluation(detector, pipeline):  # noqa: F811
-    data = dataset_builder.build_train(pipeline, seed=1)
-    step = setup.build_step(pipeline.train_config, detector, data.element_spec, seed=1)
+def test_training_and_evaluation(detector, toy_data):  # noqa: F811
+    pipeline, spec, batch = toy_data
+    step = setup.build_step(pipeline.train_config, detector, spec, seed=1)
     images, true_shape = detector.resizer(IMAGE[0])
     batch = {
-        **next(iter(data)),
+        **batch,
         InputFields.IMAGE: tf.stack([images] * 2),
         InputFields.TRUE_IMAGE_SHAPE: tf.stack([true_shape] * 2),
     }

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.export import saved_model, verification
@@ -16,8 +15,8 @@ from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.training import setup
 from object_detection.training.evaluation import inference
 from object_detection.training.monitoring import model_summary
-from tests import slow_cases, toy_family
-from tests.test_families import pipeline, toy  # noqa: F401, the fixtures
+from tests import rows, slow_cases, toy_family
+from tests.test_families import toy_data  # noqa: F401, a fixture
 
 FEATURES, SIZE = 'context_features', 'valid_context_size'
 MISSING = f'expected the side inputs {FEATURES}, {SIZE}. Received: no {SIZE}'
@@ -55,12 +54,12 @@ def make(kind):
     return detector
 
 
-@pytest.fixture
+@pytest.fixture(scope='module')
 def detector():
     return make(ContextDetector)
 
 
-@pytest.fixture
+@pytest.fixture(scope='module')
 def plain():
     return make(toy_family.ToyDetector)
 
@@ -70,8 +69,8 @@ def boxes_of(outputs):
 
 
 @pytest.fixture
-def batch(pipeline):  # noqa: F811
-    return next(iter(dataset_builder.build_train(pipeline, seed=1)))
+def batch(toy_data):  # noqa: F811
+    return dict(toy_data[-1])
 
 
 @slow_cases.parametrize(1, 'jit_compile', [False, True])
@@ -84,10 +83,10 @@ def test_evaluation(detector, batch, jit_compile):
     assert np.all(np.isfinite(losses[toy_family.LOSSES[0]]))
 
 
-def test_training(detector, batch, pipeline):  # noqa: F811
+def test_training(detector, batch, toy_data):  # noqa: F811
     batch = batch | CONTEXT
     spec = {name: tf.TensorSpec.from_tensor(value) for name, value in batch.items()}
-    step = setup.build_step(pipeline.train_config, detector, spec, seed=1)
+    step = setup.build_step(toy_data[0].train_config, detector, spec, seed=1)
     boxes = step.losses(batch, None)[toy_family.LOSSES[0]]
     errors = np.abs(EXPECTED - batch['groundtruth_boxes'][:, 0])
     np.testing.assert_allclose(boxes, errors.mean(), rtol=1e-5)
@@ -153,7 +152,7 @@ def test_a_family_may_not_classify_given_boxes(plain):
         saved_model.ServedDetector(plain, input_types.IMAGE_AND_BOXES_TENSOR, 'float32')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('flags', 'message'),
     [
         (('a', '1', ''), "expected one entry for each side input. Received: 'a', '1' and ''"),
@@ -168,7 +167,7 @@ def test_flags_that_cannot_be_parsed(flags, message):
         side_inputs.parse(*flags)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('given', 'message'),
     [
         ([(FEATURES, (1, 3, 4), 'float32')], f'side inputs {FEATURES}, {SIZE} of toy. Received: c'),

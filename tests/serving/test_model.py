@@ -16,12 +16,11 @@ from PIL import Image
 import object_detection
 from object_detection.core import tf_example_keys as keys
 from object_detection.data.image_decoding import decode_image
-from object_detection.export import exporter
 from object_detection.serving.app import create_app
 from object_detection.serving.limits import RequestError, ServeOptions
 from object_detection.serving.model import LoadedModel, Picture, describe_detections
-from object_detection.weights import checkpoints
-from tests import tiny_models as tiny
+from tests import rows
+from tests.prediction.conftest import colour_finder  # noqa: F401, a fixture
 from tests.serving.fakes import image_file
 
 with warnings.catch_warnings():
@@ -117,7 +116,7 @@ def test_strings_of_tensorflow_serving_reach_the_model_as_they_are(files, exampl
             assert '"DT_STRING"' in metadata
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('row', 'status', 'message'),
     [
         (b'no image', 400, 'no image file'),
@@ -146,7 +145,7 @@ def test_bytes_that_are_no_example_are_refused(examples):
         examples.check_row(b'\xff\xff', 100)
 
 
-@pytest.mark.parametrize('kind', ['GIF', 'WEBP'])
+@rows.parametrize('kind', ['GIF', 'WEBP'])
 def test_an_animation_is_replaced_by_its_first_frame_before_the_model_reads_it(files, kind):
     frames = [Image.new('L', (4, 4), value) for value in (50, 200)]
     file = io.BytesIO()
@@ -164,23 +163,12 @@ def test_a_model_of_one_image_a_call_is_run_row_by_row(tmp_path):
     assert model.input.shape == (1, None, None, 3)
 
 
-@pytest.fixture(scope='module')
-def exported(tmp_path_factory):
-    """A real export, of random weights."""
-    folder = tmp_path_factory.mktemp('exported')
-    detector = tiny.tiny_detector()
-    tiny.shrink_last_layers(detector)
-    checkpoints.save_model(str(folder / 'model'), detector.named_variables(), 1)
-    exporter.export(tiny.tiny_pipeline(), str(folder / 'model'), folder / 'out')
-    return folder / 'out'
-
-
-def test_an_export_gives_over_http_what_it_gives_in_python(exported):
-    detector = object_detection.load(exported)
+def test_an_export_gives_over_http_what_it_gives_in_python(colour_finder):  # noqa: F811
+    detector = object_detection.load(colour_finder)
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 255, (40 + 8 * i, 64, 3), np.uint8) for i in range(2)]
     direct = [{k: v.numpy() for k, v in detector(image).items()} for image in images]
-    with TestClient(create_app(LoadedModel(exported), ServeOptions(max_wait_ms=0))) as client:
+    with TestClient(create_app(LoadedModel(colour_finder), ServeOptions(max_wait_ms=0))) as client:
         uploads = [('i', Picture.of(image).encoded) for image in images]
         answer = client.post('/predict', files=uploads)
         for found, outputs, image in zip(answer.json()['predictions'], direct, images, strict=True):

@@ -26,6 +26,7 @@ from object_detection.training.evaluation.eval_job import evaluate_checkpoint, e
 from object_detection.training.monitoring import history, run_record
 from object_detection.validation import resumption
 from object_detection.weights import checkpoints
+from tests import rows
 from tests.training import fakes
 
 
@@ -255,9 +256,9 @@ def test_no_checkpoint_is_an_error(tmp_path, config, timeout):
         evaluate_directory(config, tmp_path / 'nothing', timeout=timeout)
 
 
-@pytest.mark.parametrize('trains_on_masks', [False, True])
-@pytest.mark.parametrize('evaluates_masks', [False, True])
-@pytest.mark.parametrize('stages', [2, 3])
+@rows.parametrize('trains_on_masks', [False, True])
+@rows.parametrize('evaluates_masks', [False, True])
+@rows.parametrize('stages', [2, 3])
 def test_losses_need_masks_where_the_model_predicts_them(
     tmp_path, config, stages, evaluates_masks, trains_on_masks
 ):
