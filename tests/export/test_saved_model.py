@@ -6,6 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,12 +19,14 @@ from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
 from object_detection.export import exporter, saved_model, verification
+from object_detection.meta_architectures import detector as detector_builder
+from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
 from object_detection.runtime import class_names, in_process, input_types
 from object_detection.runtime.input_types import INPUT_TYPES
 from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training.checkpoints import manager
 from object_detection.weights import checkpoints
-from tests import slow_cases, tolerances
+from tests import rows, slow_cases, tolerances, toy_family
 from tests import tiny_models as tiny
 
 KEEP_ASPECT = """
@@ -69,7 +72,7 @@ LABELS = "item { id: 1 name: 'cat' } item { id: 3 name: '/m/01' display_name: 'c
 
 
 @pytest.fixture(scope='module')
-def exports(trained, tmp_path_factory) -> Callable[[str], pathlib.Path]:
+def exports(trained, detector, tmp_path_factory) -> Callable[[str], pathlib.Path]:
     """Exports `trained` for a type of input, once; the label map is gone, the folder moved."""
 
     @functools.cache
@@ -78,7 +81,8 @@ def exports(trained, tmp_path_factory) -> Callable[[str], pathlib.Path]:
         labels = folder / 'labels.pbtxt'
         labels.write_text(LABELS)
         pipeline = tiny.tiny_pipeline(f"train_input_reader {{ label_map_path: '{labels}' }}")
-        exporter.export(pipeline, str(trained), folder / 'out', input_type=input_type)
+        with mock.patch.object(exporter, 'load_detector', return_value=detector):
+            exporter.export(pipeline, str(trained), folder / 'out', input_type=input_type)
         labels.unlink()
         return shutil.move(folder / 'out', folder / 'moved')
 
@@ -107,15 +111,15 @@ def served() -> Callable[[str], tf.types.experimental.PolymorphicFunction]:
 def allowed(detector, detect, images) -> float:
     """How far detections may be off by rounding alone: folded batch norms round each weight."""
 
-    def rows() -> dict[str, np.ndarray]:
+    def found_rows() -> dict[str, np.ndarray]:
         found = {}
         for index, image in enumerate(images):
             (own,) = Detections.from_batch(detect(image[np.newaxis]), [image.shape[:2]])
             found[f'{index} classes'], found[f'{index}'] = verification._rows(own)
         return found
 
-    expected = rows()
-    repeated = list(tolerances.runs_off_by_last_digits(detector.named_variables(), rows))
+    expected = found_rows()
+    repeated = list(tolerances.runs_off_by_last_digits(detector.named_variables(), found_rows))
     found = tolerances.of_rounding(expected, repeated)
     return max(found[f'{index}'] for index in range(len(images)))
 
@@ -210,11 +214,11 @@ def test_a_batch_of_images_without_pixels_gives_no_detections(loaded):
     check_that_nothing_is_found(serve(input_tensor=tf.zeros([0, 0, 0, 3], tf.uint8)))
 
 
-def test_given_boxes_get_the_classes_and_masks_that_detections_have(images, graphs_as_they_are):
-    detector = tiny.tiny_detector(is_training=False)
-    tiny.shrink_last_layers(detector)
+def test_given_boxes_get_the_classes_and_masks_that_detections_have(
+    loaded, detector, images, graphs_as_they_are
+):
     batch = tf.constant(np.stack(images))
-    found = saved_model.ServedDetector(detector, 'image_tensor', 'float32').serve(batch)
+    found = loaded('image_tensor').run_batch(batch)
     served = saved_model.ServedDetector(detector, 'image_and_boxes_tensor', 'float32').serve
     signature = served.get_concrete_function().structured_input_signature[0]
     assert [(spec.name, spec.dtype, spec.shape.as_list()) for spec in signature] == [
@@ -371,9 +375,20 @@ def test_the_exported_checkpoint_is_unfolded(exports, detector):
     assert checkpoints.read_step(str(folder / 'checkpoint' / 'ckpt-0')) == 7
 
 
-def test_averages_are_exported_where_the_training_kept_them(tmp_path):
-    named = tiny.tiny_detector().named_variables()
-    name = 'box_head/classes/kernel'
+@pytest.fixture
+def toy(monkeypatch) -> toy_family.ToyDetector:
+    """Of few variables, and of images of any size; it is built in place of others."""
+    detector = toy_family.ToyDetector(
+        num_classes=2, resizer=KeepAspectRatioResizer(min_dimension=64, max_dimension=96)
+    )
+    detector.build_variables()
+    monkeypatch.setattr(detector_builder, 'build', lambda *_, **__: detector)
+    return detector
+
+
+def test_averages_are_exported_where_the_training_kept_them(toy, tmp_path):
+    named = {name: tf.Variable(value) for name, value in toy.named_variables().items()}
+    name = 'classes/kernel'
     saver = manager.Checkpoints(
         str(tmp_path),
         model=named,
@@ -386,7 +401,7 @@ def test_averages_are_exported_where_the_training_kept_them(tmp_path):
         pipeline.train_config.optimizer.use_moving_average = keeps
         loaded = exporter.load_detector(pipeline, str(tmp_path)).named_variables()
         np.testing.assert_allclose(loaded[name] - named[name], difference, atol=1e-6)
-        np.testing.assert_array_equal(loaded['rpn/conv/kernel'], named['rpn/conv/kernel'])
+        np.testing.assert_array_equal(loaded['boxes/kernel'], named['boxes/kernel'])
 
 
 def count_decoders(function: tf.types.experimental.PolymorphicFunction) -> int:
@@ -396,12 +411,11 @@ def count_decoders(function: tf.types.experimental.PolymorphicFunction) -> int:
     return sum(node.op == 'DecodeImage' for body in bodies for node in body)
 
 
-def test_encoded_images_are_decoded_once_and_padded_to_the_largest():
-    detector = tiny.tiny_detector(KEEP_ASPECT, is_training=False)
+def test_encoded_images_are_decoded_once_and_padded_to_the_largest(toy):
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 255, (*size, 3), np.uint8) for size in ((64, 80), (90, 60))]
     read = tf.function(
-        lambda encoded: saved_model._from_encoded(detector, encoded),
+        lambda encoded: saved_model._from_encoded(toy, encoded),
         input_signature=[tf.TensorSpec([None], tf.string)],
         autograph=False,
     )
@@ -413,9 +427,9 @@ def test_encoded_images_are_decoded_once_and_padded_to_the_largest():
     np.testing.assert_array_equal(true_shapes, [[64, 80, 3], [96, 64, 3]])
     expected = np.zeros((2, 96, 80, 3), np.float32)
     for image, row in zip(images, expected, strict=True):
-        resized = detector.resizer(image)[0]
+        resized = toy.resizer(image)[0]
         row[: resized.shape[0], : resized.shape[1]] = resized
-    np.testing.assert_allclose(batch, detector.normalize(tf.constant(expected)), atol=1e-4)
+    np.testing.assert_allclose(batch, toy.normalize(tf.constant(expected)), atol=1e-4)
 
 
 class _Doubler(tf.Module):
@@ -479,21 +493,24 @@ def test_where_a_saved_model_is_all_is_of_one_export(moves, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == set(saved_model._ITEMS)
 
 
-@pytest.mark.parametrize('failing', range(6))
-def test_a_failed_move_leaves_the_earlier_export(moves, tmp_path, failing):
+def test_a_failed_move_leaves_the_earlier_export(moves, tmp_path):
     export_text(tmp_path, 'first')
-    done = []
 
-    def fail() -> None:
-        done.append(None)
-        if len(done) == failing + 1:
-            raise OSError('disk')
+    def check(failing: int) -> None:
+        done = []
 
-    moves.append(fail)
-    with pytest.raises(OSError, match='disk'):
-        export_text(tmp_path, 'second')
-    assert texts(tmp_path) == ['first'] * 2
-    assert {path.name for path in tmp_path.iterdir()} == set(saved_model._ITEMS)
+        def fail() -> None:
+            done.append(None)
+            if len(done) == failing + 1:
+                raise OSError('disk')
+
+        moves[:] = [fail]
+        with pytest.raises(OSError, match='disk'):
+            export_text(tmp_path, 'second')
+        assert texts(tmp_path) == ['first'] * 2
+        assert {path.name for path in tmp_path.iterdir()} == set(saved_model._ITEMS)
+
+    rows.check_rows(range(6), check)
 
 
 def test_an_export_that_is_not_verified_leaves_the_earlier_one(moves, tmp_path):
@@ -597,7 +614,8 @@ def test_unknown_input_type_and_missing_checkpoint_are_reported(trained, tmp_pat
         SavedModelRuntime(tmp_path)
 
 
-def test_an_export_into_the_training_directory_is_refused(trained):
+def test_an_export_into_the_training_directory_is_refused(trained, detector, monkeypatch):
+    monkeypatch.setattr(exporter, 'load_detector', lambda *_: detector)
     before = sorted(path.name for path in trained.iterdir())
     with pytest.raises(ValueError, match='holds the checkpoints of a training'):
         exporter.export(tiny.tiny_pipeline(), str(trained), trained)

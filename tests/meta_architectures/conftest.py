@@ -3,6 +3,7 @@
 import pytest
 
 from tests import tiny_models as tiny
+from tests.validation.conftest import small_backbone  # noqa: F401
 
 
 @pytest.fixture(scope='module')

@@ -12,6 +12,8 @@ from tests.meta_architectures.center_net.test_center_net import parse
 from tests.meta_architectures.faster_rcnn import test_keypoint_stage
 from tests.meta_architectures.ssd.configs import tiny
 
+pytestmark = pytest.mark.usefixtures('small_backbone')
+
 
 def test_stages_are_traced(monkeypatch):
     traced = []

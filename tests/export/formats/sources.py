@@ -1,8 +1,10 @@
 """Tiny models to write in every format, and photographs to compare the files on."""
 
+import contextlib
 import functools
 import pathlib
 import tempfile
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from google.protobuf import text_format
 from object_detection.export import verification
 from object_detection.export.formats import formats
 from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.meta_architectures.ssd import build as ssd_build
 from object_detection.protos import pipeline_pb2
 from object_detection.runtime import description
 from object_detection.runtime.file_detector import FileRuntime
@@ -76,18 +79,30 @@ model { faster_rcnn { image_resizer { keep_aspect_ratio_resizer {
 """
 
 
+def small_networks() -> contextlib.AbstractContextManager:
+    """Builds single-shot detectors with `configs.small_extractor`."""
+    return mock.patch.object(ssd_build, 'build_extractor', configs.small_extractor)
+
+
 @functools.cache
 def source(family: str, *overrides: str) -> ExportSource:
-    """Returns a tiny model of a family: 'ssd', 'faster_rcnn', 'mask_rcnn' or 'center_net'."""
+    """Returns a tiny model of a family.
+
+    Args:
+      family: 'ssd', 'small_ssd' (of one convolution for each map), 'faster_rcnn', 'mask_rcnn' or
+        'center_net'.
+      *overrides: text protos merged into its config.
+    """
     if family == 'center_net':
         return _center_net(*overrides)
-    if family == 'ssd':
+    if family in ('ssd', 'small_ssd'):
         pipeline = pipeline_pb2.TrainEvalPipelineConfig(model=configs.tiny(*overrides))
     else:
         boxes_only = [BOXES_ONLY] if family == 'faster_rcnn' else []
         pipeline = tiny.tiny_pipeline(*boxes_only, *overrides)
     tf.keras.utils.set_random_seed(0)
-    detector = tiny.model_builder.build(pipeline.model, is_training=False)
+    with small_networks() if family == 'small_ssd' else contextlib.nullcontext():
+        detector = tiny.model_builder.build(pipeline.model, is_training=False)
     detector.build_variables()
     tiny.disturb_batch_norms(detector)
     tiny.shrink_last_layers(detector)

@@ -71,7 +71,7 @@ def test_a_file_that_is_no_model_is_named(packages, tmp_path):
 
 
 def test_other_precisions_are_refused():
-    model = sources.source('ssd')
+    model = sources.source('small_ssd')
     lower = ExportSource(model.detector, model.pipeline, 'mixed_bfloat16')
     with pytest.raises(UserError, match=r'^--format onnx: .*mixed_bfloat16; add --precision'):
         onnx_file.check(lower, FormatOptions())
@@ -80,7 +80,7 @@ def test_other_precisions_are_refused():
 def test_weights_that_no_file_holds_are_refused(monkeypatch):
     monkeypatch.setattr(onnx_file, '_MAX_WEIGHTS', 1000)
     with pytest.raises(UserError, match=r'^--format onnx: a file holds at most 2 GB'):
-        onnx_file.check(sources.source('ssd'), FormatOptions())
+        onnx_file.check(sources.source('small_ssd'), FormatOptions())
 
 
 @pytest.mark.slow

@@ -29,13 +29,15 @@ pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
 @pytest.fixture(scope='module')
 def ssd_file(tmp_path_factory):
     folder = tmp_path_factory.mktemp('stablehlo')
-    return sources.written('stablehlo', sources.source('ssd'), folder, FormatOptions(batch_size=2))
+    return sources.written(
+        'stablehlo', sources.source('small_ssd'), folder, FormatOptions(batch_size=2)
+    )
 
 
 def test_a_single_shot_detector_gives_its_detections(ssd_file, shared):
     detector = formats.load(ssd_file)
     images = sources.photos(shared, 2)
-    sources.assert_agrees(detector, sources.source('ssd'), images)
+    sources.assert_agrees(detector, sources.source('small_ssd'), images)
     assert detector.labels.names == {1: 'cat', 3: 'café'}
     # Three images are two calls of two.
     batch = tf.constant(np.stack([np.resize(image, (50, 70, 3)) for image in images * 2])[:3])

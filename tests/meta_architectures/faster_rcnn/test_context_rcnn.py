@@ -22,6 +22,8 @@ from tests import tiny_models as tiny
 from tests.tiny_models import SEEDS, shapes
 from tests.weights.tiny_checkpoints import save
 
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
 SIZE, LENGTH = 6, 5
 CONTEXT = f"""
 model {{ faster_rcnn {{ context_config {{
@@ -87,7 +89,13 @@ def losses_of(detector, images, groundtruth, given=None):
 
 @pytest.fixture(scope='module')
 def detector():
-    return make(TWO_STAGES)
+    return make(TWO_STAGES, FEATURES)
+
+
+@pytest.fixture(scope='module')
+def plain():
+    """Without a context."""
+    return tiny.tiny_detector(TWO_STAGES, seed=1)
 
 
 def test_it_names_its_side_inputs_and_variables(detector):
@@ -107,10 +115,10 @@ def test_it_names_its_side_inputs_and_variables(detector):
     assert len(names) == 4 * 6
 
 
-def test_keys_of_the_reference_are_all_found(shared):
+def test_keys_of_the_reference_are_all_found(detector, shared):
     path = shared / 'goldens/models/context_rcnn_resnet50_snapshot_serengeti.json'
     keys = {key for key, *_ in json.loads(path.read_text())['variables'] if '_context' in key}
-    names = make(TWO_STAGES).named_variables()
+    names = detector.named_variables()
     paths = FASTER_RCNN_NAMES.reference_paths([name.rpartition('/')[0] for name in names])
     found = {
         paths[layer] + variable + VALUE_SUFFIX
@@ -171,11 +179,18 @@ def expected_features(detector, predictions, boxes, counts, training, on_crops):
 
 # With one feature map, tests/test_check_models.py compares it with the reference.
 @slow_cases.parametrize(1, 'on_crops', [False, True])
-def test_what_regions_see_is_added_where_the_position_says(on_crops, images):
-    detector = make(TWO_STAGES, FEATURES, *([ON_CROPS] if on_crops else []))
+def test_what_regions_see_is_added_where_the_position_says(on_crops, detector, images, monkeypatch):
+    if on_crops:
+        detector = make(TWO_STAGES, FEATURES, ON_CROPS)
     # So that random weights do not move boxes out of the image.
-    kernel = detector.named_variables()['box_head/box_codes/kernel']
-    kernel.assign(tf.zeros_like(kernel))
+    head = detector.box_stages[0].head
+    predicted = head.call
+
+    def call(*inputs, **options):
+        codes, logits = predicted(*inputs, **options)
+        return tf.zeros_like(codes), logits
+
+    monkeypatch.setattr(head, 'call', call)
     predictions = predict(detector, images)
     proposals = predictions.proposals
     wanted, _ = expected_features(
@@ -358,17 +373,17 @@ def test_a_context_that_does_not_fit_is_an_error(detector, images, given, messag
         predict(detector, images, given=given)
 
 
-def test_a_detector_without_context_takes_none(images):
+def test_a_detector_without_context_takes_none(plain, images):
     with pytest.raises(UserError, match=r'expected no context.* Received: context_features'):
-        predict(tiny.tiny_detector(TWO_STAGES), images)
+        predict(plain, images)
 
 
 @slow_cases.parametrize(1, 'checkpoint_type', ['full', 'detection'])
-def test_fine_tuning_from_a_detector_without_context(checkpoint_type, tmp_path, caplog):
-    source, target = tiny.tiny_detector(TWO_STAGES, seed=1), make(TWO_STAGES)
+def test_fine_tuning_from_a_detector_without_context(checkpoint_type, plain, tmp_path, caplog):
+    target = make(TWO_STAGES)
     before = {name: v.numpy() for name, v in target.named_variables().items()}
     with caplog.at_level(logging.INFO, 'object_detection'):
-        report = restore.restore(target, save(tmp_path, source), checkpoint_type)
+        report = restore.restore(target, save(tmp_path, plain), checkpoint_type)
     added = {name for name in before if name.startswith('context_')}
     assert added <= set(report.missing)
     (line,) = [line for line in caplog.messages if 'initialised: ' in line]
@@ -377,12 +392,12 @@ def test_fine_tuning_from_a_detector_without_context(checkpoint_type, tmp_path, 
         np.testing.assert_array_equal(target.named_variables()[name], before[name])
     if checkpoint_type == 'full':
         assert set(report.missing) == added
-        for name, variable in source.named_variables().items():
+        for name, variable in plain.named_variables().items():
             np.testing.assert_array_equal(target.named_variables()[name], variable)
 
 
-def test_the_context_of_another_size_does_not_fit(tmp_path):
-    prefix = save(tmp_path, make(TWO_STAGES))
+def test_the_context_of_another_size_does_not_fit(detector, tmp_path):
+    prefix = save(tmp_path, detector)
     other = 'model { faster_rcnn { context_config { num_attention_heads: 2 } } }'
     with pytest.raises(restore.CheckpointError, match=r'not in it: .*layer_1_head_2'):
         restore.restore(make(TWO_STAGES, other), prefix)

@@ -1,7 +1,13 @@
 """Small messages of single-shot detectors for tests."""
 
+import keras
 from google.protobuf import text_format
 
+from object_detection.models import image_channels
+from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import scale_to_unit
+from object_detection.models.normalization import BatchNormParams, normalized
 from object_detection.protos.model_pb2 import DetectionModel
 
 # The initializer keeps the size of activations in inference too, where the norms of a new network
@@ -52,3 +58,24 @@ def tiny(changes: str = '') -> DetectionModel:
     config = text_format.Parse(TINY, DetectionModel())
     text_format.Merge(changes, config.ssd)
     return config
+
+
+def small_extractor(*_: object, **__: object) -> FeatureExtractor:
+    """Builds a convolution and a norm for each of three maps in place of a whole network."""
+    hyperparams = LayerHyperparams(
+        initializer=keras.initializers.HeNormal(),
+        batch_norm=BatchNormParams(scale=True),
+        activation='relu6',
+    )
+    images, strides = keras.Input((None, None, image_channels.current())), [16, 32, 64]
+    maps = []
+    for stride in strides:
+        conv = hyperparams.conv(64, 3, strides=stride, name=f'conv_{stride}')
+        norm = hyperparams.norm(frozen=False, name=f'conv_{stride}_bn')
+        activation = hyperparams.activation_layer(name=f'conv_{stride}_relu')
+        maps.append(activation(normalized(conv, norm, images)))
+    return FeatureExtractor(
+        backbone=keras.Model(images, maps, name='backbone'),
+        strides=strides,
+        normalize=scale_to_unit,
+    )

@@ -7,10 +7,19 @@ from google.protobuf import text_format
 
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.ssd import build
 from tests import slow_cases
-from tests.meta_architectures.ssd.configs import tiny
+from tests.meta_architectures.ssd.configs import small_extractor, tiny
+
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+_build_extractor = build.build_extractor
 
 LOCALIZATION, CLASSIFICATION = 'Loss/localization_loss', 'Loss/classification_loss'
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(build, 'build_extractor', small_extractor)
 
 
 def run(changes='', objects=((0.1, 0.1, 0.6, 0.6),), training=False):
@@ -82,7 +91,8 @@ def test_without_objects_the_losses_are_finite():
     assert np.isfinite(losses[CLASSIFICATION])
 
 
-def test_penalties_of_kernels_are_among_the_losses_of_keras():
+def test_penalties_of_kernels_are_among_the_losses_of_keras(monkeypatch):
+    monkeypatch.setattr(build, 'build_extractor', _build_extractor)
     detector = model_builder.build(tiny())
     detector.build_variables()
     assert detector.losses
@@ -171,7 +181,9 @@ def test_anchors_of_a_pyramid_are_the_same_in_every_graph(resizer, centers):
     def anchors(images):
         return detector.predict(images, tf.constant([[80, 112, 3]])).anchors
 
-    unknown = tf.function(anchors).get_concrete_function(tf.TensorSpec([1, None, None, 3]))
+    unknown = tf.function(anchors, autograph=False).get_concrete_function(
+        tf.TensorSpec([1, None, None, 3])
+    )
     images = tf.zeros([1, 80, 112, 3])
     pixels = anchors(images) * [80, 112, 80, 112]
     np.testing.assert_allclose(unknown(images) * [80, 112, 80, 112], pixels, rtol=1e-5, atol=1e-4)
