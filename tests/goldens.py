@@ -2,7 +2,7 @@
 
 Every case is claimed by a test or stands in a list of `tests/golden_lists.py`, which
 `tests/test_golden_cases.py` checks. A test claims a case by `parametrize`, or by `load` with the
-names written out.
+names written out. Many quick cases are claimed by `rows`.
 """
 
 import collections
@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests import golden_lists
+from tests import rows as tables
 
 COMPONENTS = pathlib.Path(__file__).resolve().parents[2] / 'shared' / 'goldens' / 'components'
 
@@ -93,6 +95,23 @@ def parametrize(
     if not COMPONENTS.is_dir():
         absent = pytest.mark.skip(reason='needs ../shared/goldens')
         return pytest.mark.parametrize('case_name', [pytest.param('absent', marks=absent)])
+    chosen = _chosen(file, prefix=prefix, names=names, without=without)
+
+    def claim(test):
+        test.golden_file = file
+        return pytest.mark.parametrize('case_name', chosen)(test)
+
+    return claim
+
+
+def _chosen(
+    file: str,
+    *,
+    prefix: str | tuple[str, ...] = '',
+    names: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
+) -> Sequence[str]:
+    """Claims cases of `file`, see `parametrize`, and returns their names."""
     chosen = names or [
         name for name in cases(file) if name.startswith(prefix) and not name.startswith(without)
     ]
@@ -100,10 +119,26 @@ def parametrize(
     assert chosen, f'no golden case of {file} starts with {prefix!r}'
     assert not unknown, f'{file} has no golden cases {sorted(unknown)}'
     claimed[file].update(chosen)
+    return chosen
 
-    def claim(test):
-        test.golden_file = file
-        return pytest.mark.parametrize('case_name', chosen)(test)
+
+def rows(file: str, **chosen: Any) -> Callable[[Callable], Callable]:
+    """As `parametrize`, for cases that take milliseconds: all of them are one test.
+
+    A case of which the test does not look at all outputs fails.
+    """
+    if not COMPONENTS.is_dir():
+        return parametrize(file, **chosen)
+
+    def claim(test: Callable) -> Callable:
+        @functools.wraps(test)
+        def check(case_name: str, **others: Any) -> None:
+            read.clear()
+            test(case_name=case_name, **others)
+            left = unread((file, case_name))
+            assert not left, f'outputs that are not compared: {left}'
+
+        return tables.parametrize('case_name', _chosen(file, **chosen))(check)
 
     return claim
 

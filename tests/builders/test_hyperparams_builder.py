@@ -16,7 +16,7 @@ def build(text: str = '') -> LayerHyperparams:
     return hyperparams_builder.build(text_format.Parse(text, hyperparams_pb2.Hyperparams()))
 
 
-@goldens.parametrize(
+@goldens.rows(
     'hyperparams',
     prefix=('l1', 'l2', 'noreg', 'empty', 'act', 'varscale', 'keras', 'bn', 'sync', 'force'),
 )

@@ -27,7 +27,7 @@ def build(case_name, case):
     return losses_builder.build(config).classification
 
 
-@goldens.parametrize('losses')
+@goldens.rows('losses')
 def test_losses_equal_the_reference(case_name):
     case = goldens.load('losses', case_name)
     if case.raises:

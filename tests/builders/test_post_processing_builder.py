@@ -19,7 +19,7 @@ def parse(text):
     return text_format.Parse(text, post_processing_pb2.PostProcessing())
 
 
-@goldens.parametrize('score_converters', prefix=('conv_', 'calib_'))
+@goldens.rows('score_converters', prefix=('conv_', 'calib_'))
 def test_scores_equal_the_reference(case_name):
     case = goldens.load('score_converters', case_name)
     if case_name in BUILT_HERE:

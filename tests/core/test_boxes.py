@@ -177,7 +177,7 @@ BOX_LIST_CASES = {
 }
 
 
-@goldens.parametrize('box_list_ops', names=tuple(BOX_LIST_CASES))
+@goldens.rows('box_list_ops', names=tuple(BOX_LIST_CASES))
 def test_golden_box_list_ops(case_name):
     case = goldens.load('box_list_ops', case_name)
     actual = BOX_LIST_CASES[case_name](**case.inputs, **case.params)

@@ -24,7 +24,7 @@ def random_pyramid(rng, batch=2, channels=3):
 
 
 @EXECUTIONS
-@goldens.parametrize('crop_ops', prefix='native_')
+@goldens.rows('crop_ops', prefix='native_')
 def test_crops_equal_the_reference(case_name, use_matmul):
     case = goldens.load('crop_ops', case_name)
     crops = crop_and_resize.crop_and_resize(
@@ -37,7 +37,7 @@ def test_crops_equal_the_reference(case_name, use_matmul):
 
 
 @EXECUTIONS
-@goldens.parametrize('crop_ops', prefix='matmul_')
+@goldens.rows('crop_ops', prefix='matmul_')
 def test_crops_equal_the_reference_products_inside_the_image(case_name, use_matmul):
     # Outside of the image, the reference's products fade out over a pixel, where its kernel (and
     # both of our executions) cut off; so only boxes inside can agree.
@@ -55,7 +55,7 @@ def test_crops_equal_the_reference_products_inside_the_image(case_name, use_matm
 
 
 @EXECUTIONS
-@goldens.parametrize('crop_ops', prefix='multilevel_')
+@goldens.rows('crop_ops', prefix='multilevel_')
 def test_multilevel_crops_equal_the_reference(case_name, use_matmul):
     case = goldens.load('crop_ops', case_name)
     boxes = case.inputs['boxes']
@@ -75,7 +75,7 @@ def test_multilevel_crops_equal_the_reference(case_name, use_matmul):
     np.testing.assert_allclose(crops, expected, atol=1e-5)
 
 
-@goldens.parametrize('ops', prefix='fpn_levels')
+@goldens.rows('ops', prefix='fpn_levels')
 def test_levels_equal_the_reference(case_name):
     case = goldens.load('ops', case_name)
     side = 224.0 * case.params['image_ratio']

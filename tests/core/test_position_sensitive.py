@@ -16,7 +16,7 @@ def random_inputs(channels: int, *, batch: int = 2, count: int = 5):
     return tf.constant(maps, tf.float32), tf.constant(boxes, tf.float32)
 
 
-@goldens.parametrize('crop_ops', prefix=('position_sensitive_gp', 'position_sensitive_single'))
+@goldens.rows('crop_ops', prefix=('position_sensitive_gp', 'position_sensitive_single'))
 def test_crops_equal_the_reference(case_name):
     case = goldens.load('crop_ops', case_name)
     is_one = 'image' in case.inputs

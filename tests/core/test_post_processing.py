@@ -58,7 +58,7 @@ def without_lost_boxes(case):
     return np.where(np.all(boxes <= 0, axis=-1), 0, case.inputs['scores'])
 
 
-@goldens.parametrize(
+@goldens.rows(
     'nms', without=('combined', 'single_', 'partitioned_padded', 'batch_iou', *RAISING, *LIFTED)
 )
 def test_detections_equal_the_reference(case_name):
@@ -92,7 +92,7 @@ def test_detections_equal_the_reference(case_name):
         np.testing.assert_allclose(value, wanted, atol=1e-5, err_msg=name)
 
 
-@goldens.parametrize('nms', prefix='combined', without=LIFTED)
+@goldens.rows('nms', prefix='combined', without=LIFTED)
 def test_combined_detections_equal_the_reference(case_name):
     case = goldens.load('nms', case_name)
     detections = run(case)
@@ -111,7 +111,7 @@ def test_combined_detections_equal_the_reference(case_name):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-@goldens.parametrize('nms', prefix='single_')
+@goldens.rows('nms', prefix='single_')
 def test_single_images_equal_the_reference(case_name):
     case = goldens.load('nms', case_name)
     params, inputs, expected = case.params, case.inputs, case.outputs
@@ -148,7 +148,7 @@ def test_single_images_equal_the_reference(case_name):
         )
 
 
-@goldens.parametrize('nms', names=LIFTED)
+@goldens.rows('nms', names=LIFTED)
 def test_restrictions_of_the_reference_are_lifted(case_name):
     case = goldens.load('nms', case_name)
     assert case.raises == 'ValueError'
@@ -160,7 +160,7 @@ def test_restrictions_of_the_reference_are_lifted(case_name):
     assert run(case).num_detections.numpy().min() > 0
 
 
-@goldens.parametrize('nms', names=RAISING)
+@goldens.rows('nms', names=RAISING)
 def test_raises_where_the_reference_does(case_name):
     case = goldens.load('nms', case_name)
     assert case.raises == 'ValueError'

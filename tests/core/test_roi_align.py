@@ -57,7 +57,7 @@ def crop_strides(maps, boxes, levels, grid, **options):
 
 
 @EAGER_RUNS
-@goldens.parametrize('crop_ops', prefix='roi_align_')
+@goldens.rows('crop_ops', prefix='roi_align_')
 def test_crops_equal_the_reference(case_name, use_matmul):
     # There, maps end in a ring of zeros, and the first and last cells lie on the image's edges.
     case = goldens.load('crop_ops', case_name)

@@ -168,7 +168,7 @@ def test_traced_with_unknown_dimensions_is_the_same(jit_compile, size):
         np.testing.assert_array_equal(actual, expected)
 
 
-@goldens.parametrize('samplers')
+@goldens.rows('samplers')
 def test_golden_samplers(case_name):
     case = goldens.load('samplers', case_name)
     candidates, labels = case.inputs['indicator'], case.inputs['labels']

@@ -98,7 +98,7 @@ def golden_decoder(kwargs, folder):
 
 
 # Left out: two that are errors there.
-@goldens.parametrize(
+@goldens.rows(
     'tf_example_decoder',
     prefix=('coco_', 'pascal', 'synthetic_plain', 'synthetic_n', 'synthetic_a', 'minimal')
     + ('synthetic_hierarchy_full',),
@@ -500,15 +500,12 @@ def _files_of_300_by_200():
     yield 'extended webp', _saved(image, 'WEBP', exif=b'Exif\0\0')
 
 
-@pytest.mark.parametrize(
-    ('name', 'encoded'), [*_files_of_300_by_200()], ids=lambda value: value[:20]
-)
-def test_pixels_are_counted_from_the_header(name, encoded):
-    del name
-    assert decode_image(encoded).shape == (200, 300, 3)
-    assert count_pixels(encoded) == 200 * 300
-    (in_graph,) = tf.data.Dataset.from_tensors(encoded).map(count_pixels)
-    assert in_graph == 200 * 300
+def test_pixels_are_counted_from_the_header():
+    names, files = zip(*_files_of_300_by_200(), strict=True)
+    in_graph = tf.data.Dataset.from_tensor_slices(list(files)).map(count_pixels)
+    for name, encoded, count in zip(names, files, in_graph, strict=True):
+        assert decode_image(encoded).shape == (200, 300, 3), name
+        assert count_pixels(encoded) == count == 200 * 300, name
 
 
 def test_the_pixels_of_a_gif_file_are_those_of_its_frame():

@@ -91,7 +91,7 @@ def test_a_missing_file_is_an_error():
 STRICTER = {'duplicate_id', 'duplicate_name', 'no_name'}
 
 
-@goldens.parametrize('label_maps')
+@goldens.rows('label_maps')
 def test_matches_the_reference(load, case_name):
     params = goldens.load('label_maps', case_name).params
     expected = params.get('dict', params.get('get_label_map_dict'))

@@ -22,7 +22,7 @@ def random_examples(batch, count, seed=0):
     return (*losses.astype(np.float32), boxes.astype(np.float32), matches)
 
 
-@goldens.parametrize('hard_example_miner')
+@goldens.rows('hard_example_miner')
 def test_sums_of_losses_equal_the_reference(case_name):
     case = goldens.load('hard_example_miner', case_name)
     miner = losses_builder.build_hard_example_miner(

@@ -1,7 +1,3 @@
-import json
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -17,7 +13,7 @@ from object_detection.models.normalization import (
     GroupNormParams,
     normalized,
 )
-from tests import goldens, rows
+from tests import forks, goldens, rows
 
 
 @pytest.mark.parametrize('dtype', ['float32', 'mixed_bfloat16'])
@@ -50,12 +46,12 @@ def test_group_norm_needs_groups_that_divide_the_channels():
         norm.build((None, 91))
 
 
-@goldens.parametrize('hyperparams', prefix='freezable_bn_ctor_False')
+@goldens.rows('hyperparams', prefix='freezable_bn_ctor_False')
 def test_frozen_norm_equals_the_reference(case_name):
     _check_norm(case_name, frozen=True)
 
 
-@goldens.parametrize('hyperparams', prefix=('freezable_bn_ctor_None', 'freezable_bn_ctor_True'))
+@goldens.rows('hyperparams', prefix=('freezable_bn_ctor_None', 'freezable_bn_ctor_True'))
 def test_norm_equals_the_reference(case_name):
     _check_norm(case_name, frozen=False)
 
@@ -190,33 +186,29 @@ def test_a_further_pass_moves_no_statistics(shape):
         np.testing.assert_allclose(ours, expected, rtol=1e-6)
 
 
-_TWO_REPLICAS = """
-import json, numpy as np, tensorflow as tf
-from object_detection.models.backbones import hourglass
-(device,) = tf.config.list_physical_devices('CPU')
-tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])
-maps = tf.constant(np.random.default_rng(0).normal(size=[2, 4, 4, 3]), tf.float32)
-with strategy.scope():
-    norm = hourglass.HYPERPARAMS.norm(frozen=False, name='norm')
-    norm.build((None, None, None, 3))
-start = norm.get_weights()
+def _on_two_replicas():
+    """The outputs and variables of a norm of two replicas, and of the whole batch at once."""
+    (device,) = tf.config.list_physical_devices('CPU')
+    tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+    strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])
+    maps = tf.constant(np.random.default_rng(0).normal(size=[2, 4, 4, 3]), tf.float32)
+    with strategy.scope():
+        norm = hourglass.HYPERPARAMS.norm(frozen=False, name='norm')
+        norm.build((None, None, None, 3))
+    start = norm.get_weights()
 
-def of_replica():
-    index = tf.distribute.get_replica_context().replica_id_in_sync_group
-    return norm(maps[index : index + 1], training=True)
+    def of_replica():
+        index = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return norm(maps[index : index + 1], training=True)
 
-parts = strategy.experimental_local_results(tf.function(lambda: strategy.run(of_replica))())
-shared = [tf.concat(parts, axis=0).numpy().tolist(), *(w.tolist() for w in norm.get_weights())]
-norm.set_weights(start)
-whole = [norm(maps, training=True).numpy().tolist(), *(w.tolist() for w in norm.get_weights())]
-print(json.dumps([shared, whole]))
-"""
+    run = tf.function(lambda: strategy.run(of_replica))
+    parts = strategy.experimental_local_results(run())
+    shared = [tf.concat(parts, axis=0).numpy(), *norm.get_weights()]
+    norm.set_weights(start)
+    return shared, [norm(maps, training=True).numpy(), *norm.get_weights()]
 
 
 def test_norms_of_an_hourglass_are_over_all_replicas():
-    command = [sys.executable, '-c', _TWO_REPLICAS]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    shared, whole = json.loads(run.stdout.splitlines()[-1])
+    shared, whole = forks.call(_on_two_replicas)
     for ours, wanted in zip(shared, whole, strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)

@@ -47,7 +47,7 @@ def _assert_equal(found, case):
         np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@goldens.parametrize('optimizers')
+@goldens.rows('optimizers')
 def test_reference_numbers(case_name):
     case = goldens.load('optimizers', case_name)
     config = _config(case)

@@ -16,7 +16,7 @@ from tests.schema import missing_options
 
 
 # Left out: a helper that no config reaches; a config's burn-in is constant.
-@goldens.parametrize('learning_rates', without=('exponential_decay_with_warmup',))
+@goldens.rows('learning_rates', without=('exponential_decay_with_warmup',))
 def test_reference_numbers(case_name):
     case = goldens.load('learning_rates', case_name)
     config = text_format.Parse(case.config, optimizer_pb2.LearningRate())

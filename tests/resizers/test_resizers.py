@@ -13,7 +13,7 @@ def build(text):
     return image_resizer_builder.build(text_format.Parse(text, image_resizer_pb2.ImageResizer()))
 
 
-@goldens.parametrize('image_resizers', prefix=('fixed', 'keep_', 'cond', 'identity', 'pad_'))
+@goldens.rows('image_resizers', prefix=('fixed', 'keep_', 'cond', 'identity', 'pad_'))
 def test_resizer_matches_the_reference(case_name):
     case = goldens.load('image_resizers', case_name)
     if case.raises:

@@ -25,7 +25,7 @@ def _build(config):
 ERROR_OF_THE_REFERENCE = {'ssd_one_layer_div0': 'ZeroDivisionError'}
 
 
-@goldens.parametrize('anchors')
+@goldens.rows('anchors')
 def test_golden_anchors(case_name):
     case = goldens.load('anchors', case_name)
     shapes = [tuple(shape) for shape in case.params['feature_map_shape_list']]

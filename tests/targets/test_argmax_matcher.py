@@ -129,7 +129,7 @@ def _golden_match(case, matcher):
     return matcher.match(similarity, valid_rows)
 
 
-@goldens.parametrize('matchers', prefix=('argmax_m', 'argmax_proto', 'empty'))
+@goldens.rows('matchers', prefix=('argmax_m', 'argmax_proto', 'empty'))
 def test_golden_configs(case_name):
     case = goldens.load('matchers', case_name)
     config = text_format.Parse(case.config, matcher_pb2.Matcher())

@@ -62,7 +62,7 @@ def test_parameters_out_of_range_are_rejected(build):
         build()
 
 
-@goldens.parametrize('box_coders')
+@goldens.rows('box_coders')
 def test_golden_box_coders(case_name):
     case = goldens.load('box_coders', case_name)
     coder = UNSCALED.get(case_name)

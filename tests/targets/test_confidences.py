@@ -31,7 +31,7 @@ def assign(
     )
 
 
-@goldens.parametrize('target_assigner', prefix='batch_assign_confidences')
+@goldens.rows('target_assigner', prefix='batch_assign_confidences')
 def test_targets_equal_the_reference(case_name):
     case = goldens.load('target_assigner', case_name)
     inputs, outputs = case.inputs, case.outputs

@@ -73,7 +73,7 @@ def test_batches_unknown_dimensions_and_no_boxes(similarity):
     assert traced(boxes[:, :0], others, scores[:, :0]).shape == [2, 0, 5]
 
 
-@goldens.parametrize('similarity', prefix=('iou', 'ioa', 'neg_sq_dist', 'thresholded'))
+@goldens.rows('similarity', prefix=('iou', 'ioa', 'neg_sq_dist', 'thresholded'))
 def test_golden_similarities(case_name):
     case = goldens.load('similarity', case_name)
     config = text_format.Parse(

@@ -267,7 +267,7 @@ GOLDEN_ASSIGNERS = {
 }
 
 
-@goldens.parametrize('target_assigner', prefix=tuple(GOLDEN_ASSIGNERS))
+@goldens.rows('target_assigner', prefix=tuple(GOLDEN_ASSIGNERS))
 def test_golden_target_assigner(case_name):
     case = goldens.load('target_assigner', case_name)
     prefix = max((name for name in GOLDEN_ASSIGNERS if case_name.startswith(name)), key=len)

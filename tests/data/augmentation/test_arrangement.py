@@ -17,7 +17,7 @@ def shares(boxes, before):
     return (boxes - before) / np.tile(before[:, 2:] - before[:, :2], [1, 2])
 
 
-@goldens.parametrize('preprocessor', prefix='jitter_boxes_')
+@goldens.rows('preprocessor', prefix='jitter_boxes_')
 def test_boxes_move_as_in_the_reference(case_name):
     """Its draws are not recorded: they follow from boxes that the image does not clip."""
     case = goldens.load('preprocessor', case_name)
@@ -68,7 +68,7 @@ def test_crops_of_masks_show_what_they_showed():
         np.testing.assert_array_equal(value, example[name], err_msg=name)
 
 
-@goldens.parametrize('preprocessor', prefix='self_concat_')
+@goldens.rows('preprocessor', prefix='self_concat_')
 def test_repeated_images_are_those_of_the_reference(case_name):
     """The reference leaves masks and keypoints of one image; here they are repeated."""
     case = goldens.load('preprocessor', case_name)

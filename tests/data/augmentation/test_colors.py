@@ -37,7 +37,7 @@ def seeds(count):
     return [tf.constant([5, i], tf.int64) for i in range(count)]
 
 
-@goldens.parametrize(
+@goldens.rows(
     'preprocessor',
     prefix=(
         'adjust_brightness_',

@@ -38,7 +38,7 @@ def part(image, window):
     return padded[top : top + window.height, left : left + window.width]
 
 
-@goldens.parametrize('preprocessor', prefix='square_crop_')
+@goldens.rows('preprocessor', prefix='square_crop_')
 def test_matches_the_reference_with_its_draws(case_name):
     case = goldens.load('preprocessor', case_name)
     example, step = steps.golden_example(case), steps.build(case.config)

@@ -39,7 +39,7 @@ def golden_example(case):
     return {name: tf.constant(value) for name, value in inputs.items() if name in names}
 
 
-@goldens.parametrize(
+@goldens.rows(
     'preprocessor',
     prefix=(
         'adjust_gamma',

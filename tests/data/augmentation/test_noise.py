@@ -21,7 +21,7 @@ def load(case_name):
     return case, steps.build(case.config), image, case.outputs.get(F.IMAGE, image[tf.newaxis])[0]
 
 
-@goldens.parametrize('preprocessor', prefix='black_patches_')
+@goldens.rows('preprocessor', prefix='black_patches_')
 def test_black_squares_are_those_of_the_reference(case_name):
     case, step, image, expected = load(case_name)
     count = step.max_black_patches
@@ -33,7 +33,7 @@ def test_black_squares_are_those_of_the_reference(case_name):
     np.testing.assert_array_equal(changed, expected)
 
 
-@goldens.parametrize('preprocessor', prefix='patch_gaussian_')
+@goldens.rows('preprocessor', prefix='patch_gaussian_')
 def test_noise_is_that_of_the_reference(case_name):
     case, step, image, expected = load(case_name)
     if case_name == 'patch_gaussian_coef1':
@@ -46,7 +46,7 @@ def test_noise_is_that_of_the_reference(case_name):
     np.testing.assert_allclose(step.change(image, drawn, noise), expected, atol=1e-3)
 
 
-@goldens.parametrize('preprocessor', prefix='jpeg_quality_')
+@goldens.rows('preprocessor', prefix='jpeg_quality_')
 def test_compression_is_that_of_the_reference(case_name):
     case, step, image, expected = load(case_name)
     if case_name == 'jpeg_quality_coef1':

@@ -74,16 +74,14 @@ def check(changed, example, case):
         np.testing.assert_allclose(changed[name], expected, rtol=1e-5, atol=2e-5, err_msg=name)
 
 
-@goldens.parametrize(
-    'preprocessor', prefix=('crop_image_', 'ssd_random_crop_s', 'ssd_random_crop_o')
-)
+@goldens.rows('preprocessor', prefix=('crop_image_', 'ssd_random_crop_s', 'ssd_random_crop_o'))
 def test_crops_are_those_of_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     step, example = steps.build(case.config), steps.golden_example(case)
     check(drawn_crop(step, example, case), example, case)
 
 
-@goldens.parametrize('preprocessor', prefix='ssd_random_crop_fixed_ar_')
+@goldens.rows('preprocessor', prefix='ssd_random_crop_fixed_ar_')
 def test_crops_of_one_shape_are_those_of_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     step, example = steps.build(case.config), steps.golden_example(case)
@@ -96,7 +94,7 @@ def test_crops_of_one_shape_are_those_of_the_reference(case_name):
     check(changed, example, case)
 
 
-@goldens.parametrize('preprocessor', prefix='ssd_random_crop_pad_fixed_ar_')
+@goldens.rows('preprocessor', prefix='ssd_random_crop_pad_fixed_ar_')
 def test_padded_crops_of_one_shape_are_those_of_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     step, example = steps.build(case.config), steps.golden_example(case)
@@ -108,7 +106,7 @@ def test_padded_crops_of_one_shape_are_those_of_the_reference(case_name):
     check(to_shape.pad(cropped, tf.constant(scale)), example, case)
 
 
-@goldens.parametrize('preprocessor', prefix='crop_to_aspect_')
+@goldens.rows('preprocessor', prefix='crop_to_aspect_')
 def test_crops_to_a_shape_are_those_of_the_reference(case_name):
     """One of them is in the centre, where steps here are by chance alone."""
     case = goldens.load('preprocessor', case_name)
@@ -127,7 +125,7 @@ def test_borders_to_a_shape_are_those_of_the_reference(case_name):
     check(step.pad(example, scale), example, case)
 
 
-@goldens.parametrize('preprocessor', prefix='crop_pad_')
+@goldens.rows('preprocessor', prefix='crop_pad_')
 def test_borders_of_crops_are_those_of_the_reference(case_name):
     """The reference leaves masks and keypoints as they were; here they move."""
     case = goldens.load('preprocessor', case_name)
@@ -141,7 +139,7 @@ def test_borders_of_crops_are_those_of_the_reference(case_name):
     check(changed, kept | {moved[1]: changed[moved[1]]}, case)
 
 
-@goldens.parametrize('preprocessor', prefix=('absolute_pad_', 'pad_image_'))
+@goldens.rows('preprocessor', prefix=('absolute_pad_', 'pad_image_'))
 def test_borders_are_those_of_the_reference(case_name):
     """One of them is even on all sides, as borders here are by chance alone."""
     case = goldens.load('preprocessor', case_name)
@@ -151,7 +149,7 @@ def test_borders_are_those_of_the_reference(case_name):
     check(step.pad(example, border(case)), example, case)
 
 
-@goldens.parametrize('preprocessor', prefix='scale_crop_pad_')
+@goldens.rows('preprocessor', prefix='scale_crop_pad_')
 def test_squares_are_those_of_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     step, example = steps.build(case.config), steps.golden_example(case)
@@ -172,7 +170,7 @@ def test_squares_are_those_of_the_reference(case_name):
     check(changed, example, case)
 
 
-@goldens.parametrize('preprocessor', prefix='ssd_random_crop_pad_s')
+@goldens.rows('preprocessor', prefix='ssd_random_crop_pad_s')
 def test_padded_crops_are_those_of_the_reference(case_name):
     """Nothing that was drawn is recorded: the image says where the crop and its border are."""
     case = goldens.load('preprocessor', case_name)

@@ -16,7 +16,7 @@ DRAWS = {
 }
 
 
-@goldens.parametrize('preprocessor', prefix=tuple(DRAWS))
+@goldens.rows('preprocessor', prefix=tuple(DRAWS))
 def test_sizes_are_those_of_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     step, example = steps.build(case.config), steps.golden_example(case)

@@ -90,7 +90,7 @@ def test_inside_tf_data_as_alone(symmetry):
             np.testing.assert_array_equal(value, expected[name])
 
 
-@goldens.parametrize('preprocessor', prefix=('hflip', 'vflip', 'rot90'))
+@goldens.rows('preprocessor', prefix=('hflip', 'vflip', 'rot90'))
 def test_matches_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     inputs = {**goldens.load('preprocessor', 'common_inputs').inputs, **case.inputs}

@@ -71,7 +71,7 @@ def _without_overhanging(image: CocoImage) -> CocoImage:
 _PREFIXES = ('coco_plain', 'coco_masks', 'coco_keypoints', 'coco_densepose', 'coco_person_images')
 
 
-@goldens.parametrize('tf_examples', prefix=_PREFIXES)
+@goldens.rows('tf_examples', prefix=_PREFIXES)
 def test_reference_examples(case_name):
     case = goldens.load('tf_examples', case_name)
     folder = goldens.COMPONENTS / 'examples'

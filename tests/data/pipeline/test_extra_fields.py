@@ -30,7 +30,7 @@ def transformed(record, fields, *, num_keypoints=0, **options):
     return ExampleTransform(IdentityResizer(), **options)(decoder(record), SEED)
 
 
-@goldens.parametrize('input_transforms', prefix='k_hot')
+@goldens.rows('input_transforms', prefix='k_hot')
 def test_class_vectors_match_the_reference(case_name):
     case = goldens.load('input_transforms', case_name)
     ids = tf.constant(case.inputs['ids'])
@@ -112,7 +112,7 @@ def test_contexts_are_cut_and_padded():
         transformed(record, fields, context_size=(4, 3))
 
 
-@goldens.parametrize('context_rcnn', names=('padding', 'padding_clipped', 'padding_empty'))
+@goldens.rows('context_rcnn', names=('padding', 'padding_clipped', 'padding_empty'))
 def test_contexts_fit_the_model_as_in_the_reference(case_name):
     case = goldens.load('context_rcnn', case_name)
     size = (case.params['max_num_context_features'], case.params['context_feature_length'])

@@ -35,7 +35,7 @@ def run(boxes=(), labels=(), *, transform=None, mask_type=None, **record):
     return (transform or make())(decoder(examples.example(boxes, labels, **record)), SEED)
 
 
-@goldens.parametrize(
+@goldens.rows(
     'input_transforms',
     prefix=(
         'additional',

@@ -47,7 +47,7 @@ def golden_names():
     }
 
 
-@goldens.parametrize('context_rcnn', names=ATTENTIONS)
+@goldens.rows('context_rcnn', names=ATTENTIONS)
 def test_attention_is_that_of_the_reference(case_name):
     case = goldens.load('context_rcnn', case_name)
     depth, training = case.params['bottleneck_dimension'], case.params['is_training']

@@ -29,7 +29,7 @@ def build(
     )
 
 
-@goldens.parametrize('pyramids', without=('custom_min3_max5',))
+@goldens.rows('pyramids', without=('custom_min3_max5',))
 def test_nodes(case_name):
     params = goldens.load('pyramids', case_name).params
     fields = ('min_level', 'max_level', 'num_iterations', 'num_filters')

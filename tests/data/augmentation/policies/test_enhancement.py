@@ -1,7 +1,8 @@
 """Changes of pixel values against the Python Imaging Library."""
 
+import functools
+
 import numpy as np
-import pytest
 import tensorflow as tf
 from PIL import Image, ImageEnhance, ImageOps
 
@@ -10,6 +11,7 @@ from tests import rows
 from tests.data import examples
 
 
+@functools.cache
 def images():
     """Name -> uint8 [H, W, 3]."""
     noise = examples.noise(33, 47)
@@ -28,7 +30,7 @@ def images():
     }
 
 
-EACH_IMAGE = pytest.mark.parametrize('name', images())
+EACH_IMAGE = rows.parametrize('name', images())
 
 
 def check(name, change, expected, atol=0):
@@ -61,7 +63,7 @@ def test_autocontrast_is_exact_but_for_whole_numbers():
 
 
 @EACH_IMAGE
-@pytest.mark.parametrize('bits', [1, 2, 4, 8])
+@rows.parametrize('bits', [1, 2, 4, 8])
 def test_posterize(name, bits):
     step = tf.constant(2.0 ** (8 - bits))
     check(
@@ -72,7 +74,7 @@ def test_posterize(name, bits):
 
 
 @EACH_IMAGE
-@pytest.mark.parametrize('threshold', [0, 1, 128, 255, 256])
+@rows.parametrize('threshold', [0, 1, 128, 255, 256])
 def test_solarize(name, threshold):
     check(
         name,
@@ -93,8 +95,8 @@ def test_solarize_add():
 
 
 @EACH_IMAGE
-@pytest.mark.parametrize('factor', [0.0, 0.1, 0.46, 1.0, 1.18, 1.9])
-@pytest.mark.parametrize(
+@rows.parametrize('factor', [0.0, 0.1, 0.46, 1.0, 1.18, 1.9])
+@rows.parametrize(
     ('change', 'expected'),
     [
         (enhancement.change_color, ImageEnhance.Color),
