@@ -14,10 +14,8 @@ Path = tuple[str | int, ...]
 # Name of a message -> what it needs before its other fields can be set.
 SETTINGS = {
     'box_encodings_clip_range': 'min: -2 max: 2',
-    'bifpn': 'min_level: 4 max_level: 6',
     'flexible_grid_anchor_generator': 3
     * 'anchor_grid { base_sizes: 8 aspect_ratios: 1 height_stride: 8 width_stride: 8 }',
-    'fpn': 'min_level: 4 max_level: 6',
     'grid_anchor_generator': 'scales: 1 aspect_ratios: 1',
     'group_norm': 'groups: 1',
     'keypoint_head': 'num_keypoints: 2',
@@ -96,10 +94,9 @@ def _variants(
             yield from _variants(root, place, seen)
         else:
             is_empty = bool(field.message_type.fields) and not field.containing_oneof
-            base = _with_message(root, place, SETTINGS.get(field.name, ''))
-            others = [Variant(place, base, root)] if field.name in SETTINGS else []
-            yield [Variant(place, _with_message(root, place), root, is_empty), *others]
+            yield [Variant(place, _with_message(root, place), root, is_empty)]
             if field.message_type.full_name not in seen:
+                base = _with_message(root, place, SETTINGS.get(field.name, ''))
                 yield from _variants(base, (*place, 0) if field.is_repeated else place, seen)
 
 

@@ -41,7 +41,8 @@ def build_for_boxes(config: box_coder_pb2.BoxCoder) -> BoxCoder:
       ValueError: if none is set, its numbers do not fit, or its codes have another size.
     """
     coder = build(config)
-    if coder.code_size != _BOX_CODE_SIZE:
+    # Keypoints are not coded, be there none.
+    if coder.code_size != _BOX_CODE_SIZE or isinstance(coder, KeypointBoxCoder):
         raise UserError(
             f'{config.DESCRIPTOR.full_name}: expected faster_rcnn_box_coder or '
             f'mean_stddev_box_coder, which code a box with {_BOX_CODE_SIZE} numbers. '

@@ -15,7 +15,7 @@ from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, context
 from tensorflow.python.framework import convert_to_constants
-from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.framework.func_graph import FuncGraph, dismantle_func_graph
 from tensorflow.python.ops import control_flow_util, resource_variable_ops
 
 # Version of the calling convention of XlaCallModule: neither a platform index nor tokens.
@@ -64,10 +64,16 @@ def is_function_graph(graph: tf.Graph) -> bool:
 def graph_without_values() -> Iterator[None]:
     """What is made in the block is part of a graph, where variables have no values and no memory.
 
-    As in a traced function, tensors are compared by value; in a `tf.Graph` by identity.
+    As in a traced function, tensors are compared by value; in a `tf.Graph` by identity. After the
+    block, nothing of the graph may be used.
     """
-    with FuncGraph('without_values').as_default(), tf.variable_creator_scope(_without_value):
-        yield
+    graph = FuncGraph('without_values')
+    try:
+        with graph.as_default(), tf.variable_creator_scope(_without_value):
+            yield
+    finally:
+        # Its operations are cycles that Python's garbage collector does not see.
+        dismantle_func_graph(graph)
 
 
 def _without_value(

@@ -65,6 +65,7 @@ _LEVELS = {
     'multiscale_anchor_generator': ', from its min_level to its max_level',
     'ssd_anchor_generator': ', its num_layers',
 }
+_PYRAMIDS = ('bifpn', 'fpn')
 # Functions of single columns of the scores.
 _CALIBRATIONS = {
     'class_id_function_approximations': 'class_id_xy_pairs_map',
@@ -162,7 +163,9 @@ def _num_maps(config: Ssd) -> int | None:
     if extractor.type not in EXTRACTORS:
         return None
     neck = EXTRACTORS[extractor.type].neck
-    if neck not in ('fpn', 'bifpn'):
+    if any(extractor.HasField(name) for name in _PYRAMIDS if name != neck):
+        return None  # The builder refuses it.
+    if neck not in _PYRAMIDS:
         return extractor.num_layers
     pyramid = getattr(extractor, neck)
     count = pyramid.max_level - pyramid.min_level + 1
