@@ -52,7 +52,7 @@ def _write_goldens(folder):
     return truth, _write(folder / 'detections.csv', *detections), options
 
 
-@goldens.parametrize('evaluation', names=('oid_v2', 'oid_challenge'))
+@goldens.rows('evaluation', names=('oid_v2', 'oid_challenge'))
 def test_metrics_equal_reference(tmp_path, case_name):
     params = goldens.load('evaluation', case_name).params
     truth, detections, options = _write_goldens(tmp_path)

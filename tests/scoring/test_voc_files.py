@@ -68,7 +68,7 @@ def _write_goldens(folder, *, with_difficult):
     return tuple(str(folder / name) for name in ('Annotations', 'results', 'map.pbtxt'))
 
 
-@goldens.parametrize('evaluation', names=CASES)
+@goldens.rows('evaluation', names=CASES)
 def test_metrics_equal_reference(tmp_path, case_name):
     params = goldens.load('evaluation', case_name).params
     with_difficult = 'groundtruth_difficult' in params['groundtruth_keys']

@@ -62,9 +62,7 @@ def test_boxes_move_as_in_the_reference():
     check(np_box_list_ops.scale(boxes, case.params['y_scale'], case.params['x_scale']), case)
 
 
-@goldens.parametrize(
-    'box_list_ops', names=('clip_to_window_filter_True', 'clip_to_window_filter_False')
-)
+@goldens.rows('box_list_ops', names=('clip_to_window_filter_True', 'clip_to_window_filter_False'))
 def test_boxes_are_clipped_as_in_the_reference(case_name):
     case, boxes = recorded(goldens.load('box_list_ops', case_name))
     drops = case_name.endswith('True')

@@ -6,7 +6,7 @@ from object_detection.utils import ops, shape_utils
 from tests import goldens
 
 
-@goldens.parametrize('crop_ops', names=('reframe_nearest', 'reframe_uint8', 'reframe_bilinear'))
+@goldens.rows('crop_ops', names=('reframe_nearest', 'reframe_uint8', 'reframe_bilinear'))
 def test_pasted_masks_equal_the_reference(case_name, monkeypatch):
     # Notebooks do this.
     monkeypatch.setattr(ops, 'tf', tf.compat.v1)

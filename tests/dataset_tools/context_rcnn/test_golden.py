@@ -55,13 +55,13 @@ def _rows(key: str = '', sequence_key: str = keys.LOCATION) -> list[banks.Row]:
     ]
 
 
-@goldens.parametrize(FILE, prefix='rekey_', without=(*WEEKS, 'rekey_bad', 'rekey_resize'))
+@goldens.rows(FILE, prefix='rekey_', without=(*WEEKS, 'rekey_bad', 'rekey_resize'))
 def test_keys_of_groups(case_name):
     case = goldens.load(FILE, case_name)
     assert _group_keys(case) == case.outputs['keys'].tolist()
 
 
-@goldens.parametrize(FILE, names=WEEKS)
+@goldens.rows(FILE, names=WEEKS)
 def test_weeks_are_whole_numbers(case_name):
     case = goldens.load(FILE, case_name)
     theirs = [key.removesuffix(b'.0') for key in case.outputs['keys'].tolist()]
@@ -118,7 +118,7 @@ def test_small_images_are_not_enlarged(case_name):
     assert example.raw() == original.raw()
 
 
-@goldens.parametrize(FILE, prefix='sort_')
+@goldens.rows(FILE, prefix='sort_')
 def test_order(case_name):
     case = goldens.load(FILE, case_name)
     plans = banks.plan('L1', _rows('L1'), _options(case.params))
@@ -127,7 +127,7 @@ def test_order(case_name):
     assert ids == case.outputs['ids.0'].tolist()
 
 
-@goldens.parametrize(FILE, prefix='split_')
+@goldens.rows(FILE, prefix='split_')
 def test_a_subset_has_as_many_images_as_fit(case_name):
     case = goldens.load(FILE, case_name)
     theirs = [case.outputs[f'ids.{i}'].tolist() for i in range(len(case.outputs['keys']))]
@@ -164,7 +164,7 @@ def _contexts(case: goldens.Case) -> list[bytes]:
     ]
 
 
-@goldens.parametrize(
+@goldens.rows(
     FILE,
     prefix='context_',
     without=('context_keep_none', 'context_not_added_ids', 'context_padded'),
@@ -209,7 +209,7 @@ def test_a_list_of_ids_needs_features(case_name):
 JPEG = {'context/image/format': [b'jpeg']}
 
 
-@goldens.parametrize(FILE, prefix=('sequence_clips', 'sequence_plain'))
+@goldens.rows(FILE, prefix=('sequence_clips', 'sequence_plain'))
 def test_contexts_of_sequences(case_name):
     case = goldens.load(FILE, case_name)
     found = _contexts(case)
@@ -227,7 +227,7 @@ def test_sequences_without_context(case_name):
     assert not [name for name in names if 'context_feature' in name]
 
 
-@goldens.parametrize(FILE, prefix='window_')
+@goldens.rows(FILE, prefix='window_')
 def test_windows(case_name):
     case = goldens.load(FILE, case_name)
     count, length, stride = (case.params[key] for key in ('n', 'max_clip_length', 'stride_length'))
@@ -272,7 +272,7 @@ def _embedded(case: goldens.Case) -> tuple[records.Example, records.Example]:
 EMBEDDINGS = ('embedding_top1', 'embedding_top3', 'embedding_bottom9', 'embedding_rpn')
 
 
-@goldens.parametrize(FILE, prefix=(*EMBEDDINGS, 'embedding_no_date', 'embedding_top9'))
+@goldens.rows(FILE, prefix=(*EMBEDDINGS, 'embedding_no_date', 'embedding_top9'))
 def test_embeddings(case_name):
     case = goldens.load(FILE, case_name)
     image, ours = _embedded(case)
@@ -334,7 +334,7 @@ def test_unknown_embedding_type(case_name):
         detections.run_embeddings(options)
 
 
-@goldens.parametrize(FILE, names=('embed_date', 'embed_position'))
+@goldens.rows(FILE, names=('embed_date', 'embed_position'))
 def test_parts_of_embeddings(case_name):
     case = goldens.load(FILE, case_name)
     for name, expected in case.outputs.items():
@@ -361,7 +361,7 @@ def _class_of_image(case: goldens.Case) -> dict[str, list]:
     return {'ex0/image/class/label': labels, 'ex0/image/class/text': texts}
 
 
-@goldens.parametrize(FILE, prefix='detection_')
+@goldens.rows(FILE, prefix='detection_')
 def test_boxes_of_detections(case_name):
     case = goldens.load(FILE, case_name)
     image = examples.read(examples.golden_path(case.params['record']))[case.params['index']]
