@@ -1,5 +1,6 @@
 """Backbones from Keras weights files: the same features as Keras's own model gives."""
 
+import functools
 import pathlib
 import shutil
 import types
@@ -24,34 +25,49 @@ SIZE = 64
 OUTPUTS = ['conv2_block3_out', 'conv3_block4_out', 'conv4_block6_out', 'conv5_block3_out']
 
 
+class KerasResnet:
+    """Random weights in each layout, an image, and the features that Keras computes from it."""
+
+    def __init__(self, folder: pathlib.Path):
+        keras.utils.set_random_seed(0)
+        self._model = keras.applications.ResNet50(weights=None, include_top=False)
+        self._rng = np.random.default_rng(0)
+        for layer in self._model.layers:
+            for variable in layer.weights:
+                if variable.name != 'kernel':
+                    positive = variable.name in ('gamma', 'moving_variance')
+                    low, high = (0.2, 0.6) if positive else (-1, 1)
+                    variable.assign(self._rng.uniform(low, high, variable.shape))
+        self.image = self._rng.uniform(0, 255, [1, SIZE, SIZE, 3]).astype(np.float32)
+        self._folder = folder
+        layers = [layer.name for layer in self._model.layers]
+        self.convolutions = [name for name in layers if name.endswith('_conv')]
+
+    @functools.cached_property
+    def legacy(self) -> str:
+        path = self._folder / 'resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5'
+        with h5py.File(path, 'w') as file:
+            legacy_h5_format.save_weights_to_hdf5_group(file, self._model)
+        return str(path)
+
+    @functools.cached_property
+    def keras_3(self) -> str:
+        path = self._folder / 'resnet50.weights.h5'
+        self._model.save_weights(path)
+        return str(path)
+
+    @functools.cached_property
+    def expected(self) -> list[tf.Tensor]:
+        model = self._model
+        # Its pooling is padded on all sides, that of our backbones as with 'same'.
+        model.get_layer('pool1_pad').padding = ((0, 1), (0, 1))
+        features = keras.Model(model.input, [model.get_layer(name).output for name in OUTPUTS])
+        return features(keras.applications.resnet.preprocess_input(self.image.copy()))
+
+
 @pytest.fixture(scope='module')
 def keras_resnet(tmp_path_factory):
-    """Random weights in each layout, an image, and the features that Keras computes from it."""
-    folder = tmp_path_factory.mktemp('weights')
-    keras.utils.set_random_seed(0)
-    model = keras.applications.ResNet50(weights=None, include_top=False)
-    rng = np.random.default_rng(0)
-    for layer in model.layers:
-        for variable in layer.weights:
-            if variable.name != 'kernel':
-                low, high = (0.2, 0.6) if variable.name in ('gamma', 'moving_variance') else (-1, 1)
-                variable.assign(rng.uniform(low, high, variable.shape))
-    paths = {
-        'legacy': str(folder / 'resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5'),
-        'keras 3': str(folder / 'resnet50.weights.h5'),
-    }
-    with h5py.File(paths['legacy'], 'w') as file:
-        legacy_h5_format.save_weights_to_hdf5_group(file, model)
-    model.save_weights(paths['keras 3'])
-    image = rng.uniform(0, 255, [1, SIZE, SIZE, 3]).astype(np.float32)
-    # Its pooling is padded on all sides, that of our backbones as with 'same'.
-    model.get_layer('pool1_pad').padding = ((0, 1), (0, 1))
-    features = keras.Model(model.input, [model.get_layer(name).output for name in OUTPUTS])
-    expected = features(keras.applications.resnet.preprocess_input(image.copy()))
-    convolutions = [layer.name for layer in model.layers if layer.name.endswith('_conv')]
-    return types.SimpleNamespace(
-        paths=paths, image=image, expected=expected, convolutions=convolutions
-    )
+    return KerasResnet(tmp_path_factory.mktemp('weights'))
 
 
 @pytest.fixture(scope='module')
@@ -67,7 +83,7 @@ def assert_close(actual, expected):
 
 @pytest.mark.slow
 def test_a_pyramids_backbone_gives_keras_features(keras_resnet, pyramid_detector):
-    report = restore.restore(pyramid_detector, keras_resnet.paths['legacy'], 'classification')
+    report = restore.restore(pyramid_detector, keras_resnet.legacy, 'classification')
     extractor = pyramid_detector.extractor
     maps = extractor.backbone(extractor.normalize(tf.constant(keras_resnet.image)))
     for actual, expected in zip(maps, keras_resnet.expected, strict=True):
@@ -80,7 +96,7 @@ def test_a_pyramids_backbone_gives_keras_features(keras_resnet, pyramid_detector
 @pytest.mark.slow
 def test_stages_before_and_after_the_crops_give_keras_features(keras_resnet):
     detector = ExtractorDetector('faster_rcnn_resnet50_keras')
-    report = restore.restore(detector, keras_resnet.paths['keras 3'], 'classification')
+    report = restore.restore(detector, keras_resnet.keras_3, 'classification')
     extractor = detector.extractor
     stage_4 = extractor.backbone(extractor.normalize(tf.constant(keras_resnet.image)))
     assert_close(stage_4, keras_resnet.expected[2])
@@ -91,12 +107,12 @@ def test_stages_before_and_after_the_crops_give_keras_features(keras_resnet):
 @pytest.mark.slow
 def test_numbered_layers_are_identified_by_their_order(keras_resnet, pyramid_detector, tmp_path):
     path = tmp_path / 'older.weights.h5'
-    shutil.copy(keras_resnet.paths['keras 3'], path)
+    shutil.copy(keras_resnet.keras_3, path)
     with h5py.File(path, 'r+') as file:
         for layer in file['layers'].values():
             del layer['vars'].attrs['name']
     variables = pyramid_detector.named_variables()
-    restore.restore(pyramid_detector, keras_resnet.paths['legacy'], 'classification')
+    restore.restore(pyramid_detector, keras_resnet.legacy, 'classification')
     expected = {name: variable.numpy() for name, variable in variables.items()}
     for variable in variables.values():
         variable.assign(tf.zeros_like(variable))
@@ -120,7 +136,7 @@ def assert_refused(detector, path, *texts, checkpoint_type='classification'):
 
 
 def test_a_file_cut_short_is_refused(keras_resnet, pyramid_detector, tmp_path):
-    whole = pathlib.Path(keras_resnet.paths['legacy']).read_bytes()
+    whole = pathlib.Path(keras_resnet.legacy).read_bytes()
     path = tmp_path / 'short.h5'
     path.write_bytes(whole[: len(whole) // 2])
     assert_refused(pyramid_detector, path, 'expected a whole HDF5 file', 'truncated')
@@ -128,7 +144,7 @@ def test_a_file_cut_short_is_refused(keras_resnet, pyramid_detector, tmp_path):
 
 def test_other_files_are_refused(keras_resnet, pyramid_detector, tmp_path):
     backbone_only = {'checkpoint_type': 'full'}
-    assert_refused(pyramid_detector, keras_resnet.paths['legacy'], "'full'", **backbone_only)
+    assert_refused(pyramid_detector, keras_resnet.legacy, "'full'", **backbone_only)
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name='top')]).save_weights(
         tmp_path / 'other.weights.h5'
     )

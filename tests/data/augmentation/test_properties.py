@@ -327,7 +327,7 @@ _CORNERS = np.array([[100, 200, 500, 600], [300, 50, 800, 400], [0, 0, 1000, 100
 
 # Of each kind of step one, since graphs take long to make; the others are slow.
 _QUICK_GRAPHS = (
-    'mosaic',
+    'mix_up',
     'one_of',
     'random_affine',
     'random_distort_color',
