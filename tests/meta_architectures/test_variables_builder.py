@@ -9,7 +9,7 @@ from object_detection.errors import ConfigError
 from object_detection.meta_architectures import trainable_variables
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
 from object_detection.training import setup
-from tests import tiny_models
+from tests import rows, tiny_models
 from tests.training import step_runs
 
 NAMES = (
@@ -28,7 +28,7 @@ def choose(update=(), freeze=(), names=NAMES):
     return trainable_variables.choose(named, update_patterns=update, freeze_patterns=freeze)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('update', 'freeze', 'trained'),
     [
         ([], [], NAMES),
@@ -46,7 +46,7 @@ def test_expressions_choose_what_is_trained(update, freeze, trained):
     assert tuple(selection.frozen) == tuple(name for name in NAMES if name not in trained)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('update', 'freeze', 'message'),
     [
         ([], ['rpn', 'Conv'], r"train_config\.freeze_variables\[1\]: .*Received: 'Conv'\."),
@@ -139,7 +139,7 @@ def test_the_first_expression_counts_for_a_multiplier():
     assert trainable_variables.multipliers(NAMES, []) == {}
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('pairs', 'message'),
     [
         ([('conv9', 0.5)], r"multiplier\[0\]\.variables: .* such as .*Received: 'conv9'"),

@@ -10,6 +10,7 @@ from object_detection.export.formats import formats
 from object_detection.runtime import description
 from object_detection.runtime.description import ModelDescription, TensorDescription
 from object_detection.runtime.file_detector import FileRuntime
+from tests import rows
 
 DESCRIPTION = ModelDescription(
     format='stablehlo',
@@ -32,7 +33,7 @@ def test_a_description_is_read_as_it_was_written():
     assert all(len(row['color']) == 3 for row in written['classes'])
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('change', 'message'),
     [
         ({'schema': 2}, 'schema: expected 1'),
@@ -89,7 +90,7 @@ def test_text_that_is_no_description_is_reported():
             description.parse(text, 'f.json', 'stablehlo')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     'resizer', ['fixed_shape_resizer { height: 32 width: 32 }', 'no_such_resizer {}', 'identity']
 )
 def test_a_resizer_of_another_size_is_refused(resizer):

@@ -1,9 +1,11 @@
 """TFLite files, run by the interpreter, against the model in process."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ from object_detection.protos import pipeline_pb2
 from object_detection.runtime import description
 from object_detection.runtime.in_process import ProcessRuntime
 from object_detection.system import cpu, private_names
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.export.formats import sources
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
@@ -154,14 +156,14 @@ def test_int8_takes_pixels_as_they_are(int8_file, shared):
     assert len(set(scores)) > 1
 
 
-@pytest.fixture(scope='module')
-def quantized() -> ExportSource:
+def quantized(family: str) -> ExportSource:
     """A model as of a training with `graph_rewriter.quantization`, with ranges for all values."""
-    model = sources.source('ssd')
+    model = sources.source(family)
     pipeline = pipeline_pb2.TrainEvalPipelineConfig()
     pipeline.CopyFrom(model.pipeline)
     pipeline.graph_rewriter.quantization.delay = 0
-    detector = detector_builder.build(pipeline, is_training=False, has_penalty=False)
+    with sources.small_networks() if family == 'small_ssd' else contextlib.nullcontext():
+        detector = detector_builder.build(pipeline, is_training=False, has_penalty=False)
     weights = model.detector.named_variables()
     for name, variable in detector.named_variables().items():
         variable.assign(weights.get(name, -4.0 if name.endswith('min') else 6.0))
@@ -178,8 +180,9 @@ def test_a_file_is_benchmarked_in_its_runtime(int8_file):
 
 
 @pytest.mark.slow
-def test_int8_takes_the_ranges_of_a_training(quantized, tmp_path, shared):
-    path = sources.written('tflite', quantized, tmp_path, FormatOptions(quantization='int8'))
+def test_int8_takes_the_ranges_of_a_training(tmp_path, shared):
+    model = quantized('ssd')
+    path = sources.written('tflite', model, tmp_path, FormatOptions(quantization='int8'))
     interpreter = tflite.interpreter(path, path.read_bytes())
     types = {each['index']: each['dtype'] for each in interpreter.get_tensor_details()}
     convolutions = [
@@ -189,7 +192,7 @@ def test_int8_takes_the_ranges_of_a_training(quantized, tmp_path, shared):
     ]
     assert len(convolutions) > 20
     assert all(each == {np.int8} for each in convolutions)
-    detector, in_process = formats.load(path), sources.in_process(quantized)
+    detector, in_process = formats.load(path), sources.in_process(model)
     assert 'calibration_images' not in detector.description.details
     expected = [(each, in_process(tf.constant(each[None]))) for each in sources.photos(shared, 3)]
     resemblance = verification.resemble(detector, expected)
@@ -197,29 +200,33 @@ def test_int8_takes_the_ranges_of_a_training(quantized, tmp_path, shared):
     assert resemblance.found >= 0.8 * resemblance.detections, resemblance
 
 
-@pytest.mark.parametrize(
-    ('config', 'options', 'message'),
-    [
-        ({}, {}, '--quantization: expected int8'),
-        (
-            {},
-            {'quantization': 'int8', 'calibration': (pathlib.Path('a.png'),)},
-            '--calibration: expected none',
-        ),
-        (
-            {'weight_bits': 4},
-            {'quantization': 'int8'},
-            r'graph_rewriter\.quantization\.weight_bits: expected 8',
-        ),
-    ],
-)
-def test_options_that_do_not_fit_a_quantized_training_are_refused(
-    quantized, config, options, message, monkeypatch
-):
-    quantization = quantized.detector.quantization
-    monkeypatch.setattr(quantization, 'params', dataclasses.replace(quantization.params, **config))
-    with pytest.raises(UserError, match=f'^{message}'):
-        tflite.check(quantized, FormatOptions(**options))
+def test_options_that_do_not_fit_a_quantized_training_are_refused():
+    source = quantized('small_ssd')
+    quantization = source.detector.quantization
+    images = (pathlib.Path('a.png'),)
+
+    def check(row):
+        config, options, message = row
+        with (
+            mock.patch.object(
+                quantization, 'params', dataclasses.replace(quantization.params, **config)
+            ),
+            pytest.raises(UserError, match=f'^{message}'),
+        ):
+            tflite.check(source, FormatOptions(**options))
+
+    rows.check_rows(
+        [
+            ({}, {}, '--quantization: expected int8'),
+            ({}, {'quantization': 'int8', 'calibration': images}, '--calibration: expected none'),
+            (
+                {'weight_bits': 4},
+                {'quantization': 'int8'},
+                r'graph_rewriter\.quantization\.weight_bits: expected 8',
+            ),
+        ],
+        check,
+    )
 
 
 def test_what_an_edge_tpu_refuses_is_named(padded_file):
@@ -250,11 +257,11 @@ def test_what_an_edge_tpu_refuses_is_named(padded_file):
 )
 def test_what_the_format_cannot_express_is_refused(changes, options, message):
     with pytest.raises(UserError, match=rf'^{message}'):
-        tflite.check(sources.source('ssd', changes), FormatOptions(**options))
+        tflite.check(sources.source('small_ssd', changes), FormatOptions(**options))
 
 
 def test_16_bits_are_refused_in_favour_of_quantization():
-    model = sources.source('ssd')
+    model = sources.source('ssd', PADDED)
     source = ExportSource(model.detector, model.pipeline, 'bfloat16')
     with pytest.raises(UserError, match=r'--precision float32.*Received: bfloat16'):
         tflite.check(source, FormatOptions())
@@ -292,7 +299,7 @@ def test_files_that_are_no_models_are_refused(padded_file, tmp_path):
 
 
 def test_suppression_of_any_class_needs_no_spare_columns():
-    model = sources.source('ssd', AGNOSTIC)
+    model = sources.source('small_ssd', AGNOSTIC)
     options = tflite_graph.post_process_options(model.pipeline.model)
     assert not options.use_regular_nms
     assert options.num_spare == 0
@@ -303,10 +310,11 @@ def test_suppression_of_any_class_needs_no_spare_columns():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('quantization', ['float16', 'dynamic'])
-def test_smaller_weights_give_like_detections(quantization, padded_file, tmp_path, shared):
+def test_smaller_weights_give_like_detections(quantization, tmp_path, shared):
     model = sources.source('ssd', PADDED)
     path = sources.written('tflite', model, tmp_path, FormatOptions(quantization=quantization))
-    assert path.stat().st_size < 0.7 * padded_file.stat().st_size
+    whole = sources.written('tflite', model, tmp_path / 'whole')
+    assert path.stat().st_size < 0.7 * whole.stat().st_size
     in_process = sources.in_process(model)
     expected = [(each, in_process(tf.constant(each[None]))) for each in sources.photos(shared, 3)]
     resemblance = verification.resemble(formats.load(path), expected)
@@ -315,7 +323,7 @@ def test_smaller_weights_give_like_detections(quantization, padded_file, tmp_pat
 
 @pytest.mark.slow
 def test_suppression_of_any_class_gives_the_detections_of_the_model(tmp_path, shared):
-    model = sources.source('ssd', AGNOSTIC)
+    model = sources.source('small_ssd', AGNOSTIC)
     detector = formats.load(sources.written('tflite', model, tmp_path))
     sources.assert_agrees(detector, model, sources.photos(shared, 3))
     outputs = detector(np.zeros((64, 64, 3), np.uint8))

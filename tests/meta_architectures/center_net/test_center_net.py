@@ -24,7 +24,7 @@ from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.runtime.in_process import ProcessRuntime
 from object_detection.validation.validate import validate
 from object_detection.weights.restore import restore
-from tests import slow_cases
+from tests import rows, slow_cases
 
 CONFIG = """
   model {
@@ -205,7 +205,7 @@ def test_layers_of_other_classes_and_tracks_keep_their_initial_values(tmp_path):
     assert set(report.restored) == set(models[1].named_variables()) - expected
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'expected'),
     [
         (

@@ -2,15 +2,15 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.meta_architectures.center_net import feature_extractor as extractors
 from object_detection.models import image_values
 from object_detection.models.backbones.table import BACKBONES, BackboneOptions
+from tests import rows
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'rgb', 'expected'),
     [
         # Channels after the third stay at their places, less the mean of the others' means.

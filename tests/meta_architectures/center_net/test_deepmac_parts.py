@@ -20,7 +20,7 @@ from object_detection.meta_architectures.center_net.deepmac.losses import srgb_t
 from object_detection.models import image_values
 from object_detection.models.backbones import mask_networks
 from object_detection.protos import center_net_pb2
-from tests import goldens
+from tests import goldens, rows
 
 FILE = 'deepmac_ops'
 SIZE = 6
@@ -326,7 +326,7 @@ def test_colors_of_the_reference():
     close(srgb_to_lab(shown / 255.0), case.outputs['v'], atol=1e-4)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('rgb', 'lab'),
     [
         ((0, 0, 0), (0, 0, 0)),

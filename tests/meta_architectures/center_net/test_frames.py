@@ -19,6 +19,7 @@ from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.protos import center_net_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
+from tests import rows
 
 TASKS = """
   num_classes: 2
@@ -267,7 +268,7 @@ def test_deepmac_learns_and_predicts_in_the_frame_of_the_boxes(whole):
     assert masks.numpy()[0, 0, inner:-inner, inner:-inner].min() > 0.5
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('resizer', 'size'),
     [
         (FixedShapeResizer(height=100, width=70), (100, 70)),

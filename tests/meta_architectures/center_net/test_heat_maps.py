@@ -10,7 +10,7 @@ from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.center_net import make_cells
 from object_detection.meta_architectures.center_net.tasks.object_center import ObjectCenter
 from object_detection.meta_architectures.center_net.tasks.task import Head, centers
-from tests import goldens, slow_cases
+from tests import goldens, rows, slow_cases
 
 
 def truth_of(inputs) -> Groundtruth:
@@ -167,13 +167,13 @@ def test_top_cells(case_name):
         np.testing.assert_array_equal(value, case.outputs[name], err_msg=name)
 
 
-@pytest.mark.parametrize('per_channel', [False, True])
+@rows.parametrize('per_channel', [False, True])
 @slow_cases.parametrize(
     2,
     ('shape', 'count'),
     [((48, 64, 6), 7), ((5, 7, 2), 80), ((37, 41, 3), 9), ((5, 7, 2), 30), ((40, 40, 1), 1600)],
 )
-@pytest.mark.parametrize('mode', ['static', 'dynamic', 'compiled'])
+@rows.parametrize('mode', ['static', 'dynamic', 'compiled'])
 def test_the_highest_cells_are_found_without_sorting_whole_maps(mode, shape, count, per_channel):
     generator = np.random.default_rng(2)
     # Few values, so that many are equal, and a map that is zero almost everywhere.

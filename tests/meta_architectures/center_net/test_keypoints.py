@@ -26,7 +26,7 @@ from object_detection.meta_architectures.center_net.tasks.snapping import (
 from object_detection.meta_architectures.center_net.tasks.task import Found, Head
 from object_detection.meta_architectures.center_net.tasks.tracking import TemporalOffset
 from object_detection.protos import center_net_pb2
-from tests import goldens, slow_cases
+from tests import goldens, rows, slow_cases
 from tests.meta_architectures.center_net.test_heat_maps import cells_of
 
 FILE = 'centernet_postprocess'
@@ -252,7 +252,7 @@ def test_rankings_that_need_boxes_are_refused_without(case_name):
     assert mode in problem.rpartition('Received')[2]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'is_right'),
     [
         ({'argmax_postprocessing': True}, False),

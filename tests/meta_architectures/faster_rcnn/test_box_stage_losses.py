@@ -10,6 +10,7 @@ from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.targets.targets import Targets
+from tests import rows
 from tests import tiny_models as tiny
 from tests.losses.mining import mined
 
@@ -129,7 +130,7 @@ def as_field(loss: str) -> str:
     return f'second_stage_classification_loss {{ {loss} }}'
 
 
-@pytest.mark.parametrize('loss', CLASSIFICATION_LOSSES)
+@rows.parametrize('loss', CLASSIFICATION_LOSSES)
 def test_each_classification_loss(example, loss):
     logits, codes, proposals, targets = example
     losses = divide(
@@ -152,8 +153,8 @@ LOCALIZATION_LOSSES = {
 }
 
 
-@pytest.mark.parametrize('loss', LOCALIZATION_LOSSES)
-@pytest.mark.parametrize('normalizer', ['NUM_ROIS', 'NUM_FG_COORDS'])
+@rows.parametrize('loss', LOCALIZATION_LOSSES)
+@rows.parametrize('normalizer', ['NUM_ROIS', 'NUM_FG_COORDS'])
 def test_each_localization_loss(example, loss, normalizer):
     logits, codes, proposals, targets = example
     fields = f'second_stage_localization_normalizer: {normalizer}'

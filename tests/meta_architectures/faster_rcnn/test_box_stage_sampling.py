@@ -12,6 +12,7 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     Regions,
     with_objects,
 )
+from tests import rows
 from tests import tiny_models as tiny
 
 OBJECT, CROWD, WEIGHTLESS = [0, 0, 32, 32], [32, 32, 64, 64], [0, 32, 32, 64]
@@ -109,7 +110,7 @@ def test_a_sample_without_room_for_a_positive_is_rejected():
 RATIOS = (0.05, 0.2, 0.35, 0.45, 0.55, 0.7)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('thresholds', 'positives', 'negatives'),
     [
         ('', (0.55, 0.7), (0.05, 0.2, 0.35, 0.45)),
@@ -138,18 +139,18 @@ def test_thresholds(thresholds, positives, negatives):
 
 def test_without_objects_background_needs_a_lower_threshold_of_zero():
     proposals = proposals_of(part(0.2), part(0.7))
-    for rows in (0, 2):
+    for num_rows in (0, 2):
         empty = Groundtruth(
-            boxes=tf.zeros([1, rows, 4]),
-            classes=tf.zeros([1, rows, tiny.NUM_CLASSES]),
-            weights=tf.zeros([1, rows]),
+            boxes=tf.zeros([1, num_rows, 4]),
+            classes=tf.zeros([1, num_rows, tiny.NUM_CLASSES]),
+            weights=tf.zeros([1, num_rows]),
         )
         for fields, count in (('', 2), ('second_stage_bg_iou_threshold_lo: 0.1', 0)):
             sample, _ = box_stage(fields).sample(proposals, empty.boxes, empty, None)
             assert sample.count == count
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('fields', 'message'),
     [
         ('second_stage_fg_iou_threshold: 0.4', r'Received: 0, 0.5 and 0.4'),

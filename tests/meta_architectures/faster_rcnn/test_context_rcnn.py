@@ -17,7 +17,7 @@ from object_detection.protos import faster_rcnn_pb2
 from object_detection.runtime import input_types
 from object_detection.weights import restore
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests import tiny_models as tiny
 from tests.tiny_models import SEEDS, shapes
 from tests.weights.tiny_checkpoints import save
@@ -354,7 +354,7 @@ def test_static_execution_compiles(images, groundtruth):
         np.testing.assert_allclose(loss, wanted[name], rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('given', 'message'),
     [
         ({}, r'expected context_features \[B, N, 5\].* Received: neither'),
@@ -403,7 +403,7 @@ def test_the_context_of_another_size_does_not_fit(detector, tmp_path):
         restore.restore(make(TWO_STAGES, other), prefix)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('settings', 'message'),
     [
         ('max_num_context_features: 0', r'max_num_context_features: expected at least 1'),

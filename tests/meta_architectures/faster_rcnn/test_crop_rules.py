@@ -5,6 +5,7 @@ import pytest
 from object_detection.config.overrides import apply_setting
 from object_detection.errors import ConfigError
 from object_detection.validation.validate import validate
+from tests import rows
 from tests.validation.pipelines import sound_pipeline
 
 MODEL = 'model.faster_rcnn'
@@ -22,7 +23,7 @@ def configured(folder, *settings):
     return pipeline
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('settings', 'message'),
     [
         ([f'{ALIGNED}={{}}', NOT_POOLED[0]], f'{MODEL}.maxpool_stride: expected 1 or none.*: 2'),

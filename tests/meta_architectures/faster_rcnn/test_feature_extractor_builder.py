@@ -12,7 +12,7 @@ from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.necks.resizing import Doubling
 from object_detection.models.normalization import FrozenBatchNorm, GroupNorm
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
-from tests import slow_cases
+from tests import rows, slow_cases
 
 
 def build(text: str, is_training: bool = True) -> TwoStageFeatureExtractor:
@@ -181,7 +181,7 @@ def test_every_value_of_the_enums_has_a_meaning():
 INCEPTION = 'type: "faster_rcnn_inception_resnet_v2_keras" '
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('type: "faster_rcnn_resnet18_keras"', "Received: 'faster_rcnn_resnet18_keras'"),

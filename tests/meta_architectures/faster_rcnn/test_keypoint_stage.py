@@ -20,6 +20,7 @@ from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.models.heads.keypoint_head import KeypointHead
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.targets.targets import Targets
+from tests import rows
 from tests import tiny_models as tiny
 from tests.tiny_models import shapes, train_losses
 
@@ -218,7 +219,7 @@ def test_xla_compiles_it():
     np.testing.assert_allclose(compiled_points, points, atol=1e-4)
 
 
-@pytest.mark.parametrize('count', [None, 2])
+@rows.parametrize('count', [None, 2])
 def test_ground_truth_without_the_keypoints(images, groundtruth, detector, count):
     truth = groundtruth
     if count:

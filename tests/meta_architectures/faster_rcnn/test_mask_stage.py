@@ -1,13 +1,13 @@
 """The mask loss by NumPy: targets made hard, and a limited number of regions."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage, positive_rows
 from object_detection.targets.targets import Targets
+from tests import rows
 
 
 def targets_of(labels: list[list[int]]) -> Targets:
@@ -28,7 +28,7 @@ def stage(**options) -> MaskStage:
     return MaskStage(head=head, from_crops=False, loss_weight=2.0, use_matmul=False, **options)
 
 
-@pytest.mark.parametrize('threshold', [0.0, 0.3, 0.5])
+@rows.parametrize('threshold', [0.0, 0.3, 0.5])
 def test_loss_by_numpy(threshold):
     rng = np.random.default_rng(0)
     crop = rng.uniform(size=(4, 4)).astype(np.float32)

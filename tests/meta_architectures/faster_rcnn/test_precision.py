@@ -15,7 +15,7 @@ from object_detection.meta_architectures.faster_rcnn.croppers import (
 from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.models.normalization import BatchNorm, GroupNorm
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests import tiny_models as tiny
 
 POLICIES = ['mixed_bfloat16', 'mixed_float16']
@@ -121,8 +121,8 @@ def test_norms_of_large_values_do_not_overflow(policy, kind):
     np.testing.assert_allclose(tf.cast(normed, tf.float32), expected, atol=4 * STEP[policy])
 
 
-@pytest.mark.parametrize('dtype', ['bfloat16', 'float16'])
-@pytest.mark.parametrize('use_matmul', [False, True])
+@rows.parametrize('dtype', ['bfloat16', 'float16'])
+@rows.parametrize('use_matmul', [False, True])
 def test_boxes_of_many_pixels_are_cropped_where_they_are(dtype, use_matmul):
     # A map whose values are the columns' indices: what a crop holds is where it was taken.
     columns = tf.range(128, dtype=tf.float32)

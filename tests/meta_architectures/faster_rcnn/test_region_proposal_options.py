@@ -9,6 +9,7 @@ from object_detection.core.loss_sum import divide
 from object_detection.meta_architectures.faster_rcnn import build
 from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
+from tests import rows
 from tests import tiny_models as tiny
 
 # One stage, whose losses see all anchors, so that no sample is drawn.
@@ -50,7 +51,7 @@ def given(logits, sizes, codes=None):
     )
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'expected'),
     [
         # One level: the second anchor suppresses the first.
@@ -66,7 +67,7 @@ def given(logits, sizes, codes=None):
         ('first_stage_min_box_size: 29 first_stage_pre_nms_topk_per_level: 1', [0]),
     ],
 )
-@pytest.mark.parametrize('sigmoid', [False, True])
+@rows.parametrize('sigmoid', [False, True])
 def test_proposals_by_hand(options, expected, sigmoid):
     logits = [[1.0], [4.0], [3.0], [2.0]] if sigmoid else [[0.0, 1], [0, 4], [-1, 2], [-2, 0]]
     proposals = rpn(options).propose(given(logits, [1, 3]), tf.constant([[50, 50, 3]]), True)
@@ -200,7 +201,7 @@ UNIT = """first_stage_box_coder {
 } """
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('loss', 'expected'),
     [
         ('', 4 * 0.5),
@@ -234,7 +235,7 @@ def test_scales_of_the_codes(options, scales):
     assert losses(options, objects(box))[0] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('matcher', 'matched', 'num_sampled'),
     [
         # IoU with the first two anchors: 0.67, which is forced, and 0.64, which is ignored.

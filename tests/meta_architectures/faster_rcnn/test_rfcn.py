@@ -17,7 +17,7 @@ from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
 from object_detection.models import image_channels
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from tests import goldens
+from tests import goldens, rows
 from tests import tiny_models as tiny
 from tests.tiny_models import shapes, train_losses
 
@@ -194,7 +194,7 @@ def test_static_execution_gives_the_same_numbers_and_compiles(images, groundtrut
         np.testing.assert_allclose(loss, wanted[name], rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setting', 'message'),
     [
         ('number_of_stages: 3', 'number_of_stages is 3, but .* predicts no masks; .*mask_rcnn'),

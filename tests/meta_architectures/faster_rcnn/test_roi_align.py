@@ -9,6 +9,7 @@ import tensorflow as tf
 from object_detection.builders import model_builder
 from object_detection.core.roi_align import SampleGrid
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
+from tests import rows
 from tests import tiny_models as tiny
 from tests.meta_architectures.graphs import check_graph_equals_eager
 from tests.tiny_models import shapes, train_losses
@@ -188,7 +189,7 @@ def test_levels_of_boxes_and_their_cells():
     np.testing.assert_allclose(crops[:, 0, 0, 0], wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('setting', 'message'),
     [
         ('roi_align { max_level: 5 }', r'FasterRcnn.roi_align: .*max_level <= 4.*max_level 5'),

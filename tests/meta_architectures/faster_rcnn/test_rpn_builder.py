@@ -10,6 +10,7 @@ from object_detection.meta_architectures.faster_rcnn.proposals import ProposalLi
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import OutsideAnchors
 from object_detection.targets.assigners import Candidates
 from object_detection.targets.box_coders import FasterRcnnBoxCoder, MeanStddevBoxCoder
+from tests import rows
 from tests import tiny_models as tiny
 
 
@@ -29,7 +30,7 @@ def test_defaults_are_built():
     assert stage.loss_params.localize_sampled_only
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'activation'),
     [
         ('', 'relu6'),
@@ -53,7 +54,7 @@ def test_numbers_of_inference_default_to_those_of_training():
     assert stage.params.eval_limits == ProposalLimits(5, 8, 6)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'policy'),
     [
         ('clip_anchors_to_image: true', 'CLIP'),
@@ -91,7 +92,7 @@ def test_other_coders_of_four_numbers():
     assert isinstance(coder, MeanStddevBoxCoder)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'message'),
     [
         (
@@ -141,7 +142,7 @@ def test_matmul_gathering_of_the_model_holds_for_its_matchers_too():
         assert stage.loss_params.use_matmul_gather
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('options', 'read', 'expected'),
     [
         ('first_stage_box_predictor_depth: 24', lambda stage: stage.head._conv.filters, 24),

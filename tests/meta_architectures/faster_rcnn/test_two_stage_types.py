@@ -14,7 +14,7 @@ from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_values import Preprocess
 from object_detection.models.necks import fpn
 from object_detection.models.normalization import BatchNormParams
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.contracts_feature_extractor import check_feature_extractor
 from tests.extractor_options import two_stage_options
 
@@ -168,7 +168,7 @@ def test_frozen_batch_norms_keep_their_statistics(trainable):
     assert moved == dict.fromkeys(('backbone', 'fpn', 'box_classifier'), trainable)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('type_name', 'options', 'message'),
     [
         ('faster_rcnn_resnet50_fpn', {}, "expected one of .*Received: 'faster_rcnn_resnet50_fpn'"),

@@ -13,7 +13,7 @@ from object_detection.core.loss_sum import divide
 from object_detection.errors import UserError
 from object_detection.meta_architectures.ssd import build
 from object_detection.meta_architectures.ssd.predictions import Predictions
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.meta_architectures.ssd.configs import tiny
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -128,7 +128,7 @@ def test_only_the_hardest_anchors_have_losses():
     assert losses[LOCALIZATION] == pytest.approx(expected[1] / 4, rel=1e-5)
 
 
-@pytest.mark.parametrize('background', ['', NO_BACKGROUND, SOFTMAX])
+@rows.parametrize('background', ['', NO_BACKGROUND, SOFTMAX])
 def test_a_sample_has_all_objects_and_as_many_others_as_its_fraction_leaves(background):
     changes = background + 'loss { random_example_sampler { positive_sample_fraction: 0.67 } }'
     losses = losses_of(changes)
@@ -195,7 +195,7 @@ def test_confidences_need_the_objects_where_a_training_predicts():
         detector.predict(images, shapes, training=True)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('changes', 'first'),
     [
         ('explicit_background_class: true encode_background_as_zeros: false', 1),

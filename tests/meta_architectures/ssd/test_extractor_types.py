@@ -1,14 +1,13 @@
-import pytest
-
 from object_detection.meta_architectures.ssd import rules
 from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
+from tests import rows
 
 
 def test_types_that_are_built_have_no_problem():
     assert not any(rules.type_problem(name) for name in EXTRACTORS)
 
 
-@pytest.mark.parametrize('name', rules.NEAREST)
+@rows.parametrize('name', rules.NEAREST)
 def test_nearest_type(name):
     problem = rules.type_problem(name)
     nearest = rules.NEAREST[name]
@@ -19,7 +18,7 @@ def test_nearest_type(name):
     assert nearest.split()[0] in EXTRACTORS
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('name', 'start', 'end'),
     [
         ('', 'expected one of ssd_', "Received: ''."),

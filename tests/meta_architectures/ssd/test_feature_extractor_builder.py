@@ -5,6 +5,7 @@ from object_detection.meta_architectures.ssd.build import build_extractor
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.normalization import FrozenBatchNorm
 from object_detection.protos import ssd_pb2
+from tests import rows
 
 CONV = (
     'depth_multiplier: 0.125 min_depth: 8 conv_hyperparams { '
@@ -59,7 +60,7 @@ def test_batch_norm(trainable):
     assert isinstance(norm, FrozenBatchNorm) is not trainable
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         (f'type: "ssd_mobilenet_v3_large" {CONV}', "'ssd_mobilenet_v3_large': type: .* nearest"),

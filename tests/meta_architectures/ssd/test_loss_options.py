@@ -1,7 +1,6 @@
 """Every loss, matcher, similarity and coder of the schema within a single-shot detector."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.builders import anchor_generator_builder
@@ -12,7 +11,7 @@ from object_detection.losses.anchor_sampling import Expectation, ExpectedLossWei
 from object_detection.meta_architectures.ssd import build as builder
 from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
 from object_detection.meta_architectures.ssd.predictions import Predictions
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.meta_architectures.ssd.configs import tiny
 
 LOCALIZATION, CLASSIFICATION = 'Loss/localization_loss', 'Loss/classification_loss'
@@ -125,7 +124,7 @@ PARTS = (
 )
 
 
-@pytest.mark.parametrize('changes', PARTS)
+@rows.parametrize('changes', PARTS)
 def test_perfect_codes_are_the_objects_that_anchors_match(changes):
     losses, anchors = losses_of(f'{changes} {SIGMOID}')
     coder = losses.box_coder

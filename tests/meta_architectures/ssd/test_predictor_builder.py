@@ -7,6 +7,7 @@ from object_detection.meta_architectures.ssd.build import build_predictor
 from object_detection.models.heads.convolutional import ConvolutionalOptions
 from object_detection.models.heads.weight_shared import WeightSharedOptions
 from object_detection.protos import box_predictor_pb2
+from tests import rows
 
 
 def build(text: str):
@@ -65,7 +66,7 @@ def test_heads_of_two_stage_detectors_are_refused_by_name(kind):
         build(f'{kind} {{}}')
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('text', 'message'),
     [
         ('convolutional_box_predictor { use_depthwise: true }', 'kernel_size: expected above 1'),

@@ -12,6 +12,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
 from object_detection.protos import pipeline_pb2
+from tests import rows
 
 SAMPLES = (
     pathlib.Path(__file__).resolve().parents[4] / 'shared' / 'reference' / 'configs' / 'samples'
@@ -46,7 +47,7 @@ def test_number_of_samples():
     assert (len(built), len(samples())) == (22, 35)
 
 
-@pytest.mark.parametrize('name', [name for name in samples() if not is_built(name)])
+@rows.parametrize('name', [name for name in samples() if not is_built(name)])
 def test_what_is_not_built_names_the_nearest_type(name):
     with pytest.raises(ValueError, match='not built here; the nearest one is ssd_'):
         build(name)

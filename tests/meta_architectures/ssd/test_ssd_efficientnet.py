@@ -16,7 +16,7 @@ from object_detection.models.backbones import efficientnet
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.contracts_feature_extractor import check_stacks
 
 HYPERPARAMS = LayerHyperparams(
@@ -122,7 +122,7 @@ def test_sizes():
     ]
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('fields', 'message'),
     [
         ({'hyperparams': None}, 'needs `conv_hyperparams`'),

@@ -13,7 +13,7 @@ from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.image_values import scale_to_unit, subtract_means
 from object_detection.models.normalization import BatchNormParams
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.contracts_feature_extractor import check_propagates_sums, check_stacks
 
 HYPERPARAMS = LayerHyperparams(
@@ -173,7 +173,7 @@ def test_pooling_pyramid_of_resnet():
     assert extractor.backbone.get_layer('conv1_conv').kernel_regularizer.l2 == 5e-5
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('type_name', 'fields', 'message'),
     [
         ('ssd_mobilenet_v1_keras', {'hyperparams': None}, 'needs `conv_hyperparams`'),

@@ -13,7 +13,7 @@ from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.image_values import subtract_means
 from object_detection.models.normalization import BatchNormParams
-from tests import slow_cases
+from tests import rows, slow_cases
 from tests.contracts_feature_extractor import check_propagates_sums, check_stacks
 
 HYPERPARAMS = LayerHyperparams(
@@ -90,7 +90,7 @@ def test_pyramids_of_tensorflow_1_propagate_sums():
     check_propagates_sums(build('ssd_resnet50_v1_fpn'), build('ssd_resnet50_v1_fpn_keras'))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('fields', 'message'),
     [
         ({'hyperparams': None}, 'needs `conv_hyperparams`'),

@@ -5,6 +5,7 @@ import pytest
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
 from object_detection.weights import checkpoints, restore, slim
+from tests import rows
 from tests.training.fake_detectors import VariablesDetector
 
 SHARED = 'WeightSharedConvolutionalBoxPredictor'
@@ -89,8 +90,8 @@ def head(anchors, outputs, *, kernel='kernel', level=''):
     }
 
 
-@pytest.mark.parametrize('background', [0, 1])
-@pytest.mark.parametrize('options', [{}, {'kernel': 'pointwise_kernel'}, {'level': '_2'}])
+@rows.parametrize('background', [0, 1])
+@rows.parametrize('options', [{}, {'kernel': 'pointwise_kernel'}, {'level': '_2'}])
 def test_only_outputs_of_classes_depend_on_their_number(background, options):
     here, there = head(6, 1 + background, **options), head(6, 90 + background, **options)
     assert SSD_NAMES.num_classes(here, there, 1) == 90
