@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
 
 import tensorflow as tf
@@ -157,14 +156,12 @@ def _train(
             left_out=left_out.counts,
         )
         result = Trainer(
-            train_step=train_step,
-            iterator=iterator,
+            run,
+            train_step,
+            iterator,
             checkpoints=checkpoints,
             recorder=recorder,
             measurements=measurements,
-            num_steps=config.train_config.num_steps,
-            intervals=run.intervals,
-            check_batch=functools.partial(run_start.check_batch, train_step.detector),
             evaluation=evaluation,
             input_changes=setup.InputChanges(run, input_state, left_out),
         ).run()

@@ -1,24 +1,28 @@
 """Measures the steps of a training: losses, speed and divergence; hands records to the recorder."""
 
+import datetime
 import logging
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from object_detection.errors import DivergenceError, format_list
 from object_detection.optimizers.gradients import TOTAL_LOSS
-from object_detection.system import cpu
+from object_detection.system import cpu, numbers
 from object_detection.training.distribution import strategies
-from object_detection.training.monitoring import run_averages, run_record
+from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.history import Record
 from object_detection.training.monitoring.input_bottleneck import BottleneckReport
+from object_detection.training.monitoring.model_summary import FlopCount
 from object_detection.training.monitoring.recorder import Recorder
 from object_detection.training.monitoring.run_record import RunClock
 from object_detection.training.monitoring.run_types import TrainResult
-from object_detection.training.monitoring.speed import Stopwatch, Window
+from object_detection.training.monitoring.speed import PERCENTILES, Stopwatch, Window
 from object_detection.training.setup import TrainingRun
 from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
 
@@ -29,6 +33,8 @@ _CHECK_INTERVAL = 1.0
 # How long a call of several steps should last.
 _CALL_SECONDS = 0.5
 _MIN_STEPS_PER_CALL = 4
+# The largest share of a step's FLOPs in loops of unknown length, which are counted once.
+_MAX_LOOP_SHARE = 0.05
 # How many images of a diverged step are listed.
 _MAX_SOURCE_IDS = 16
 
@@ -169,8 +175,8 @@ class Measurements:
         return self._run.describe(self._batch_size)
 
     def write_averages(self, directory: str, run: str, result: TrainResult) -> None:
-        """Logs and writes the averages of a run that has ended; see `run_averages`."""
-        run_averages.write(directory, run, result, self._train_step.count_flops)
+        """Logs and writes the averages of a run that has ended."""
+        write_averages(directory, run, result, self._train_step.count_flops)
         self._recorder.averages(result.speed, result.seconds)
 
     def learning_rate(self, step: int) -> float:
@@ -236,3 +242,85 @@ def _describe_divergence(
         f'saved; {saved}. A lower learning rate, a longer warm-up or '
         'train_config.gradient_clipping_by_norm may help.'
     )
+
+
+def write_averages(
+    directory: str | os.PathLike,
+    run: str,
+    result: TrainResult,
+    count_flops: Callable[[], FlopCount | None],
+) -> None:
+    """Logs and writes the averages of a run that has ended, unless no step was timed.
+
+    Args:
+      directory: the model_dir.
+      run: name of the run, see `run_record.write`.
+      result: how the run ended.
+      count_flops: counts the FLOPs of a step on all replicas of this process.
+    """
+    if not result.speed.get('steps_per_second'):
+        return
+    facts = {
+        'step': result.step,
+        'stopped_by': result.stopped_by,
+        'reason': result.reason,
+        **result.speed,
+        'seconds': dict(result.seconds),
+        'memory': cpu.peaks(),
+        **_describe_flops(count_flops(), result.speed['steps_per_second']),
+    }
+    run_record.write_averages(directory, run, **facts)
+    _logger.info('this run: %s', format_averages(facts))
+
+
+def _describe_flops(counted: FlopCount | None, steps_per_second: float) -> dict[str, int | float]:
+    """Returns the FLOPs of a step and of a second; {} if sizes are not static."""
+    if counted is None or counted.unknown or not counted.total:
+        return {}
+    in_loops = sum(
+        flops
+        for name, flops in counted.by_operation.items()
+        if any(name.startswith(f'{loop}/') for loop in counted.loops)
+    )
+    if in_loops > _MAX_LOOP_SHARE * counted.total:
+        return {}
+    return {
+        'flops_per_step': counted.total,
+        'flops_per_second': counted.total * steps_per_second,
+    }
+
+
+def format_averages(facts: Mapping[str, Any]) -> str:
+    """Returns the averages as text.
+
+    For example: '5 steps/s, 40 images/s, 2% of the time waiting for input, 50/90/95/99 % of the
+    steps within 180/190/195/210 ms, 3.1 GiB on host, 0.5 TFLOP/s, 0:20:00 in all, of which 91%
+    steps, 5% saves, 2% evaluation'.
+    """
+    parts = [
+        f'{numbers.significant(facts["steps_per_second"])} steps/s',
+        f'{numbers.significant(facts["images_per_second"])} images/s',
+    ]
+    if facts['waiting_share'] is not None:
+        parts.append(f'{facts["waiting_share"]:.0%} of the time waiting for input')
+    step = facts['latencies'].get('step')
+    if step:
+        times = '/'.join(numbers.significant(step[f'p{percent}'] * 1000) for percent in PERCENTILES)
+        parts.append(f'{"/".join(map(str, PERCENTILES))} % of the steps within {times} ms')
+    parts += [f'{peak / 2**30:.3g} GiB on {name}' for name, peak in facts['memory'].items()]
+    if 'flops_per_second' in facts:
+        parts.append(f'{numbers.significant(facts["flops_per_second"] / 1e12)} TFLOP/s')
+    parts += _format_times(facts['seconds'])
+    return ', '.join(parts)
+
+
+def _format_times(seconds: Mapping[str, float]) -> list[str]:
+    if not seconds:
+        return []
+    whole = seconds['all']
+    shares = [
+        f'{seconds.get(name, 0.0) / whole:.0%} {name}'
+        for name in (run_record.STEPS, run_record.SAVES, run_record.EVALUATION)
+    ]
+    time = datetime.timedelta(seconds=round(whole))
+    return [f'{time} in all, of which {", ".join(shares)}']

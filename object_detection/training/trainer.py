@@ -10,23 +10,23 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-import numpy as np
 import tensorflow as tf
 
 from object_detection.data.pipeline import bad_records
 from object_detection.errors import ConfigError, DivergenceError
 from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system.signals import Interrupts
+from object_detection.training import run_start
 from object_detection.training.checkpoints.manager import Checkpoints
-from object_detection.training.distribution import collectives, strategies
+from object_detection.training.distribution import collectives
 from object_detection.training.distribution.collectives import StatisticsAverage
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.measurements import Measurements
 from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.profiling import StepProfile
 from object_detection.training.monitoring.recorder import Recorder
-from object_detection.training.monitoring.run_types import Intervals, Metrics, TrainResult
-from object_detection.training.setup import InputChanges
+from object_detection.training.monitoring.run_types import Metrics, TrainResult
+from object_detection.training.setup import InputChanges, TrainingRun
 from object_detection.training.step import TrainStep
 
 _logger = logging.getLogger(__name__)
@@ -60,56 +60,50 @@ class Trainer:
     """Runs steps, and what is due between them.
 
     Args:
+      run: the training.
       train_step: one step; its `step` variable counts the steps done. Where its strategy has
         several workers, all run the same trainer and evaluate together; only the chief saves.
       iterator: yields training batches.
       checkpoints: saves the model, the optimizer, the step and the input; already restored.
       recorder: draws the first batch.
       measurements: measures and records the steps.
-      num_steps: the step that the run ends at.
-      intervals: when what is due.
       evaluation: how the detector is evaluated.
-      check_batch: checks one replica's part of the first batch, NumPy arrays, and raises an error
-        if it does not fit the model.
       input_changes: when other batches follow, and the iterator over them.
     """
 
     def __init__(
         self,
-        *,
+        run: TrainingRun,
         train_step: TrainStep,
         iterator: Iterator,
+        *,
         checkpoints: Checkpoints,
         recorder: Recorder,
         measurements: Measurements,
-        num_steps: int,
-        intervals: Intervals,
-        evaluation: EvaluationPlan = NO_EVALUATION,
-        check_batch: Callable[[Mapping[str, np.ndarray]], None] = lambda batch: None,
-        input_changes: InputChanges | None = None,
+        evaluation: EvaluationPlan,
+        input_changes: InputChanges,
     ):
         self._train_step = train_step
-        self._strategy = train_step.strategy
-        self._is_chief = strategies.is_chief(self._strategy)
+        self._strategy = run.strategy
+        self._is_chief = run.is_chief
         self._statistics = StatisticsAverage(self._strategy, train_step.detector.named_variables())
         self._iterator = iterator
         self._checkpoints = checkpoints
         self._recorder = recorder
-        self._num_steps = num_steps
+        self._num_steps = run.config.train_config.num_steps
         self._measurements = measurements
-        self._intervals = intervals
+        self._intervals = run.intervals
         self._evaluation = evaluation
         self._background = evaluation.background
-        self._check_batch = check_batch
         self._input_changes = input_changes
-        self._profile = StepProfile(intervals.profile, recorder.directory)
+        self._profile = StepProfile(run.intervals.profile, recorder.directory)
         self._reason: str | None = None
         self._stopped_by: int | None = None
         # The votes of the call before the last, see `TrainStep`.
         self._stop_votes: tf.Tensor | None = None
         self._has_repeated = False
         self._step = int(train_step.step.numpy())
-        self._next_change = input_changes.next_after(self._step) if input_changes else None
+        self._next_change = input_changes.next_after(self._step)
         self._saved_step = self._step if checkpoints.latest else None
         self._evaluated_step: int | None = None
         self._metrics: Metrics | None = None
@@ -169,7 +163,7 @@ class Trainer:
             name: self._strategy.experimental_local_results(value)[0].numpy()
             for name, value in batch.items()
         }
-        self._check_batch(part)
+        run_start.check_batch(self._train_step.detector, part)
         self._recorder.inputs(part, self._step)
         with self._profile.call(self._step):
             values = self._train_step(batch)

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from object_detection.optimizers import optimizers, schedules
 from object_detection.system import cpu
-from object_detection.training import step
+from object_detection.training import measurements, step
 from object_detection.training.loop import train
-from object_detection.training.monitoring import history, run_averages, run_record, run_types
+from object_detection.training.monitoring import history, run_record, run_types
 from object_detection.training.monitoring.run_types import Intervals
 from tests.training import fakes
 
@@ -63,7 +63,7 @@ def test_the_flops_of_steps_of_a_fixed_size(tmp_path):
     result = run_types.TrainResult(5, None, {}, speed={'steps_per_second': 4.0, **speed})
     traces = train_step.num_traces
     run = run_record.write(tmp_path)
-    run_averages.write(tmp_path, run, result, train_step.count_flops)
+    measurements.write_averages(tmp_path, run, result, train_step.count_flops)
     assert train_step.num_traces == traces
     (written,) = run_record.read_runs(tmp_path)
     # A dense layer of 3 to 4 and the gradient of its weights, of two images.
@@ -72,7 +72,7 @@ def test_the_flops_of_steps_of_a_fixed_size(tmp_path):
 
 
 def test_a_run_without_a_timed_step_has_no_averages(tmp_path):
-    run_averages.write(tmp_path, 'a', run_types.TrainResult(5, None, {}), None)
+    measurements.write_averages(tmp_path, 'a', run_types.TrainResult(5, None, {}), None)
     assert not list(tmp_path.iterdir())
 
 
@@ -96,7 +96,7 @@ def test_averages_as_text():
         'flops_per_second': 3e12,
         'seconds': {'all': 3700.0, 'steps': 3330.0, 'saves': 185.0, 'other': 185.0},
     }
-    assert run_averages.format_averages(facts) == (
+    assert measurements.format_averages(facts) == (
         '2.5 steps/s, 20 images/s, 25% of the time waiting for input, 50/90/95/99 % of the steps '
         'within 400/500/600/700 ms, 2 GiB on host, 3 TFLOP/s, 1:01:40 in all, of which 90% steps, '
         '5% saves, 0% evaluation'
