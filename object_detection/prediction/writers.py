@@ -123,9 +123,10 @@ def coco(output: Output) -> Iterator[Write]:
 @contextlib.contextmanager
 def comma_separated(output: Output) -> Iterator[Write]:
     """A table of boxes, detections.csv; an image without objects has a line with its name."""
-    path = output.folder / 'detections.csv'
-    draft = path.with_name(f'{path.name}.partial')
-    with open(draft, 'w', encoding='utf-8', errors='surrogateescape', newline='') as file:
+    with (
+        files.replacing(output.folder / 'detections.csv', keeps_partial=True) as draft,
+        open(draft, 'w', encoding='utf-8', errors='surrogateescape', newline='') as file,
+    ):
         table = csv.writer(file)
         table.writerow(_COLUMNS)
 
@@ -141,7 +142,6 @@ def comma_separated(output: Output) -> Iterator[Write]:
             file.flush()
 
         yield write
-    draft.replace(path)
 
 
 @contextlib.contextmanager

@@ -52,14 +52,18 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[str]:
+def replacing(path: str | os.PathLike, *, keeps_partial: bool = False) -> Iterator[str]:
     """Yields the name of a draft, which takes the place of `path` at the end of the block.
 
-    A kill leaves the old file or the new one, never a part of either. If the block is left by an
-    error, the draft is removed.
+    A kill leaves the old file or the new one, never a part of either.
+
+    Args:
+      path: the file.
+      keeps_partial: whether the draft is `path`.partial, and stays if the block is left by an
+        error or a kill; otherwise an error removes it.
     """
     path = os.fspath(path)
-    draft = f'{path}.{os.getpid()}.tmp'
+    draft = f'{path}.partial' if keeps_partial else f'{path}.{os.getpid()}.tmp'
     try:
         yield draft
         os.replace(draft, path)
@@ -67,8 +71,9 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             # For a full disk, the system's error does not name the file.
             error.filename = path
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(draft)
+        if not keeps_partial:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(draft)
         raise
 
 

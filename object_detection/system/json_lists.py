@@ -1,9 +1,12 @@
 """JSON lists that are written entry by entry, so that an interrupted job keeps its results."""
 
+import contextlib
 import json
 import pathlib
 from collections.abc import Iterable
 from typing import Any, Self
+
+from object_detection.system import files
 
 DETECTIONS, IMAGES = 'detections.json', 'images.json'
 
@@ -19,12 +22,12 @@ class ResultsFile:
     """
 
     def __init__(self, path: pathlib.Path):
-        self._path = path
-        self.draft = path.with_name(f'{path.name}.partial')
+        self._path, self._opened = path, contextlib.ExitStack()
         self.count = 0
 
     def __enter__(self) -> Self:
-        self._file = self.draft.open('w', encoding='utf-8')
+        draft = self._opened.enter_context(files.replacing(self._path, keeps_partial=True))
+        self._file = self._opened.enter_context(open(draft, 'w', encoding='utf-8'))
         self._file.write('[')
         self._file.flush()
         return self
@@ -36,11 +39,10 @@ class ResultsFile:
             self.count += 1
         self._file.flush()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._file:
-            self._file.write('\n]\n')
-        if kind is None:
-            self.draft.replace(self._path)
+    def __exit__(self, *error: Any) -> None:
+        # After an error, too.
+        self._opened.callback(self._file.write, '\n]\n')
+        self._opened.__exit__(*error)
 
 
 def read_list(path: pathlib.Path) -> list[Any]:
