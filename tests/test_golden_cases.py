@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pathlib
+import re
 from fnmatch import fnmatchcase
 
 import pytest
@@ -24,7 +25,7 @@ def claimed() -> set[tuple[str, str]]:
     found = set()
     for path in sorted(TESTS.rglob('test_*.py')):
         source = path.read_text()
-        if 'import goldens' in source and path != pathlib.Path(__file__):
+        if path != pathlib.Path(__file__) and re.search(r'\bgoldens\.\w+\(', source):
             importlib.import_module('.'.join(path.relative_to(TESTS.parent).with_suffix('').parts))
             found |= set(written_out(source))
     return found | {(file, name) for file, names in goldens.claimed.items() for name in names}
