@@ -102,6 +102,7 @@ def toy_pipeline(folder):
     config.model.experimental_model.num_classes = 2
     config.model.experimental_model.name = 'toy'
     config.eval_config.metrics_set[:] = ['coco_detection_metrics']
+    config.train_input_reader.shuffle = False
     for reader in (config.train_input_reader, config.eval_input_reader[0]):
         reader.load_instance_masks = False
     return config
