@@ -7,17 +7,14 @@ writes output_directory/saved_model. `tfod export --format tflite` writes the TF
 step, of a model that normalizes images itself.
 """
 
-import os
-import sys
-
-from absl import app, flags
+from absl import flags
 
 from object_detection import registry
-from object_detection.cli.main import check_text, describe_user_error, is_users_error
+from object_detection.cli.common import scripts
 from object_detection.config import families
 from object_detection.errors import UserError, expected
 from object_detection.protos.model_pb2 import DetectionModel
-from object_detection.system import signals, tensorflow_setup
+from object_detection.system import tensorflow_setup
 
 _CENTER_NET = 'center_net'
 
@@ -54,8 +51,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Exports what the flags name."""
     values = flags.FLAGS
-    if len(argv) > 1:
-        raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
+    scripts.check_flags_only(argv)
     registry.add_plugins(values.plugin)
     from object_detection.config.reader import read_pipeline
     from object_detection.validation.validate import validate
@@ -107,16 +103,7 @@ def check_center_net_flags(
 
 def run() -> None:
     """Parses the command line and runs; users' errors become one line."""
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-    define_flags()
-    try:
-        check_text(sys.argv[1:])
-        with signals.unwinding():
-            app.run(main)
-    except (UserError, OSError) as error:
-        if not is_users_error(error):
-            raise
-        sys.exit(f'Error: {describe_user_error(error)}')
+    scripts.run(define_flags, main)
 
 
 if __name__ == '__main__':

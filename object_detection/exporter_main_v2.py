@@ -7,18 +7,15 @@ writes output_directory/{saved_model/, checkpoint/, pipeline.config}.
 """
 
 import logging
-import os
-import sys
 
 from absl import app, flags
 
 from object_detection import registry
-from object_detection.cli.main import check_text, describe_user_error, is_users_error
+from object_detection.cli.common import scripts
 from object_detection.config.job_options import PRECISIONS
-from object_detection.errors import UserError
 from object_detection.runtime import side_inputs
 from object_detection.runtime.input_types import INPUT_TYPES
-from object_detection.system import signals, tensorflow_setup
+from object_detection.system import tensorflow_setup
 
 
 def define_flags() -> None:
@@ -53,8 +50,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Exports what the flags name."""
     values = flags.FLAGS
-    if len(argv) > 1:
-        raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
+    scripts.check_flags_only(argv)
     registry.add_plugins(values.plugin)
     given = (values.side_input_names, values.side_input_shapes, values.side_input_types)
     if any(given) and not values.use_side_inputs:
@@ -103,16 +99,7 @@ def _hide_others(verbosity: int) -> None:
 
 def run() -> None:
     """Parses the command line and runs; users' errors become one line."""
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-    define_flags()
-    try:
-        check_text(sys.argv[1:])
-        with signals.unwinding():
-            app.run(main)
-    except (UserError, OSError) as error:
-        if not is_users_error(error):
-            raise
-        sys.exit(f'Error: {describe_user_error(error)}')
+    scripts.run(define_flags, main)
 
 
 if __name__ == '__main__':

@@ -10,17 +10,13 @@ command resumes from the newest checkpoint.
 """
 
 import dataclasses
-import os
 import sys
 
 from absl import app, flags, logging
 
 from object_detection import registry
-from object_detection.cli.common import option_flags
-from object_detection.cli.main import check_text, describe_user_error, exit_status, is_users_error
+from object_detection.cli.common import option_flags, scripts
 from object_detection.config.job_options import EvalOptions, TrainOptions
-from object_detection.errors import UserError
-from object_detection.system import signals
 from object_detection.training import jobs
 
 
@@ -43,8 +39,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> int:
     """Runs what the flags say; returns the exit status."""
     values = flags.FLAGS
-    if len(argv) > 1:
-        raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
+    scripts.check_flags_only(argv)
     registry.add_plugins(values.plugin)
     _log_flags_without_effect(values)
     if values.checkpoint_dir:
@@ -80,18 +75,8 @@ def _hide_libraries_log() -> None:
 
 def run() -> None:
     """Parses the command line and runs; users' errors become one line."""
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-    define_flags()
     app.call_after_init(_hide_libraries_log)
-    try:
-        check_text(sys.argv[1:])
-        with signals.unwinding():
-            app.run(main)
-    except (UserError, OSError) as error:
-        if not is_users_error(error):
-            raise
-        print(f'Error: {describe_user_error(error)}', file=sys.stderr)
-        sys.exit(exit_status(error))
+    scripts.run(define_flags, main)
 
 
 if __name__ == '__main__':

@@ -3,10 +3,11 @@
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from object_detection.core import scopes
 from object_detection.system import private_names
 
 _MOVING_STATISTICS = ('/moving_mean', '/moving_variance', '/moving_min', '/moving_max')
@@ -25,18 +26,13 @@ def is_compiled() -> bool:
     return private_names.is_compiled_by_xla(tf.compat.v1.get_default_graph())
 
 
-@contextlib.contextmanager
-def portable() -> Iterator[None]:
+def portable() -> contextlib.AbstractContextManager:
     """Graphs that are traced in the block hold no function that has to be compiled by XLA.
 
     Exports are such graphs: servers and converters without XLA refuse the others, and XLA would
     compile again for each batch size that it meets.
     """
-    token = _may_compile.set(False)
-    try:
-        yield
-    finally:
-        _may_compile.reset(token)
+    return scopes.scope(_may_compile, False)
 
 
 def may_compile() -> bool:
@@ -44,14 +40,9 @@ def may_compile() -> bool:
     return _may_compile.get()
 
 
-@contextlib.contextmanager
-def training_step(step: tf.Variable) -> Iterator[None]:
+def training_step(step: tf.Variable) -> contextlib.AbstractContextManager:
     """What is traced in the block is a step of a training; `step` counts the steps before it."""
-    token = _current_step.set(step)
-    try:
-        yield
-    finally:
-        _current_step.reset(token)
+    return scopes.scope(_current_step, step)
 
 
 def current_step() -> tf.Variable | None:

@@ -205,6 +205,12 @@ class FoldableLayer(Roundable):
     folds_in_training = False
     channel_axes = 1
 
+    @property
+    def geometry(self) -> dict[str, Any]:
+        """What a convolution's kernel is moved by, and how maps are padded."""
+        names = ('strides', 'padding', 'dilation_rate')
+        return {name: getattr(self, name) for name in names}
+
     def call(self, inputs, training=None, norm: Norm | None = None):
         """Returns the outputs of the layer, normalized by `norm` if it is folded into the layer."""
         if norm is None or not norm.is_folded(self, training):
@@ -332,13 +338,7 @@ class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
         return not self.use_bias
 
     def apply_kernel(self, inputs, kernel, training=None):
-        return keras.ops.depthwise_conv(
-            inputs,
-            kernel,
-            strides=self.strides,
-            padding=self.padding,
-            dilation_rate=self.dilation_rate,
-        )
+        return keras.ops.depthwise_conv(inputs, kernel, **self.geometry)
 
 
 class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
@@ -350,25 +350,14 @@ class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
     def apply_kernel(self, inputs, kernel, training=None):
         if self.rounding is not None:
             return self._apply_rounded(inputs, kernel)
-        return keras.ops.separable_conv(
-            inputs,
-            tf.convert_to_tensor(self.depthwise_kernel),
-            kernel,
-            strides=self.strides,
-            padding=self.padding,
-            dilation_rate=self.dilation_rate,
-        )
+        depthwise = tf.convert_to_tensor(self.depthwise_kernel)
+        return keras.ops.separable_conv(inputs, depthwise, kernel, **self.geometry)
 
     def _apply_rounded(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Rounds the kernel and the outputs of the depthwise convolution too."""
         depthwise = tf.convert_to_tensor(private_names.stored_value(self.depthwise_kernel))
-        maps = keras.ops.depthwise_conv(
-            inputs,
-            self.rounding.weights(depthwise, 2),
-            strides=self.strides,
-            padding=self.padding,
-            dilation_rate=self.dilation_rate,
-        )
+        rounded = self.rounding.weights(depthwise, 2)
+        maps = keras.ops.depthwise_conv(inputs, rounded, **self.geometry)
         return tf.nn.conv2d(self.rounding.inner(self, maps), kernel, 1, 'VALID')
 
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from object_detection.core import scopes
 
 RGB = 3
 _current = contextvars.ContextVar('image_channels', default=RGB)
@@ -14,14 +16,9 @@ def current() -> int:
     return _current.get()
 
 
-@contextlib.contextmanager
-def scope(num_channels: int) -> Iterator[None]:
+def scope(num_channels: int) -> contextlib.AbstractContextManager:
     """A scope in which new backbones take images of `num_channels`; as `precision.scope` works."""
-    token = _current.set(num_channels)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return scopes.scope(_current, num_channels)
 
 
 def of_backbone(backbone: Any) -> int:

@@ -6,11 +6,13 @@ Keras layers without weights too; elsewhere they are what Keras's are.
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
+
+from object_detection.core import scopes
 
 
 class Rounding(Protocol):
@@ -39,14 +41,9 @@ def current() -> Rounding | None:
     return _current.get()
 
 
-@contextlib.contextmanager
-def rounded_by(rounding: Rounding | None) -> Iterator[None]:
+def rounded_by(rounding: Rounding | None) -> contextlib.AbstractContextManager:
     """Layers that are made in the block are rounded by `rounding`; by nothing if it is None."""
-    token = _current.set(rounding)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return scopes.scope(_current, rounding)
 
 
 class Roundable(keras.layers.Layer):

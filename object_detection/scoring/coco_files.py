@@ -15,17 +15,12 @@ from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.file_access import Files
 from object_detection.data.image_files import MAX_PIXELS
 from object_detection.errors import DataError
-from object_detection.metrics.coco.annotations import objects
+from object_detection.metrics.coco.annotations import REQUIRED, objects
 from object_detection.metrics.instances import Instances, mask_areas
 from object_detection.scoring import tables
 from object_detection.scoring.tables import FieldError, GroundTruth, Parts, TruthImage, file_names
 from object_detection.system import texts
 
-_REQUIRED = {
-    'images': ('id', 'height', 'width'),
-    'annotations': ('image_id', 'category_id', 'bbox'),
-    'categories': ('id', 'name'),
-}
 _HEAD = 4096  # bytes, in which the first character of a JSON file is
 _MAX_KEYPOINTS = 1000
 _BOXES, _MASKS, _KEYPOINTS = 'bbox', 'segmentation', 'keypoints'
@@ -53,7 +48,7 @@ def read_truth(path: str, files: Files) -> GroundTruth:
     document = parse(path, files, object_hook=coco_annotations.pack_segmentation)
     if isinstance(document, dict):
         document.setdefault('annotations', [])
-    coco_annotations.check_document(document, path, _REQUIRED)
+    coco_annotations.check_document(document, path, REQUIRED)
     return _Truth(path, document).table()
 
 

@@ -30,7 +30,7 @@ class FasterRcnnBoxCoder:
 
     def __init__(self, scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0)):
         if min(scale_factors) <= 0:
-            raise expected('FasterRcnnBoxCoder', 'scale_factors above 0', scale_factors)
+            raise expected(type(self).__name__, 'scale_factors above 0', scale_factors)
         self._scale_factors = scale_factors
 
     def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
@@ -43,8 +43,8 @@ class FasterRcnnBoxCoder:
         Returns:
           float32 [..., N, 4], rows [ty, tx, th, tw].
         """
-        center, size = _center_and_size(boxes)
-        anchor_center, anchor_size = _center_and_size(anchors)
+        center, size = self._measure(boxes)
+        anchor_center, anchor_size = self._measure(anchors)
         anchor_size += EPSILON
         shift = (center - anchor_center) / anchor_size
         scale = tf.math.log((size + EPSILON) / anchor_size)
@@ -52,23 +52,19 @@ class FasterRcnnBoxCoder:
 
     def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
         """Returns the boxes that `encode` maps to `codes`, in the same shapes and not clipped."""
-        anchor_center, anchor_size = _center_and_size(anchors)
+        anchor_center, anchor_size = self._measure(anchors)
         shift, scale = tf.split(codes / self._scale_factors, 2, axis=-1)
         center = anchor_center + shift * anchor_size
         return box_ops.corners(center, anchor_size * tf.exp(scale))
 
-
-def _center_and_size(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the centres (y, x) and sizes (h, w), each [..., 2], of boxes [..., 4]."""
-    center, size = tf.split(box_ops.corners_to_center_size(boxes), 2, axis=-1)
-    return center, size
-
-
-# Keeps the codes of padding rows (boxes of zero size) finite.
-_EPSILON = 1e-8
+    @staticmethod
+    def _measure(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the centres (y, x) and sizes (h, w), each [..., 2], of boxes [..., 4]."""
+        center, size = tf.split(box_ops.corners_to_center_size(boxes), 2, axis=-1)
+        return center, size
 
 
-class SquareBoxCoder:
+class SquareBoxCoder(FasterRcnnBoxCoder):
     """Encodes a box by its centre and area only: [ty, tx, tl].
 
         ty = (y - ya) / la * scale_y        tl = log(l / la) * scale_l
@@ -84,32 +80,21 @@ class SquareBoxCoder:
     code_size = 3
 
     def __init__(self, scale_factors: tuple[float, float, float] = (10.0, 10.0, 5.0)):
-        if min(scale_factors) <= 0:
-            raise expected('SquareBoxCoder', 'scale_factors above 0', scale_factors)
-        self._scale_factors = scale_factors
-
-    def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
-        """Returns the codes, float32 [..., N, 3], of boxes and anchors, both [..., N, 4]."""
-        center, length = _center_and_length(boxes)
-        anchor_center, anchor_length = _center_and_length(anchors)
-        anchor_length += _EPSILON
-        shift = (center - anchor_center) / anchor_length
-        scale = tf.math.log((length + _EPSILON) / anchor_length)
-        return tf.concat([shift, scale], axis=-1) * self._scale_factors
+        super().__init__(scale_factors)
 
     def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
         """Returns square boxes, float32 [..., N, 4], of codes [..., N, 3]."""
-        anchor_center, anchor_length = _center_and_length(anchors)
+        anchor_center, anchor_length = self._measure(anchors)
         shift, scale = tf.split(codes / self._scale_factors, [2, 1], axis=-1)
         center = anchor_center + shift * anchor_length
         length = anchor_length * tf.exp(scale)
         return box_ops.center_size_to_corners(tf.concat([center, length, length], axis=-1))
 
-
-def _center_and_length(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns centres (y, x) [..., 2] and square roots of areas [..., 1] of boxes [..., 4]."""
-    center, size = tf.split(box_ops.corners_to_center_size(boxes), 2, axis=-1)
-    return center, tf.sqrt(tf.reduce_prod(size, axis=-1, keepdims=True))
+    @staticmethod
+    def _measure(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns centres (y, x) [..., 2] and square roots of areas [..., 1] of boxes [..., 4]."""
+        center, size = tf.split(box_ops.corners_to_center_size(boxes), 2, axis=-1)
+        return center, tf.sqrt(tf.reduce_prod(size, axis=-1, keepdims=True))
 
 
 class KeypointBoxCoder:

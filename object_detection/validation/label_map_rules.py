@@ -13,24 +13,17 @@ _MAX_IDS = 3
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields a sentence for each eval reader whose classes have other ids than in training."""
-    for path, trained, evaluated in _pairs(pipeline):
-        differing = label_map.differing_ids(trained, evaluated)
-        if differing and label_map.are_swapped(trained, evaluated):
-            yield (
-                f'{path}: expected the ids of train_input_reader.label_map_path, which the model '
-                f'is trained with. Received: {describe(differing)}.'
-            )
+    for path, differing in _differing(pipeline, are_swapped=True):
+        yield (
+            f'{path}: expected the ids of train_input_reader.label_map_path, which the model '
+            f'is trained with. Received: {differing}.'
+        )
 
 
 def warnings(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields a sentence for each eval reader with other names for the ids of the training."""
-    for path, trained, evaluated in _pairs(pipeline):
-        differing = label_map.differing_ids(trained, evaluated)
-        if differing and not label_map.are_swapped(trained, evaluated):
-            yield (
-                f'{path} has other names than train_input_reader.label_map_path: '
-                f'{describe(differing)}.'
-            )
+    for path, differing in _differing(pipeline, are_swapped=False):
+        yield f'{path} has other names than train_input_reader.label_map_path: {differing}.'
 
 
 def describe(differing: list[tuple[int, str, str]]) -> str:
@@ -41,8 +34,10 @@ def describe(differing: list[tuple[int, str, str]]) -> str:
     return format_list(texts, _MAX_IDS)
 
 
-def _pairs(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, LabelMap, LabelMap]]:
-    """Yields the path of each other label map, the label map of the training, and that one."""
+def _differing(
+    pipeline: TrainEvalPipelineConfig, *, are_swapped: bool
+) -> Iterator[tuple[str, str]]:
+    """Yields the path of each label map that differs from that of the training, and how."""
     trained = _load(pipeline.train_input_reader.label_map_path)
     if trained is None:
         return
@@ -50,8 +45,9 @@ def _pairs(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, LabelMap, L
         if reader.label_map_path == pipeline.train_input_reader.label_map_path:
             continue
         evaluated = _load(reader.label_map_path)
-        if evaluated is not None:
-            yield f'eval_input_reader[{index}].label_map_path', trained, evaluated
+        differing = evaluated and label_map.differing_ids(trained, evaluated)
+        if differing and label_map.are_swapped(trained, evaluated) == are_swapped:
+            yield f'eval_input_reader[{index}].label_map_path', describe(differing)
 
 
 def _load(path: str) -> LabelMap | None:

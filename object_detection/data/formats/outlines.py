@@ -36,7 +36,7 @@ def trace(mask: np.ndarray) -> Outlines:
         corners = np.array(_walk(next_corners), np.int64)
         is_turn = np.any(corners - np.roll(corners, 1, 0) != np.roll(corners, -1, 0) - corners, 1)
         corners = corners[is_turn]
-        (found.outer if _signed_area(corners) > 0 else found.holes).append(corners)
+        (found.outer if signed_area(corners) > 0 else found.holes).append(corners)
     return found
 
 
@@ -90,6 +90,7 @@ def _walk(edges: dict[tuple[int, int], list[tuple[int, int]]]) -> list[tuple[int
         corners.append(corner)
 
 
-def _signed_area(corners: np.ndarray) -> float:
+def signed_area(corners: np.ndarray) -> float:
+    """Returns the area of a polygon, [n, 2]; its sign says the direction of the corners."""
     x, y = corners[:, 0], corners[:, 1]
     return float(np.sum(x * np.roll(y, -1) - np.roll(x, -1) * y)) / 2

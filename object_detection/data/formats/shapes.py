@@ -10,6 +10,7 @@ from object_detection.data import annotation_checks
 from object_detection.data.annotated_image import AnnotatedObject, ClassLabel
 from object_detection.data.annotation_notes import JOINED_OBJECTS, JOINED_SHAPES, SEPARATE_SHAPES
 from object_detection.data.coco import masks as coco_masks
+from object_detection.data.formats import outlines
 from object_detection.data.formats.source import option
 from object_detection.data.image_files import ImageFile
 from object_detection.errors import UnusableError, UserError
@@ -119,7 +120,8 @@ def of_polygons(
         if rasterize:
             counts = coco_masks.run_lengths(flat, file.height, file.width)
             mask = to_png(counts, file.height, file.width)
-    return AnnotatedObject(label, box, sum(map(_area, polygons)), is_clipped, mask=mask)
+    area = sum(abs(outlines.signed_area(polygon)) for polygon in polygons)
+    return AnnotatedObject(label, box, area, is_clipped, mask=mask)
 
 
 def _check_corners(polygons: Sequence[np.ndarray]) -> None:
@@ -270,10 +272,3 @@ def may_have(content: bytes, key: str) -> bool:
     """Whether a JSON file may have a key; this takes far less time than to parse it."""
     is_utf_16 = b'\0' in content[:4]
     return is_utf_16 or f'"{key}"'.encode() in content
-
-
-def _area(polygon: np.ndarray) -> float:
-    """Returns the area of a polygon, [n, 2], in square pixels."""
-    following = np.roll(polygon, -1, axis=0)
-    cross = polygon[:, 0] * following[:, 1] - following[:, 0] * polygon[:, 1]
-    return float(abs(cross.sum()) / 2)

@@ -13,7 +13,8 @@ from object_detection.data.coco import masks as coco_masks
 from object_detection.errors import UnusableError, UserError, expected, format_list
 from object_detection.metrics.instances import Instances, box_areas, mask_areas
 
-_REQUIRED = {
+# Lists of an annotation file, and the keys that each of their entries has.
+REQUIRED = {
     'images': ('id', 'height', 'width'),
     'annotations': ('image_id', 'category_id', 'bbox'),
     'categories': ('id', 'name'),
@@ -52,7 +53,7 @@ class CocoAnnotations:
         *,
         is_complete: bool = True,
     ):
-        coco_annotations.check_document(document, path, _REQUIRED)
+        coco_annotations.check_document(document, path, REQUIRED)
         self._path = path
         self._is_complete = is_complete
         self.category_ids = match_categories(document['categories'], classes, path)
