@@ -195,8 +195,7 @@ def _check(path: str, is_config: bool, options: dict[str, Any]) -> None:
     cores = int(cpu.num_cores())
     if options['threads'] > cores:
         raise click.UsageError(
-            f'--threads: expected at most {cores}, the cores that this process may use. '
-            f'Received: {options["threads"]}.'
+            f'--threads: expected at most {cores} (cores). Received: {options["threads"]}.'
         )
 
 

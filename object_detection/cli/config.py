@@ -45,8 +45,7 @@ def _file(argument: str, option: str | None) -> str:
     """
     if bool(argument) == bool(option):
         raise click.UsageError(
-            'Expected the config as FILE or as --config FILE. Received: '
-            f'{"both" if option else "neither"}.'
+            f'Expected FILE or --config FILE. Received: {"both" if option else "neither"}.'
         )
     return argument or option
 

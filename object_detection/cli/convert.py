@@ -146,9 +146,7 @@ def _convert_auto(folder: str, dry_run: bool, **values: Any) -> None:
             for item in sets:
                 click.echo(_command_line(name, item, _prefix(output, item)))
     if len(found) > 1:
-        raise click.ClickException(
-            f'{folder} has data sets of several formats. Run the commands of one of them.'
-        )
+        raise click.ClickException(f'{folder} has several formats. Run the commands of one.')
     [(name, sets)] = found.items()
     common = ('label_map_file', 'drop_empty', 'max_pixels')
     given = {key: values.pop(key) for key in common}

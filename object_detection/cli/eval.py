@@ -159,8 +159,7 @@ def _check(values: dict[str, Any], needed: tuple[str, ...], others: list[str], w
         is_given = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
         if parameter.name in others and is_given:
             raise click.UsageError(
-                f'{parameter.opts[0]} conflicts with --{needed[0]}: it is not for an evaluation of '
-                f'{what}.'
+                f'{parameter.opts[0]} conflicts with --{needed[0]}: not for {what}.'
             )
 
 

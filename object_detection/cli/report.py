@@ -5,7 +5,7 @@ import os
 import click
 
 from object_detection.cli.common import option_flags
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.reporting import comparison, page
 
 
@@ -40,9 +40,7 @@ def command(model_dirs: tuple[str, ...], output: str | None, base: str | None) -
         raise UserError(f'MODEL_DIR: expected different folders. Received: {" ".join(model_dirs)}.')
     if len(model_dirs) > 1:
         if base:
-            raise UserError(
-                '--base: expected one MODEL_DIR, since runs are compared with the first.'
-            )
+            raise expected('--base', 'one MODEL_DIR, the first to compare with', 'several')
         path = output or comparison.FILE_NAME
         comparison.write(model_dirs, path)
     else:

@@ -68,7 +68,8 @@ def read_image(
     size = file.height, file.width
     if any(said not in (None, own) for said, own in zip(stated, size, strict=True)):
         raise UnusableError(
-            'bad_image', f'is {size} (height, width); the annotation file says {stated}'
+            'bad_image',
+            f'is {size} (height, width); the annotation file says {stated[0]} and {stated[1]}',
         )
     return file
 

@@ -131,10 +131,7 @@ def _open(av: Any, source: str) -> Any:
 
 def _check_size(source: str, height: int, width: int, max_pixels: int) -> None:
     if height * width > max_pixels:
-        raise UserError(
-            f'{source}: has pictures that are {height} pixels high and {width} wide; expected at '
-            f'most {max_pixels} pixels.'
-        )
+        raise expected(source, f'at most {max_pixels} pixels', f'{height} high and {width} wide')
 
 
 def _import_av() -> Any:
@@ -142,8 +139,7 @@ def _import_av() -> Any:
         import av
     except ImportError as error:
         raise UserError(
-            f'Videos and cameras need the Python package av, which cannot be imported ({error}): '
-            f'{extras.install_command("video")}.'
+            f'Videos and cameras need the package av ({error}): {extras.install_command("video")}.'
         ) from error
     return av
 

@@ -14,7 +14,7 @@ from object_detection.core import sampling, tracing
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.shapes import dimensions
 from object_detection.core.suppression.nms_tiles import at_least_one_row, used_first
-from object_detection.errors import UserError
+from object_detection.errors import expected
 from object_detection.targets.assigners import Candidates
 from object_detection.targets.matchers import UNMATCHED
 
@@ -199,9 +199,8 @@ def without_crowds(
     """
     is_crowd = groundtruth.is_crowd
     if is_crowd is None:
-        raise UserError(
-            f'Regions on crowds are to be ignored (crowd_ioa_threshold {ioa_threshold:g}): '
-            'expected groundtruth.is_crowd, bool [B, M]. Received: None.'
+        raise expected(
+            f'crowd_ioa_threshold {ioa_threshold:g}', 'groundtruth.is_crowd, bool [B, M]'
         )
     remaining = groundtruth._replace(
         boxes=tf.where(is_crowd[..., tf.newaxis], 0.0, groundtruth.boxes),

@@ -244,9 +244,8 @@ def _paths(pipeline: TrainEvalPipelineConfig, name: str) -> list[str]:
     part = 'eval_input_reader[0]' if part == 'eval_input_config' else _PARTS.get(part, part)
     if not dot:
         names = sorted({'learning_rate', *_PARAMETERS, *_ALL_INPUTS})
-        raise ConfigError(
-            f'{name}: expected one of {names}, or the path of a field, such as '
-            f'`train_config.batch_size`. Received: {name!r}.'
+        raise ConfigError.expected(
+            name, f'one of {names}, or a path such as train_config.batch_size', repr(name)
         )
     return [f'{part}.{rest}']
 

@@ -500,9 +500,7 @@ def read_features(name: str, *, of_frames: bool = False, skips_bad: bool = False
         raise UnreadableError(str(error)) from None
     if problem and not (skips_bad and has_good):
         text = str(problem).removesuffix('.') if isinstance(problem, UserError) else ''
-        raise UnreadableError(
-            f'{name}: {text}' if text else f'{name} holds records that are no examples'
-        )
+        raise UnreadableError(f'{name}: {text or "holds records that are no examples"}')
 
 
 def _frames(record: bytes) -> list[bytes]:

@@ -132,8 +132,7 @@ class NpzArrays:
         except _NPZ_ERRORS as error:
             reason = str(error).strip() or type(error).__name__
             raise CheckpointError(
-                f'{self.path}: expected a whole NumPy archive (.npz) of arrays; it is damaged, '
-                f'was not downloaded to its end, or is of another kind. Received: {reason}.'
+                f'{self.path}: expected a whole NumPy archive (.npz). Received: {reason}.'
             ) from error
 
 

@@ -121,9 +121,7 @@ def find(path: str) -> str:
             f'ckpt-N.index, or a prefix such as {os.path.join(path, "ckpt-3")}{hint}.'
         )
     if not checkpoint_files.is_complete(state.newest):
-        raise CheckpointError(
-            f'{path}: its file `checkpoint` names {state.newest}, of which files are missing{hint}.'
-        )
+        raise CheckpointError(f'{path}: files of {state.newest} are missing{hint}.')
     return state.newest
 
 

@@ -147,8 +147,7 @@ def check(
         here, there = _shapes(variables, entries)
         advice = _ADVICE[checkpoint_type].format(backbone=names.backbone_field)
         raise CheckpointError(
-            f'{path} does not fit the model; variables {problems}. '
-            f'{names.advice(there, here) or advice}'
+            f'{path} does not fit: {problems}. {names.advice(there, here) or advice}'
         )
 
 

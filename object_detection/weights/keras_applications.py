@@ -81,8 +81,7 @@ class KerasArrays:
                 after_failure.pop_all()
         except (OSError, KeyError, RuntimeError) as error:
             raise CheckpointError(
-                f'{path}: expected a whole HDF5 file; it is damaged or was not downloaded to its '
-                f'end. Received: {error}.'
+                f'{path}: expected a whole HDF5 file. Received: {error}.'
             ) from error
         self.shapes = {name: dataset.shape for name, dataset in self._datasets.items()}
         self.dtypes = {name: dataset.dtype.name for name, dataset in self._datasets.items()}

@@ -69,7 +69,7 @@ def test_the_config_as_an_option(tmp_path):
     for arguments in ([], ['a', '--config', 'b']):
         result = invoke('check', *arguments)
         assert result.exit_code == 2
-        assert 'Expected the config as FILE or as --config FILE' in result.output
+        assert 'Expected FILE or --config FILE' in result.output
 
 
 def test_new_writes_a_config_that_is_ready(tmp_path, monkeypatch):

@@ -131,7 +131,7 @@ def test_classes_above_are_found_over_several_steps(load):
     [("item { name: 'a' id: 1 }", 'none'), ("item { name: 'a' id: 1 ancestor_ids: 9 }", '9')],
 )
 def test_a_hierarchy_needs_ids_of_items(load, text, received):
-    with pytest.raises(ValueError, match=rf'map: expected ancestor_ids.*{received}'):
+    with pytest.raises(ValueError, match=rf'expected ids of items in the hierarchy.*{received}'):
         label_map.check_hierarchy(load(text), 'map')
 
 

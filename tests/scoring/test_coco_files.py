@@ -293,7 +293,7 @@ def test_unknown_sets_and_sets_without_their_parts(tmp_path):
         _evaluate(tmp_path, _tiny(), [HIT], 'coco_mask_metric')
     renamed = _evaluate(tmp_path, _tiny(), [HIT], 'open_images_metrics')
     assert renamed.metric_sets == ('oid_V2_detection_metrics',)
-    with pytest.raises(UserError, match=r'compares masks. Received: .*truth.json'):
+    with pytest.raises(UserError, match=r'expected masks. Received: .*truth.json'):
         _evaluate(tmp_path, _tiny(), [HIT], 'coco_mask_metrics')
     with pytest.raises(UserError, match='image-level labels'):
         _evaluate(tmp_path, _tiny(), [HIT], 'oid_challenge_detection_metrics')

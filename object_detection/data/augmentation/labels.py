@@ -10,7 +10,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.data.objects import Example
-from object_detection.errors import expected
+from object_detection.errors import UserError, expected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +67,9 @@ class ConvertClassLogitsToSoftmax:
         """
         del seed
         if F.MULTICLASS_SCORES not in example:
-            raise expected(
-                'convert_class_logits_to_softmax', 'scores; set load_multiclass_scores: true'
+            raise UserError(
+                'convert_class_logits_to_softmax: expected stored scores; set '
+                'train_input_reader.load_multiclass_scores: true. Received: none.'
             )
         logits = example[F.MULTICLASS_SCORES]
         return {**example, F.MULTICLASS_SCORES: tf.nn.softmax(logits / self.temperature)}

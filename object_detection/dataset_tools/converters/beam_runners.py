@@ -21,7 +21,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 
 _BEAM_WORKER_SECONDS_BETWEEN_LOOKS = 1.0
 # At its import, Beam warns that clients of Google's services are not installed.
@@ -90,9 +90,8 @@ def options(*, workers: int, runner: str, beam_options: Sequence[str]) -> Pipeli
     if workers < 1:
         raise UserError(f'The number of workers must be at least 1. Received: {workers}.')
     if runner and workers > 1:
-        raise UserError(
-            'The number of workers is for local runs; give the runner an option of its own '
-            f'instead. Received: {workers} workers and runner {runner}.'
+        raise expected(
+            'number of workers', 'none with a runner, which has an option of its own', workers
         )
     flags = list(beam_options)
     if workers > 1:

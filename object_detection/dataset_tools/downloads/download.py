@@ -129,8 +129,7 @@ class PartialFile:
                 count = self._file.write(view)
             except OSError as error:
                 raise DownloadError(
-                    f'{self.path}: {os.strerror(error.errno)}. What has arrived is kept; the same '
-                    'command continues from there.'
+                    f'{self.path}: {os.strerror(error.errno)}. What has arrived is kept.'
                 ) from error
             self._digest.update(view[:count])
             self.position += count

@@ -85,10 +85,7 @@ def check(
     start = time.monotonic()
     is_config = data[0].endswith(record_sets.CONFIG_ENDINGS)
     if is_config and (len(data) > 1 or label_map_path):
-        raise UserError(
-            'tfod data check: expected one config without --label_map, or TFRecord files. '
-            f'Received: {", ".join(data)}{" --label_map" if label_map_path else ""}.'
-        )
+        raise expected('tfod data check', 'one config without --label_map, or TFRecord files', data)
     if settings and not is_config:
         raise UserError('--set: expected a config, of which it changes fields. Received: files.')
     pipeline = read_pipeline(data[0], settings=settings) if is_config else None

@@ -154,8 +154,7 @@ def _try(path: pathlib.Path, described: ModelDescription) -> None:
         _Runner(path, path.read_bytes(), described)(inputs)
     except RuntimeError as error:
         raise UserError(
-            f'--format {_NAME}: TFLite cannot run an operation of this model; use --format onnx. '
-            f'It reports: {error}'
+            f'--format {_NAME}: cannot run the model; use --format onnx. TFLite: {error}'
         ) from error
 
 
@@ -238,8 +237,7 @@ def convert(
         if lacking is None:
             raise
         raise UserError(
-            f'--format {_NAME}: TFLite has no operation for {lacking[1]} of this model; use '
-            '--format onnx.'
+            f'--format {_NAME}: TFLite has no {lacking[1]}; use --format onnx.'
         ) from error
 
 

@@ -185,9 +185,8 @@ class CollectingEvaluator(abc.ABC):
         """Adds one image of known objects, see `Evaluator`; a repeated image is ignored."""
         for side, instances in (('objects', annotated), ('detections', detected)):
             if self._compared and getattr(instances, self._compared) is None:
-                raise UserError(
-                    f'{self._name}: {self._compared} are to be scored, but the {side} of image '
-                    f'{source_id!r} have none.'
+                raise expected(
+                    f'{self._name}: image {source_id!r}', f'{self._compared} of the {side}'
                 )
         self._class_agnostic = bool(self._class_agnostic)
         if self._is_new(source_id):

@@ -264,7 +264,7 @@ def test_random_numbers_are_applied():
         ('min_scale: 0', r'random_affine\.min_scale: expected above 0'),
         ('max_translation: 2', r'random_affine\.max_translation: expected 0 to 1'),
         ('overlap_thresh: -1', r'random_affine\.overlap_thresh: expected 0 to 1'),
-        ('pad_color: [1, 2]', r'random_affine\.pad_color: expected one number'),
+        ('pad_color: [1, 2]', r'random_affine\.pad_color: expected none'),
     ],
 )
 def test_fields_are_checked(fields, message):

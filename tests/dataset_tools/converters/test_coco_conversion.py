@@ -357,7 +357,7 @@ def test_turned_photos_are_counted(tmp_path):
         ({'keypoints_file': 'absent'}, FileNotFoundError, "no annotation file: 'absent'"),
         ({'label_map_file': 'absent'}, FileNotFoundError, "no label map: 'absent'"),
         ({'annotations_file': __file__}, ValueError, 'not a JSON file'),
-        ({'only_objects_of': 'cow'}, ValueError, "no category 'cow'"),
+        ({'only_objects_of': 'cow'}, ValueError, "Received: 'cow'"),
     ],
 )
 def test_missing_or_broken_inputs_are_errors_at_once(tmp_path, monkeypatch, changes, error, match):
