@@ -61,10 +61,9 @@ class CvatSource(FileSource):
         num_images = sum(1 for _ in self._images(root))
         if not num_images:
             subsets = {image.get('subset', '') for image in root.iterfind('image')} - {''}
-            raise expected(
-                self.annotations_file,
-                f'images of the set {self.split!r}',
-                sorted(subsets) or 'none',
+            raise UserError(
+                f'{self.annotations_file}: expected images of the set {self.split!r}. '
+                f'Received sets: {sorted(subsets) or "none"}.'
             )
         # The labels of the task come first, in their order, also if they are not used.
         names = [csv_files.text(label, 'name') for label in root.iterfind('meta//labels/label')]
