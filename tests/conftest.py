@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import contextlib
 import dataclasses
 import gc
 import logging
@@ -82,13 +83,6 @@ def graphs_as_they_are():
         yield
 
 
-@pytest.fixture(autouse=True)
-def _unoptimized(request):
-    is_left = request.node.nodeid.startswith(_UNOPTIMIZED)
-    if is_left and not request.node.get_closest_marker('optimized'):
-        request.getfixturevalue('graphs_as_they_are')
-
-
 @pytest.fixture
 def short_inception_resnet_v2(monkeypatch):
     """Builds every kind of residual block of Inception-ResNet v2 once, to save time."""
@@ -148,12 +142,18 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item):
-    """Makes data sets plain; their graphs are optimized for tests that are marked `optimized`."""
+    """Leaves graphs, also those of fixtures of modules, unoptimized where that saves time."""
     if 'tensorflow' not in sys.modules:
         return (yield)
     from tests import quick_graphs
 
-    with quick_graphs.plain_data_sets(optimized=bool(item.get_closest_marker('optimized'))):
+    optimized = bool(item.get_closest_marker('optimized'))
+    is_left = item.nodeid.startswith(_UNOPTIMIZED) and not optimized
+    with (
+        quick_graphs.without_stacks(),
+        quick_graphs.plain_data_sets(optimized=optimized),
+        quick_graphs.unoptimized() if is_left else contextlib.nullcontext(),
+    ):
         return (yield)
 
 
