@@ -22,6 +22,7 @@ import tensorflow as tf
 from object_detection.builders import hyperparams_builder
 from object_detection.builders.model_builder import build as build_model  # patched below
 from object_detection.config.job_options import TrainOptions
+from object_detection.core import bilinear
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import record_order
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -33,7 +34,7 @@ from object_detection.training import loop, step
 from object_detection.training.distribution import collectives, strategies, strategy_choice
 from object_detection.training.distribution.collectives import StatisticsAverage
 from object_detection.training.monitoring.run_types import Intervals
-from tests import tiny_models, tolerances
+from tests import quick_graphs, tiny_models, tolerances
 from tests.training import fakes
 
 NUM_STEPS = 4
@@ -268,6 +269,9 @@ def work(output: str, model_dir: str, num_steps: int) -> None:
         mock.patch(f'{root}builders.model_builder.build', build),
         mock.patch(f'{root}builders.dataset_builder.build_train', build_train),
         mock.patch(f'{root}validation.validate.validate'),
+        # XLA compiles crops for `compare_replicas`; that takes seconds in each process.
+        mock.patch(f'{root}core.bilinear._gather_by_xla', bilinear._multiply),
+        quick_graphs.unoptimized(),
     ):
         loop.train(
             config,
