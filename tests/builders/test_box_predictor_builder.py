@@ -131,7 +131,10 @@ def test_rfcn_head(text, depth, bins, code_size):
             'rfcn_box_predictor { crop_height: 10 }',
             r'RfcnBoxPredictor: .*multiple of the grid of bins \(3, 3\). Received: \(10, 12\)',
         ),
-        ('mask_rcnn_box_predictor { predict_instance_masks: true }', 'needs conv_hyperparams'),
+        (
+            'mask_rcnn_box_predictor { predict_instance_masks: true }',
+            'expected conv_hyperparams with predict_instance_masks',
+        ),
     ],
 )
 def test_errors(text, message):
