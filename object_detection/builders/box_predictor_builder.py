@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from google.protobuf.message import Message
+
 from object_detection.builders import hyperparams_builder
 from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
@@ -77,6 +79,7 @@ def build_keypoint_head(
     if not config.HasField('conv_hyperparams'):
         raise expected(config.DESCRIPTOR.full_name, 'conv_hyperparams with predict_keypoints')
     layers = config.keypoint_head
+    _note_depths(layers)
     with within(layers.DESCRIPTOR.full_name):
         return KeypointHead(
             layers.num_keypoints,
@@ -100,6 +103,7 @@ def build_box_classifier(
       ValueError: for convolutions without `conv_hyperparams`, and for layers without a width.
     """
     layers, has_convs = config.box_head, config.HasField('conv_hyperparams')
+    _note_depths(layers)
     with within(layers.DESCRIPTOR.full_name):
         return BoxClassifier(
             conv_hyperparams=(
@@ -165,9 +169,15 @@ def _note_unused(config: box_predictor_pb2.MaskRCNNBoxPredictor, *, with_masks: 
         reading.unused(config, 'keypoint_head', NO_KEYPOINTS)
     if not with_masks:
         # The same message configures the convolutions of box_head and of keypoints.
-        has_convs = config.HasField('box_head') or config.predict_keypoints
+        has_convs = config.box_head.num_convs or config.predict_keypoints
         fields = _MASK_FIELDS if has_convs else (*_MASK_FIELDS, 'conv_hyperparams')
         reading.unused(config, fields, NO_MASKS)
+
+
+def _note_depths(layers: Message) -> None:
+    for count, depth in (('num_convs', 'conv_depth'), ('num_fcs', 'fc_depth')):
+        if getattr(layers, count, None) == 0:
+            reading.unused(layers, depth, f'{count} is 0')
 
 
 def _mask_head(

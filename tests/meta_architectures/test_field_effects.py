@@ -20,7 +20,7 @@ from tests import tiny_models
 from tests.field_variants import variants
 from tests.meta_architectures import field_effects, loss_families
 from tests.meta_architectures.center_net import test_center_net, test_frames
-from tests.meta_architectures.faster_rcnn import test_keypoint_stage, test_rfcn
+from tests.meta_architectures.faster_rcnn import test_cascade, test_keypoint_stage, test_rfcn
 from tests.meta_architectures.ssd import configs
 
 _TWO_STAGES = 'model { faster_rcnn { number_of_stages: 2 } }'
@@ -56,6 +56,14 @@ type: 'ssd_bifpn' bifpn { min_level: 4 max_level: 6 num_iterations: 1 num_filter
 
 def _faster_rcnn(*settings: str) -> DetectionModel:
     return tiny_models.tiny_pipeline(*settings).model
+
+
+def _cascade() -> DetectionModel:
+    model = _faster_rcnn(_TWO_STAGES, test_cascade.CASCADE)
+    for name in ('initial_crop_size', 'maxpool_kernel_size', 'maxpool_stride'):
+        model.faster_rcnn.ClearField(name)
+    model.faster_rcnn.roi_align.output_size = 4
+    return model
 
 
 def _on_one_map(*settings: str) -> DetectionModel:
@@ -161,6 +169,15 @@ EXTRACTORS: dict[str, tuple[Callable[[], DetectionModel], tuple[str, ...]]] = {
     'of_bifpn': (lambda: _ssd_with_pyramid(_BIFPN), ('feature_extractor',)),
     'of_faster_rcnn': (lambda: _faster_rcnn(_TWO_STAGES), ('feature_extractor',)),
     'of_center_net': (test_center_net.parse, ('feature_extractor',)),
+    # What needs a pyramid.
+    'cascade': (
+        _cascade,
+        (
+            *('cascade_stages', 'roi_align'),
+            'first_stage_anchor_generator.multiscale_anchor_generator',
+            'second_stage_box_predictor.mask_rcnn_box_predictor.box_head',
+        ),
+    ),
 }
 
 
@@ -243,5 +260,5 @@ def test_all_fields(name, tmp_path):
     assert {
         field
         for field in found['no base']
-        if not any(field.startswith(f'{place}.') for place in found['refused'])
+        if not any(field.startswith((f'{place}.', f'{place}[')) for place in found['refused'])
     } == set()

@@ -237,6 +237,14 @@ def test_nothing_of_a_cascade_is_unread():
     )
 
 
+def test_depths_of_no_layers_are_unread():
+    depth = 'second_stage_box_predictor { mask_rcnn_box_predictor { box_head { conv_depth: 8 } } }'
+    found = dict(unread.unread(tiny.tiny_pipeline(CASCADE, model(depth)).model))
+    path = 'model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor.box_head'
+    assert found[f'{path}.conv_depth'] == 'num_convs is 0'
+    assert f'{path}.fc_depth' not in found
+
+
 def test_what_a_cascade_needs():
     config = tiny.tiny_pipeline(model(STAGES)).model
     message = 'model.faster_rcnn.cascade_stages: expected .*box_head, the layers over the crops'
