@@ -11,7 +11,7 @@ from object_detection.errors import ConfigError
 from object_detection.meta_architectures import tracing
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.validate import PURPOSES, validate
-from tests import rows, slow_cases
+from tests import rows
 from tests.validation.pipelines import sound_pipeline, write_files
 
 MODEL = 'model.faster_rcnn'
@@ -571,14 +571,14 @@ def test_missing_files_and_types_are_reported_at_once_and_without_tensorflow(tmp
 
 
 GRID = 'base_sizes: 32 aspect_ratios: -1 height_stride: 16 width_stride: 16'
-NEGATIVE_GRIDS = f'anchor_grid {{{GRID}}} ' * 4
+# One of them is wrong.
+GRIDS = f'anchor_grid {{{GRID}}} anchor_grid {{{GRID.replace("-1", "1")}}} '
 FC = f'{PREDICTOR}.fc_hyperparams'
 RPN = f'{MODEL}.first_stage_box_predictor_conv_hyperparams'
 EXTRACTOR = f'{MODEL}.feature_extractor.conv_hyperparams'
 
 
-@slow_cases.parametrize(
-    6,
+@rows.parametrize(
     ('setting', 'field', 'message'),
     [
         (f'{FC}.batch_norm.epsilon=-1', f'{FC}.batch_norm.epsilon', 'above 0'),
@@ -613,18 +613,17 @@ EXTRACTOR = f'{MODEL}.feature_extractor.conv_hyperparams'
         (
             f'{PREDICTOR}.conv_hyperparams.group_norm={{groups: 24}}',
             f'{PREDICTOR}.conv_hyperparams.group_norm',
-            'divides the 256 channels',
+            'a divisor of 256',
         ),
         (
             f'{ANCHORS}.multiscale_anchor_generator.aspect_ratios=-1',
-            ANCHORS,
-            'aspect_ratios[0]: expected above 0. Received: -1.',
+            f'{ANCHORS}.multiscale_anchor_generator.aspect_ratios[0]',
+            'expected above 0. Received: -1.',
         ),
         (
-            f'{ANCHORS}={{flexible_grid_anchor_generator {{{NEGATIVE_GRIDS}'
-            'normalize_coordinates: false}}',
-            ANCHORS,
-            'aspect_ratios[0]: expected above 0. Received: -1.',
+            f'{ANCHORS}={{flexible_grid_anchor_generator {{{GRIDS}normalize_coordinates: false}}}}',
+            f'{ANCHORS}.flexible_grid_anchor_generator.anchor_grid[0].aspect_ratios[0]',
+            'expected above 0. Received: -1.',
         ),
     ],
 )
@@ -778,7 +777,7 @@ def test_a_keypoint_head_needs_keypoints(tmp_path):
     apply_setting(pipeline, f'{PREDICTOR}.keypoint_head.label_map_path={labels}')
     (found,) = problems(pipeline)
     assert found.startswith(f'{PREDICTOR}.keypoint_head')
-    assert found.endswith(f'keypoints of {labels}, 2. Received: 2.')
+    assert found.endswith(f'expected more than 2, as {labels}. Received: 2.')
 
 
 @without_layers
