@@ -11,6 +11,7 @@ from object_detection.benchmarking import jobs
 from object_detection.cli import benchmark
 from object_detection.cli.main import main
 from object_detection.errors import UserError
+from tests import rows
 from tests.benchmarking.test_report import row
 
 SAMPLE = 'ssd_mobilenet_v2_fpnlite_shapes'
@@ -113,7 +114,7 @@ def test_models_take_images_or_random_ones_and_say_so(run, tmp_path):
     assert '1 photo' in ran.output
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('words', 'message'),
     [
         (['nothing'], 'CONFIG|MODEL: expected a config, a model or the name of a sample'),

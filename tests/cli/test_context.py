@@ -79,7 +79,7 @@ def test_takes_another_runner_with_its_options(inputs, tmp_path):
     assert len(examples.read_set(tmp_path / 'a')) == 2
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('others', 'code', 'match'),
     [
         (('--num_shards', 'many'), 2, "'--num_shards': 'many' is not a valid integer"),

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import demo
+from tests import rows
 
 _METRICS = {
     'DetectionBoxes_Precision/mAP@.50IOU': 0.9,
@@ -111,7 +112,7 @@ def test_the_same_options_resume_without_pictures_of_before(stages, tmp_path):
     assert any(words[:2] == ['tfod', 'train'] for words in stages)
 
 
-@pytest.mark.parametrize('name', ['seed', 'num_train', 'num_val', 'num_steps'])
+@rows.parametrize('name', ['seed', 'num_train', 'num_val', 'num_steps'])
 def test_other_options_are_refused_by_name(stages, tmp_path, name):
     assert _demo(tmp_path, '--num_train', '2').exit_code == 0
     stages.clear()

@@ -9,7 +9,7 @@ from lxml import etree
 from object_detection.errors import UserError
 from object_detection.protos import eval_pb2
 from object_detection.scoring.evaluation import FileOptions, evaluate
-from tests import goldens
+from tests import goldens, rows
 
 CASES = ('pascal', 'pascal_difficult', 'weighted_pascal', 'precision_at_recall')
 SETS = {
@@ -89,6 +89,10 @@ def test_metrics_equal_reference(tmp_path, case_name):
 
 @pytest.fixture
 def pair(tmp_path):
+    return write_pair(tmp_path)
+
+
+def write_pair(tmp_path):
     folder = tmp_path / 'Annotations'
     folder.mkdir()
     boxes = [(5, 5, 25, 25)]
@@ -133,7 +137,7 @@ def test_coco_metrics_of_voc_files(pair):
     assert found.metrics['DetectionBoxes_Precision/mAP'] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('line', 'message'),
     [
         ('one 0.9 5 5 25', 'line: expected image score xmin'),
@@ -144,8 +148,8 @@ def test_coco_metrics_of_voc_files(pair):
         ('three 0.9 5 5 25 25', "image: expected an image of .*'three'"),
     ],
 )
-def test_wrong_detections(pair, line, message):
-    folder, results = pair
+def test_wrong_detections(tmp_path, line, message):
+    folder, results = write_pair(tmp_path)
     (results / 'comp3_det_val_dog.txt').write_text(f'one 0.5 5 5 25 25\n{line}\n')
     with pytest.raises(UserError, match=rf'comp3_det_val_dog.txt, line 2: {message}'):
         evaluate(FileOptions(str(folder), str(results)))
@@ -158,7 +162,7 @@ def test_unknown_class_of_a_file(pair):
         evaluate(FileOptions(str(folder), str(results)))
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('change', 'message'),
     [
         (('<xmax>25.0', '<xmax>2'), 'two.xml, object 0: xmax: expected at least xmin, 5'),
@@ -169,8 +173,8 @@ def test_unknown_class_of_a_file(pair):
         (('annotation', 'other'), 'expected <annotation>'),
     ],
 )
-def test_wrong_ground_truth(pair, change, message):
-    folder, results = pair
+def test_wrong_ground_truth(tmp_path, change, message):
+    folder, results = write_pair(tmp_path)
     path = folder / 'Annotations' / 'two.xml'
     path.write_text(path.read_text().replace(*change))
     with pytest.raises(UserError, match=message):
@@ -187,8 +191,8 @@ def test_real_files(tmp_path, shared):
         for item in etree.parse(str(bccd / 'Annotations' / f'{stem}.xml')).iterfind('object'):
             box = [item.findtext(f'bndbox/{side}') for side in ('xmin', 'ymin', 'xmax', 'ymax')]
             lines.setdefault(item.findtext('name'), []).append(f'{stem} 0.5 {" ".join(box)}\n')
-    for name, rows in lines.items():
-        (results / f'comp4_det_val_{name}.txt').write_text(''.join(rows))
+    for name, found in lines.items():
+        (results / f'comp4_det_val_{name}.txt').write_text(''.join(found))
     listing = bccd / 'ImageSets' / 'Main' / 'val.txt'
     found = evaluate(FileOptions(str(bccd), str(results), image_list=str(listing)))
     assert found.images == len(listed)

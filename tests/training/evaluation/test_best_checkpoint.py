@@ -18,6 +18,7 @@ from object_detection.training.monitoring import run_record
 from object_detection.validation import resumption
 from object_detection.validation.eval_config import best_metric
 from object_detection.weights import checkpoints
+from tests import rows
 
 AP = 'DetectionBoxes_Precision/mAP'
 LOSS = 'Loss/total_loss'
@@ -198,7 +199,7 @@ def test_a_training_replaces_what_was_chosen_on_other_data(tmp_path, weight, cap
     assert _kept(tmp_path) == 2
 
 
-@pytest.mark.parametrize(
+@rows.parametrize(
     ('of_training', 'of_job', 'keeps'),
     [
         ('', 'part.json', False),

@@ -91,7 +91,7 @@ def test_stops_on_request(detector):
     assert inference.evaluate(detector, data, [], should_stop=lambda: True) is None
 
 
-@pytest.mark.parametrize(('at_vote', 'images'), [(0, 0), (1, 8), (2, 16), (None, 20)])
+@rows.parametrize(('at_vote', 'images'), [(0, 0), (1, 8), (2, 16), (None, 20)])
 def test_another_worker_that_is_to_stop_stops_this_one(monkeypatch, detector, at_vote, images):
     """This one has 20 batches and is never asked itself; the other one has none."""
     votes = []
