@@ -42,7 +42,9 @@ def inspect(path: str, match: str) -> None:
     try:
         pattern = re.compile(match)
     except re.error as error:
-        raise click.UsageError(f'--match: no regular expression: {match!r} ({error}).') from error
+        raise click.UsageError(
+            f'--match: expected a regular expression. Received: {match!r} ({error}).'
+        ) from error
     tensorflow_setup.import_tensorflow()
     from object_detection.weights import sources
 

@@ -13,7 +13,7 @@ from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.shapes import asserted
 from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
-from object_detection.errors import expected
+from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.runtime import input_types, side_inputs
@@ -225,8 +225,9 @@ def export(
 def refuse_training_folder(output: str | os.PathLike) -> None:
     """Raises UserError if a folder holds checkpoints of a training, which an export would harm."""
     if (pathlib.Path(output) / 'checkpoint').is_file():
-        raise expected(
-            output, 'another directory', 'that of checkpoints, whose file `checkpoint` is replaced'
+        raise UserError(
+            f'{output}: holds the checkpoints of a training, whose file `checkpoint` an export '
+            'would replace; give another output directory.'
         )
 
 

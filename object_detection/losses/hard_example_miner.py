@@ -5,7 +5,7 @@ import tensorflow as tf
 from object_detection.core.shapes import dimensions, smaller
 from object_detection.core.suppression.nms import non_max_suppression
 from object_detection.core.suppression.nms_tiles import NEVER, NmsSelection
-from object_detection.errors import UserError, expected
+from object_detection.errors import UserError
 from object_detection.targets.matchers import UNMATCHED
 
 
@@ -45,7 +45,9 @@ class HardExampleMiner:
         _check('max_negatives_per_positive', max_negatives_per_positive, 0)
         _check('min_negatives_per_image', min_negatives_per_image, 0)
         if not 0.0 <= iou_threshold <= 1.0:
-            raise expected('HardExampleMiner', '0 <= iou_threshold <= 1', iou_threshold)
+            raise UserError(
+                f'HardExampleMiner: iou_threshold must be in [0, 1]. Received: {iou_threshold}.'
+            )
         self._num_hard_examples = num_hard_examples
         self._iou_threshold = iou_threshold
         self._classification_weight = classification_weight

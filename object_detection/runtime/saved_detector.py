@@ -12,7 +12,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.errors import UserError, expected
+from object_detection.errors import UserError
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import DEFAULT_RANGE, ValueRange
 from object_detection.runtime import class_names, side_inputs
@@ -46,8 +46,9 @@ class SavedModelRuntime(Runtime):
     def __init__(self, directory: str | os.PathLike):
         path = find_saved_model(directory)
         if path is None:
-            raise expected(
-                directory, f'a SavedModel, the output of `tfod export` ({_FILE} or {_FOLDER}/)'
+            raise UserError(
+                f'{directory}: holds no SavedModel (no {_FILE} here or in {_FOLDER}/); '
+                'give the output directory of `tfod export`.'
             )
         self.source = str(path)
         self._model = tf.saved_model.load(self.source)

@@ -108,7 +108,7 @@ def draw_instances(
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
         raise expected(
-            'draw_instances', 'uint8 [H, W, 1] or [H, W, 3]', f'{image.dtype} {image.shape}'
+            'draw_instances', 'uint8 [H, W, 1] or uint8 [H, W, 3]', f'{image.dtype} {image.shape}'
         )
     image = np.broadcast_to(image, (*image.shape[:2], 3))
     instances = _choose(

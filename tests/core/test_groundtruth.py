@@ -33,7 +33,7 @@ def test_no_objects_at_all():
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r'`weights` has \[2\] rows'):
         Groundtruth.from_lists(boxes=[[[0, 0, 1, 1]]], classes=[[[1, 0]]], weights=[[1, 1]])
-    with pytest.raises(ValueError, match='one-hot rows'):
+    with pytest.raises(ValueError, match='classes: expected rows'):
         Groundtruth.from_lists(boxes=[[[0, 0, 1, 1]]], classes=[[0]])
     for name in ('groundtruth_boxes', 'groundtruth_encoded_masks', 'other'):
         with pytest.raises(ValueError, match=rf"Received: \['{name}'\]"):

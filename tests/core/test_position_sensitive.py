@@ -129,7 +129,7 @@ def test_compiles():
     [
         (9, (6, 7), r'multiple of the grid of bins \(3, 3\). Received: \(6, 7\)'),
         (9, (0, 3), r'Received: \(0, 3\)'),
-        (10, (6, 6), 'multiple of 9 channels, .*Received: 10'),
+        (10, (6, 6), 'channels in a multiple of 9. Received: 10'),
     ],
 )
 def test_errors(channels, crop_size, message):

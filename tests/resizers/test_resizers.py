@@ -17,7 +17,7 @@ def build(text):
 def test_resizer_matches_the_reference(case_name):
     case = goldens.load('image_resizers', case_name)
     if case.raises:
-        with pytest.raises(ValueError, match='min_dimension=50, max_dimension=40'):
+        with pytest.raises(ValueError, match=r'min_dimension <= max_dimension. Received: 50, 40'):
             build(case.config)
         return
     resizer = build(case.config)
@@ -83,7 +83,7 @@ def test_pad_values_need_as_many_channels():
     resizer = KeepAspectRatioResizer(
         min_dimension=4, max_dimension=8, pad_to_max_dimension=True, pad_values=(1.0, 2.0, 3.0)
     )
-    with pytest.raises(ValueError, match='the image has 1 channels'):
+    with pytest.raises(ValueError, match='expected 1, one a channel'):
         resizer(np.zeros((4, 4, 1), np.uint8))
 
 

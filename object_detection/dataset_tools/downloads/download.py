@@ -129,7 +129,8 @@ class PartialFile:
                 count = self._file.write(view)
             except OSError as error:
                 raise DownloadError(
-                    f'{self.path}: {os.strerror(error.errno)}. What has arrived is kept.'
+                    f'{self.path}: {os.strerror(error.errno)}. What has arrived is kept; the same '
+                    'command continues from there.'
                 ) from error
             self._digest.update(view[:count])
             self.position += count

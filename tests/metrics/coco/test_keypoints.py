@@ -195,7 +195,7 @@ def test_annotation_file_without_a_keypoint():
 @rows.parametrize(
     ('class_name', 'sigmas', 'message'),
     [
-        ('pole', {}, r"has keypoints: \['person'\]. Received: 'pole'"),
+        ('pole', {}, r"one of \['person'\]. Received: 'pole'"),
         ('', {}, "Received: ''"),
         ('person', {'tail': 0.1}, "keypoints of 'person'.*Received: \\['tail'\\]"),
         ('person', {'ear': 0.0}, "Received: {'ear': 0.0}"),
