@@ -47,7 +47,8 @@ class _Finder:
         if package == __package__ and module in _REPLACEMENTS:
             # Without `name=`, which `from package import module` takes for an absent attribute.
             raise ModuleNotFoundError(
-                f'{name} is not here: {_REPLACEMENTS[module]}. docs/migrating.md lists all modules.'
+                f'{name} of the TensorFlow Object Detection API does not exist here: '
+                f'{_REPLACEMENTS[module]}. docs/migrating.md lists the modules that exist.'
             )
 
 

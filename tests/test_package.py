@@ -31,7 +31,7 @@ def test_other_modules_that_do_not_exist_have_the_usual_error():
 
 def test_no_replaced_module_exists():
     for name in absent_modules._REPLACEMENTS:
-        with pytest.raises(ModuleNotFoundError, match='is not here'):
+        with pytest.raises(ModuleNotFoundError, match='does not exist here'):
             importlib.import_module(f'object_detection.{name}')
 
 
