@@ -47,7 +47,7 @@ box_coder { square_box_coder {} }
 loss { classification_loss { weighted_softmax {} } hard_example_miner {} }
 """
 _FPN = """
-type: 'ssd_fpn' neck: 'fpn' fpn { min_level: 4 max_level: 6 additional_layer_depth: 8 }
+type: 'ssd_fpn' neck: 'fpn' fpn { min_level: 4 max_level: 6 additional_layer_depth: 72 }
 """
 _BIFPN = """
 type: 'ssd_bifpn' bifpn { min_level: 4 max_level: 6 num_iterations: 1 num_filters: 8 }
@@ -84,8 +84,8 @@ def _ssd_with_pyramid(text: str) -> DetectionModel:
     )
     extractor = model.ssd.feature_extractor
     extractor.ClearField('num_layers')
-    # A width that depths of a few channels are not below.
-    extractor.depth_multiplier, extractor.min_depth = 1.0, 4
+    # Some widths are as small as min_depth lets them be, others not.
+    extractor.depth_multiplier, extractor.min_depth = 0.125, 8
     extractor.backbone = 'resnet_v1_18'
     text_format.Merge(text, extractor)
     return model
