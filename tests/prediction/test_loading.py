@@ -234,7 +234,7 @@ def test_pictures_and_pasted_masks(last):
     assert pasted.dtype == np.uint8
     for mask, box, own in zip(masks.numpy(), boxes, pasted, strict=True):
         np.testing.assert_array_equal(own, paste_mask(mask, box * [48, 80, 48, 80], 48, 80))
-    with pytest.raises(ValueError, match=r'Received: \[1, 6, 14, 14\] and \[1, 6, 4\]'):
+    with pytest.raises(ValueError, match=r'Received: \(1, 6, 14, 14\) and \(1, 6, 4\)'):
         object_detection.paste_masks(masks[None], boxes[None], 48, 80)
 
 

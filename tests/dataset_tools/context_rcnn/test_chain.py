@@ -280,7 +280,7 @@ def test_a_model_without_features_is_named(detected, tmp_path):
     boxes = {'detection_boxes': np.zeros((1, 4), np.float32), 'num_detections': np.float32(1)}
     boxes['detection_scores'] = np.ones(1, np.float32)
     path = examples.save_model(tmp_path / 'm', boxes)
-    with pytest.raises(UserError, match=r'set output_final_box_features.*Missing: detection_feat'):
+    with pytest.raises(UserError, match=r'set output_final_box_features.*no detection_feat'):
         detections.run_embeddings(_embedding_options(detected[0], tmp_path / 'a', path))
     assert not list(tmp_path.glob('a-*'))
 
