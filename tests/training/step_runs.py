@@ -58,6 +58,8 @@ model {
 def tiny_recipe(*overrides: str) -> pipeline_pb2.TrainEvalPipelineConfig:
     """The Mask R-CNN recipe, made small; `overrides` are text protos merged into it."""
     pipeline = read_pipeline(str(SAMPLES / RECIPE))
+    # A ResNet-18 has no bottlenecks whose stride it could move.
+    pipeline.model.faster_rcnn.feature_extractor.ClearField('stride_in_1x1')
     for part in (_TINY_RECIPE, *overrides):
         text_format.Merge(part, pipeline)
     return pipeline

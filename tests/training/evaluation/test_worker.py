@@ -86,6 +86,8 @@ def test_it_answers_with_results_and_log_and_ends_with_the_connection(
     assert (tmp_path / 'best' / 'metrics.json').exists()
 
 
+# The process knows nothing of graphs that tests leave as they are.
+@pytest.mark.optimized
 @pytest.mark.slow
 def test_it_finds_what_an_evaluation_in_the_training_does(tmp_path):
     config = synthetic_data.without_files(
