@@ -28,7 +28,9 @@ def run(directory: str, num_steps: int, log_path: str) -> None:
     """Trains on, with a checkpoint after every step; the log is added to `log_path`."""
     with open(log_path, 'a') as log:
         os.dup2(log.fileno(), 2)
-    logging.basicConfig(level=logging.INFO, format='%(levelname)s %(name)s: %(message)s')
+    logging.basicConfig(
+        force=True, level=logging.INFO, format='%(levelname)s %(name)s: %(message)s'
+    )
     # As many threads as the machine has cores do no good to many small steps.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)

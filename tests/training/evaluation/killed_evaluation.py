@@ -98,7 +98,9 @@ def run(directory: str, num_steps: int, log_path: str) -> None:
     """Trains on, with an evaluation of every fourth step; the log is added to `log_path`."""
     with open(log_path, 'a') as log:
         os.dup2(log.fileno(), 2)
-    logging.basicConfig(level=logging.INFO, format='%(levelname)s %(name)s: %(message)s')
+    logging.basicConfig(
+        force=True, level=logging.INFO, format='%(levelname)s %(name)s: %(message)s'
+    )
     fakes.patch_builders(lambda target, value: mock.patch(target, value).start())
     program = types.SimpleNamespace(**vars(subprocess) | {'Popen': Nursery()})
     mock.patch.object(async_evaluation, 'subprocess', program).start()
