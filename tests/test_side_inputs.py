@@ -205,7 +205,7 @@ def test_inference_in_process(detector):
 def test_a_detector_without_any_takes_none(plain):
     given = [GivenSideInput(FEATURES, (1, 3, 4), 'float32')]
     message = f'toy takes no side inputs. Received: {FEATURES}'
-    unknown = rf'side inputs \(none\). Received: {FEATURES}'
+    unknown = rf'side inputs of \(none\). Received: {FEATURES}'
     with pytest.raises(UserError, match=message):
         saved_model.ServedDetector(plain, input_types.IMAGE_TENSOR, 'float32', None, given)
     with pytest.raises(UserError, match=unknown):

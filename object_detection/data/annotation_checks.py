@@ -69,7 +69,8 @@ def read_image(
     if any(said not in (None, own) for said, own in zip(stated, size, strict=True)):
         raise UnusableError(
             'bad_image',
-            f'is {size} (height, width); the annotation file says {stated[0]} and {stated[1]}',
+            f'is {file.height} pixels high and {file.width} wide; '
+            f'the annotation file says {stated[0]} and {stated[1]}',
         )
     return file
 

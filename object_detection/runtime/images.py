@@ -137,6 +137,7 @@ def _from_array(image: np.ndarray, max_pixels: int, value_range: ValueRange | No
 
 def _check_size(height: int, width: int, max_pixels: int, what: str) -> None:
     if not 0 < height * width <= max_pixels:
-        raise expected(
-            f'Predictor: {what}', f'1 to {max_pixels} pixels', f'{height} high and {width} wide'
+        raise UserError(
+            f'Predictor: {what} is {height} pixels high and {width} wide; expected 1 to '
+            f'{max_pixels} pixels.'
         )

@@ -66,7 +66,9 @@ class Batcher:
             raise RequestError(503, 'the server is stopping.')
         if self._count + count > self._options.max_queue:
             raise RequestError(
-                503, f'{self._count} of {self._options.max_queue} images wait; try again later.'
+                503,
+                f'{self._count} images are being computed or waiting, of at most '
+                f'{self._options.max_queue}; try again later.',
             )
 
     def submit(self, rows: Sequence[tuple[Hashable, Any]]) -> list[Future]:

@@ -351,7 +351,7 @@ def test_masks_of_every_kind_of_png(mode):
 @rows.parametrize(
     ('changes', 'message'),
     [
-        ({'masks': [b'']}, "image '1' has none"),
+        ({'masks': [b'']}, "image '1': expected a mask"),
         ({'masks': [fakes.png(np.ones((9, 8), np.uint8))]}, r'\(100, 100\). Received: \(9, 8\)'),
     ],
 )

@@ -110,5 +110,5 @@ def test_dropout_is_of_classes_in_training_and_depends_on_seeds_alone():
 
 
 def test_the_number_of_maps_must_be_that_of_the_anchors():
-    with pytest.raises(ValueError, match='expected 2 feature maps'):
+    with pytest.raises(ValueError, match='expected 2 maps'):
         build()(maps((2, 2, 4)))
