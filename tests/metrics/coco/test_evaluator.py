@@ -378,8 +378,8 @@ def test_masks_are_needed_on_both_sides(side, key, message):
     ('categories', 'options', 'message'),
     [
         (fakes.CATEGORIES, {'iou_type': 'box'}, "'bbox' or 'segm'"),
-        ([{'id': 1, 'name': 'a'}, {'id': 1, 'name': 'b'}], {}, 'its own id'),
-        ([{'id': 1, 'name': 'a'}, {'id': 2, 'name': 'a'}], {}, 'its own name'),
+        ([{'id': 1, 'name': 'a'}, {'id': 1, 'name': 'b'}], {}, 'an own id'),
+        ([{'id': 1, 'name': 'a'}, {'id': 2, 'name': 'a'}], {}, 'an own name'),
         (fakes.CATEGORIES, {'super_categories': {'pets': ['dog', 'horse']}}, 'pets'),
         (fakes.CATEGORIES, {'super_categories': {'none': []}}, 'none'),
     ],
