@@ -78,7 +78,11 @@ class Problems:
         """Raises the only error, or one that lists the sentences of several."""
         if len(self._errors) == 1:
             raise self._errors[0]
-        raise_if_any(dict.fromkeys(each for error in self._errors for each in sentences(error)))
+        raise_if_any(self.sentences())
+
+    def sentences(self) -> list[str]:
+        """Returns the sentences of all errors, each once."""
+        return list(dict.fromkeys(each for error in self._errors for each in sentences(error)))
 
 
 def sentences(error: ValueError) -> Sequence[str]:

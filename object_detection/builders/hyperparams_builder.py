@@ -1,7 +1,7 @@
 """Builds the hyperparameters of layers, and the options of feature pyramids, from their protos."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 from google.protobuf.message import Message
@@ -13,6 +13,8 @@ from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.necks import fpn
 from object_detection.models.normalization import BatchNormParams, GroupNormParams
 from object_detection.protos import fpn_pb2, hyperparams_pb2
+
+M = TypeVar('M', bound=Message)
 
 ACTIVATIONS: Mapping[int, str | None] = {
     hyperparams_pb2.Hyperparams.NONE: None,
@@ -50,6 +52,7 @@ NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams | GroupNormParams]] = 
 
 # The coarsest map of a backbone.
 _TOP_LEVEL = 5
+_NAMED_INITIALIZER = 'Initializer.keras_initializer_by_name'
 _NO_DEPTHWISE_PENALTY = 'as in the reference, none of these layers reads it'
 
 
@@ -62,14 +65,29 @@ def problems(config: Message, path: str) -> Iterator[str]:
     """
     yield from ranges.find(config, path=path).errors
     for found in walk.set_fields(config, path=path):
-        if found.key == 'Initializer.keras_initializer_by_name':
-            try:
-                keras.initializers.get(found.value)
-            except ValueError:
-                yield (
-                    f'{found.path}: expected the name of a Keras initializer, such as '
-                    f'glorot_uniform. Received: {found.value!r}.'
-                )
+        if found.key == _NAMED_INITIALIZER and not _is_initializer(found.value):
+            yield (
+                f'{found.path}: expected the name of a Keras initializer, such as '
+                f'glorot_uniform. Received: {found.value!r}.'
+            )
+
+
+def mended(config: M) -> M:
+    """Returns a copy without the values that `problems` is about, to find what else is wrong."""
+    copy = ranges.mended(config)
+    for found in list(walk.set_fields(copy)):
+        name = getattr(found.value, 'keras_initializer_by_name', '')
+        if name and not _is_initializer(name):
+            found.value.Clear()
+    return copy
+
+
+def _is_initializer(name: str) -> bool:
+    try:
+        keras.initializers.get(name)
+    except ValueError:
+        return False
+    return True
 
 
 def build(config: hyperparams_pb2.Hyperparams, *, separable: bool = False) -> LayerHyperparams:

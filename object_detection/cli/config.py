@@ -8,6 +8,7 @@ import click
 from object_detection.cli.common import option_flags, tpu_report
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
+from object_detection.errors import Problems
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import console, files, tensorflow_setup
 from object_detection.validation import tpu
@@ -98,12 +99,17 @@ def check(
 ) -> None:
     """Say what is wrong with FILE: unknown names, missing or damaged files, contradictions."""
     file = _file(file, config)
-    pipeline = read_pipeline(file, overrides_text=config_override, settings=settings)
+    problems = Problems()
+    pipeline = read_pipeline(
+        file, overrides_text=config_override, settings=settings, problems=problems
+    )
     if for_tpu and purposes:
         raise click.UsageError('Expected --tpu or --for. Received: both.')
     if for_tpu:
+        problems.raise_if_any()
         sys.exit(_check_for_tpu(file, pipeline, cores, reads_program))
-    validate(pipeline, for_what=purposes or PURPOSES, reads_all=True)
+    known = problems.sentences()
+    validate(pipeline, for_what=purposes or PURPOSES, reads_all=True, known=known)
     option_flags.show_result(
         {'config': file, 'ready_to': purposes or PURPOSES},
         [f'{file}: ready to {", ".join(purposes or PURPOSES)}.'],

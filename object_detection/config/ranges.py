@@ -8,7 +8,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldOptions
@@ -17,6 +17,8 @@ from google.protobuf.message import Message
 from object_detection.config import reading, report, walk
 from object_detection.errors import raise_if_any
 from object_detection.protos import options_pb2
+
+M = TypeVar('M', bound=Message)
 
 _FINITE = 'a finite number'
 
@@ -102,6 +104,32 @@ def check(config: Message, *, path: str = '') -> None:
     findings = find(config, path=path)
     report.current().warn_unused(findings.warnings)
     raise_if_any(findings.errors)
+
+
+def mended(config: M) -> M:
+    """Returns a copy whose numbers are in their ranges, to find what else is wrong with a config.
+
+    Those out of their range have the default of the schema, or a bound if that is out of it, too.
+    """
+    copy = type(config)()
+    copy.CopyFrom(config)
+    inner = [each.value for each in walk.set_fields(copy) if isinstance(each.value, Message)]
+    for message in [copy, *inner]:
+        for field in message.DESCRIPTOR.fields:
+            bounds, value = options(field).range, getattr(message, field.name)
+            if bounds is None:
+                continue
+            if field.is_repeated:
+                value[:] = [each if is_in(each, bounds) else _usable(0, bounds) for each in value]
+            elif not is_in(value, bounds) and (bounds.needed or message.HasField(field.name)):
+                setattr(message, field.name, _usable(field.default_value, bounds))
+    return copy
+
+
+def _usable(default: float, bounds: options_pb2.Range) -> float:
+    """Returns a value in a range: the default, if it is."""
+    values = (default, bounds.min, bounds.max, bounds.above + 1, (bounds.above + bounds.below) / 2)
+    return type(default)(next(each for each in values if is_in(each, bounds)))
 
 
 def expected(bounds: options_pb2.Range) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from object_detection.config import reader, report, synthetic_data
 from object_detection.config.job_options import JobOptions, TrainOptions, check_ranges
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, Problems
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.training.monitoring import profiling
@@ -63,8 +63,9 @@ def read(
     """
     check_ranges(options)
     log_files(options)
+    problems = Problems()
     pipeline = reader.read_pipeline(
-        path, overrides_text=options.config_override, settings=options.set
+        path, overrides_text=options.config_override, settings=options.set, problems=problems
     )
     _set_length(pipeline.train_config, options)
     if options.jit_compile == 'auto':
@@ -99,7 +100,8 @@ def read(
             eval_config_rules.check_val_json_file(pipeline, options.val_json_file)
     else:
         _check_evaluation_flags(options)
-    _validate(pipeline, purposes, resumed=resumed, prepare=prepare)
+    known = problems.sentences()
+    _validate(pipeline, purposes, resumed=resumed, prepare=prepare, known=known)
     return pipeline
 
 
@@ -226,11 +228,13 @@ def _validate(
     *,
     resumed: str | None,
     prepare: Callable[[], None] = lambda: None,
+    known: Sequence[str] = (),
 ) -> None:
-    if resumed is not None:
+    if resumed is not None and not known:
         # Before the other rules, which would report consequences of the same mistake.
         resumption.check(config, resumed)
-    validate.validate(config, for_what=purposes, prepare=prepare, resumes=resumed is not None)
+    resumes = resumed is not None
+    validate.validate(config, for_what=purposes, prepare=prepare, resumes=resumes, known=known)
 
 
 def _set_length(config: Any, options: JobOptions) -> None:

@@ -1,8 +1,7 @@
 """Finds problems of a config before anything slow starts.
 
-It has three stages, each of which runs only if the one before found no problem: the config and the
-names of files, which is fast; the builders, which load TensorFlow; the first records. Only
-`tfod config check` lists the problems of the first two together.
+It checks the config and the names of files, then the builders, which load TensorFlow, and lists the
+problems of both together; then, if there are none, the first records.
 """
 
 import functools
@@ -136,20 +135,21 @@ def validate(
     prepare: Callable[[], None] = lambda: None,
     resumes: bool = False,
     reads_all: bool = False,
+    known: Collection[str] = (),
 ) -> None:
     """Checks the parts of a config that a purpose needs; warns of set fields without effect.
 
     Args:
       pipeline: the config with overrides applied.
       for_what: one or several of `PURPOSES`.
-      prepare: called after the checks that need no TensorFlow.
+      prepare: called after the checks that need no TensorFlow, if they find nothing.
       resumes: whether a training resumes from its own checkpoint, so that it reads no other one.
-      reads_all: whether all records are read, to find corrupt ones, and not only the first; the
-        model is not only built, but its stages are traced with images of its size; and the builders
-        run although the cheaper rules found problems, to list theirs too.
+      reads_all: whether all records are read, to find corrupt ones, and not only the first; and the
+        model is not only built, but its stages are traced with images of its size.
+      known: problems that were found when the config was read.
 
     Raises:
-      ConfigError: listing every problem of a stage, each with the path of its field.
+      ConfigError: listing every problem, each with the path of its field.
       ValueError: if `for_what` is not a purpose.
     """
     purposes = [for_what] if isinstance(for_what, str) else list(for_what)
@@ -157,13 +157,16 @@ def validate(
         raise UserError(f'validate: expected for_what among {PURPOSES}. Received: {for_what!r}.')
     parts = {part for purpose in purposes for part in _PARTS[purpose]}
     findings = ranges.find(pipeline, parts)
-    problems = findings.errors + list(_unusable_texts(pipeline, parts))
-    if 'model' in parts:
+    problems = [*known, *findings.errors, *_unusable_texts(pipeline, parts)]
+    unnamed = list(families.named_problems(pipeline.model)) if 'model' in parts else []
+    if unnamed:
         # The rules ask the family, which has to be known.
-        _raise_if_any(list(families.named_problems(pipeline.model)))
+        _raise_if_any([*problems, *unnamed])
+    # Builders find what else is wrong with a config that has numbers out of their range.
+    usable = ranges.mended(pipeline) if findings.errors else pipeline
     for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
-        known = list(problems)
-        if rules is _BUILDER_RULES:
+        before = list(problems)
+        if rules is _BUILDER_RULES and not problems:
             prepare()
         due = dict.fromkeys(rule for purpose in purposes for rule in rules[purpose])
         traces = reads_all and check_model in due
@@ -172,10 +175,8 @@ def validate(
                 if traces and rule is check_model:
                     rule = functools.partial(check_model, stages=True)
                 if not (resumes and rule is _fine_tuning):
-                    problems += (
-                        rule(pipeline) if rules is _RULES else _others(rule, pipeline, known)
-                    )
-        if not (reads_all and rules is _RULES):
+                    problems += rule(pipeline) if rules is _RULES else _others(rule, usable, before)
+        if rules is not _RULES:
             _raise_if_any(problems)
     if reads_all:
         with console.phase('reading all records'):
@@ -187,7 +188,7 @@ def validate(
 
 def _others(rule: Rule, pipeline: TrainEvalPipelineConfig, known: Collection[str]) -> Iterator[str]:
     """Yields what a rule finds that neither follows from known problems nor repeats them."""
-    paths = [_path(problem) for problem in known]
+    paths = [path for problem in known if (path := _path(problem))]
     try:
         for problem in rule(pipeline):
             if not any(_is_within(_path(problem), path) for path in paths):

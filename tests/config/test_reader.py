@@ -3,6 +3,7 @@ from google.protobuf import text_format
 
 from object_detection.config.reader import ConfigError, parse_pipeline, read_pipeline
 from object_detection.config.show import write_pipeline
+from object_detection.errors import Problems
 from tests import rows
 from tests.validation.pipelines import sound_pipeline, write_files
 
@@ -36,6 +37,39 @@ def test_errors_name_the_position_and_the_remedy(text, message):
     with pytest.raises(ConfigError) as caught:
         parse_pipeline(text, 'p')
     assert str(caught.value) == message
+
+
+UNKNOWN_NAMES = """train_config { batch: 1 num_stebs: 7 # }
+ fine_tune_checkpoint_version: V3 precision: FLOAT31 quantum { a: "}" [] } optimiser {
+ adam_optimizer { epsilom: '2' } } replicas_to_aggregat: [1, 2] num_steps: 9 }
+"""
+PLACES = ['1:16', '1:25', '2:32', '2:46', '2:54', '2:76', '3:19', '3:36']
+
+
+def test_all_unknown_names_are_reported_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parse_pipeline(UNKNOWN_NAMES, 'p')
+    assert [each.split(': ')[0] for each in caught.value.problems] == [f'p:{at}' for at in PLACES]
+    found = Problems()
+    config = parse_pipeline(UNKNOWN_NAMES, 'p', found).train_config
+    assert found.sentences() == caught.value.problems
+    # A message with an unknown name is read as the nearest one; single values are left out.
+    assert (config.num_steps, config.optimizer.adam_optimizer.HasField('epsilon')) == (9, False)
+    assert config.optimizer.HasField('adam_optimizer')
+
+
+def test_other_mistakes_after_unknown_names_are_reported_next(tmp_path):
+    path = tmp_path / 'p.config'
+    path.write_text('model {} train_config { batch_size: 1 num_stebs: 7 batch_size: 2 }')
+    with pytest.raises(ConfigError, match=r'^.*p\.config:1:39: TrainConfig has no field `num_s.*$'):
+        read_pipeline(str(path), problems=Problems())
+    path.write_text('train_config { batch: 1 }')
+    found = Problems()
+    override, settings = 'eval_config { num_exambles: 1 }', ['train_config.x=2', 'eval_config=3']
+    read_pipeline(str(path), overrides_text=override, settings=settings, problems=found)
+    starts = (f'{path}:1:16: ', '--config_override:1:15: ', '--set train_config.x', '--set eval_c')
+    assert len(found.sentences()) == len(starts)
+    assert all(map(str.startswith, found.sentences(), starts))
 
 
 def test_names_of_other_messages_are_recognised():
