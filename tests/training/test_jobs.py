@@ -24,7 +24,7 @@ eval_input_reader { name: 'b' }
 def path(tmp_path, monkeypatch):
     monkeypatch.setattr(
         'object_detection.validation.validate.validate',
-        lambda pipeline, for_what, prepare, resumes: None,
+        lambda pipeline, for_what, prepare, resumes, known: None,
     )
     path = tmp_path / 'pipeline.config'
     path.write_text(CONFIG)
