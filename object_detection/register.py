@@ -48,6 +48,16 @@ def export_format(name: str, row: Any = None) -> Any:
     return _register('export.formats.formats:EXPORT_FORMATS', name, row)
 
 
+def optimizer(name: str, row: Any = None) -> Any:
+    """Adds an optimizer: a dataclass of its options, called as `(learning_rate) -> Optimizer`."""
+    return _register('builders.optimizer_builder:OPTIMIZERS', name, row)
+
+
+def learning_rate(name: str, row: Any = None) -> Any:
+    """Adds a schedule: a dataclass of its options that is called as `(step) -> learning rate`."""
+    return _register('builders.optimizer_builder:LEARNING_RATES', name, row)
+
+
 def sink(name: str, row: Any = None) -> Any:
     """Adds a `Sink`: a dataclass of its options, which `train_config.sink` names."""
     return _register('builders.sink_builder:SINKS', name, row)

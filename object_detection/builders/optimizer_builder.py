@@ -5,12 +5,14 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from object_detection.config import plugins
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import expected
+from object_detection.errors import UserError, expected
 from object_detection.optimizers import optimizers, schedules
 from object_detection.optimizers.gradients import DynamicLossScale, GradientReduction, LossScale
 from object_detection.protos import optimizer_pb2, train_pb2
 from object_detection.protos.train_pb2 import TrainConfig
+from object_detection.registry import Registry
 
 
 def _manual_steps(config: optimizer_pb2.ManualStepLearningRate) -> schedules.Schedule:
@@ -82,6 +84,17 @@ OPTIMIZER_BUILDERS = {
     ),
 }
 
+# Option of LearningRate -> function from its message to the schedule. A schedule of a plug-in is a
+# dataclass of its options, a `Schedule`.
+LEARNING_RATES: Registry[Callable[..., schedules.Schedule]] = Registry(
+    'learning rate', SCHEDULE_BUILDERS
+)
+# Option of Optimizer -> function from its message to the optimizer. The row of a plug-in is a
+# dataclass of its options, which makes the optimizer of a schedule when it is called.
+OPTIMIZERS: Registry[Callable[..., optimizers.Optimizer]] = Registry(
+    'optimizer', OPTIMIZER_BUILDERS
+)
+
 LOSS_SCALE_BUILDERS: dict[str, Callable[[Any], LossScale]] = {
     'dynamic': lambda config: DynamicLossScale(config.initial, config.growth_steps),
     'static': LossScale,
@@ -106,11 +119,25 @@ def build(config: optimizer_pb2.Optimizer, *, rate_factor: float = 1.0) -> optim
         raise expected(
             f'{config.DESCRIPTOR.full_name}.learning_rate_unit', 'STEPS', 'EPOCHS, not converted'
         )
-    optimizer = build_oneof(config, 'optimizer', OPTIMIZER_BUILDERS)
+    optimizer = build_oneof(config, 'optimizer', OPTIMIZERS)
+    if config.WhichOneof('optimizer') == plugins.FIELD:
+        optimizer = _of_plugin(optimizer, config.plugin)
     if rate_factor != 1:
         optimizer.learning_rate = schedules.scaled(optimizer.learning_rate, rate_factor)
     if config.use_moving_average:
         return optimizers.Averaging(optimizer, decay=config.moving_average_decay)
+    return optimizer
+
+
+def _of_plugin(
+    row: Callable[[schedules.Schedule], Any], config: optimizer_pb2.PluginOptimizer
+) -> optimizers.Optimizer:
+    optimizer = row(build_schedule(config.learning_rate))
+    if not isinstance(optimizer, optimizers.Optimizer):
+        raise UserError(
+            f'optimizer {config.name!r}: expected a subclass of {optimizers.__name__}.Optimizer. '
+            f'Received: {optimizer!r}.'
+        )
     return optimizer
 
 
@@ -125,7 +152,8 @@ def in_steps(config: optimizer_pb2.Optimizer, steps_per_epoch: float) -> optimiz
     """Returns a copy in steps of a config whose learning rate schedule is in epochs.
 
     Raises:
-      ValueError: if a length whose default is a number of steps is not set.
+      ValueError: if a length whose default is a number of steps is not set, or the schedule is one
+        of a plug-in.
     """
     result = optimizer_pb2.Optimizer()
     result.CopyFrom(config)
@@ -136,6 +164,11 @@ def in_steps(config: optimizer_pb2.Optimizer, steps_per_epoch: float) -> optimiz
     if option is None:
         return result
     schedule = getattr(rate, option)
+    if option == plugins.FIELD:
+        raise UserError(
+            f'{config.DESCRIPTOR.full_name}.learning_rate_unit: expected STEPS with a schedule of '
+            'a plug-in, whose lengths are unknown here. Received: EPOCHS.'
+        )
     for name in _LENGTHS_THAT_MUST_BE_SET.get(option, ()):
         if not schedule.HasField(name):
             raise expected(
@@ -163,7 +196,7 @@ def build_schedule(config: optimizer_pb2.LearningRate) -> schedules.Schedule:
     Raises:
       ValueError: if no learning rate is set or a schedule contradicts itself.
     """
-    return build_oneof(config, 'learning_rate', SCHEDULE_BUILDERS)
+    return build_oneof(config, 'learning_rate', LEARNING_RATES)
 
 
 def build_loss_scale(config: TrainConfig) -> LossScale | None:

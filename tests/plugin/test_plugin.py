@@ -1,6 +1,7 @@
 """An installed package and a module of --plugin bring parts that a config and commands name."""
 
 import csv
+import dataclasses
 import json
 import os
 import pathlib
@@ -17,11 +18,16 @@ from google.protobuf import text_format
 from PIL import Image
 
 from object_detection import register
+from object_detection.builders import optimizer_builder
+from object_detection.builders.optimizer_builder import LEARNING_RATES, OPTIMIZERS
 from object_detection.cli.main import main
+from object_detection.errors import UserError
+from object_detection.protos.optimizer_pb2 import Optimizer
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from tests import forks, quick_graphs, toy_family
 from tests.meta_architectures.ssd import configs
 from tests.plugin.toy_parts.losses import Asymmetric
+from tests.plugin.toy_parts.optimizers import InverseRoot, Signum
 from tests.plugin.toy_parts.steps import Posterize
 
 HERE = pathlib.Path(__file__).parent
@@ -52,7 +58,12 @@ model {
 REST = """
 train_config {
   batch_size: 2 num_steps: 2
-  optimizer { momentum_optimizer { learning_rate { constant_learning_rate {} } } }
+  optimizer {
+    plugin {
+      name: 'signum' options { key: 'share' value: '0.5' }
+      learning_rate { plugin { name: 'inverse_root' options { key: 'base' value: '0.004' } } }
+    }
+  }
   data_augmentation_options {
     plugin { name: 'posterize' options { key: 'bits' value: '3' } }
   }
@@ -166,6 +177,43 @@ def _values_of_the_sink(folder):
     return found
 
 
+def test_the_optimizer_and_the_learning_rate(output, folder):
+    found = _values_of_the_sink(folder / 'model' / 'train')
+    rates = [found[step]['learning_rate'] for step in (1, 2)]
+    np.testing.assert_allclose(rates, [0.004, 0.004 / 2**0.5], rtol=1e-6)
+    keys = dict(tf.train.list_variables(str(folder / 'model')))
+    assert any('/mean/' in key for key in keys), sorted(keys)[:9]
+
+
+def test_an_optimizer_by_hand():
+    optimizer = Signum(share=0.5)(InverseRoot(base=0.5))
+    variable = tf.Variable([1.0, 1.0])
+    optimizer.build({'v': variable})
+    for step, gradient in enumerate(([1.0, -1.0], [-0.25, 3.0])):
+        optimizer.apply_gradients({'v': tf.constant(gradient)}, tf.constant(step, tf.int64))
+    # The means are (0.5, -0.5) and then (0.125, 1.25).
+    np.testing.assert_allclose(variable, [0.5 - 0.125**0.5, 1.5 - 0.125**0.5], rtol=1e-6)
+
+
+def test_an_optimizer_of_a_plugin_is_checked(monkeypatch):
+    monkeypatch.setattr(OPTIMIZERS, '_rows', dict(OPTIMIZERS._rows))
+    monkeypatch.setattr(LEARNING_RATES, '_rows', dict(LEARNING_RATES._rows))
+    register.optimizer('toy_signum', Signum)
+    wrong = dataclasses.make_dataclass('Wrong', [], namespace={'__call__': lambda self, rate: rate})
+    register.optimizer('toy_wrong', wrong)
+    register.learning_rate('toy_root', InverseRoot)
+    rate = "learning_rate { plugin { name: 'toy_root' } }"
+    with pytest.raises(UserError, match=r"optimizer 'toy_wrong': expected a subclass"):
+        optimizer_builder.check(
+            text_format.Parse(f"plugin {{ name: 'toy_wrong' {rate} }}", Optimizer())
+        )
+    config = text_format.Parse(f"plugin {{ name: 'toy_signum' {rate} }}", Optimizer())
+    optimizer_builder.check(config)
+    config.learning_rate_unit = Optimizer.EPOCHS
+    with pytest.raises(UserError, match=r'learning_rate_unit: expected STEPS with a schedule of'):
+        optimizer_builder.check(config)
+
+
 def test_the_backbone_and_the_neck(output, folder):
     summary = (folder / 'model' / 'model_summary.txt').read_text()
     # 9 * (3 * 8 + 8 * 8 + 8 * 16 + 16 * 16 + 16 * 32) weights.
@@ -224,7 +272,7 @@ def test_every_kind_has_a_function_that_loads_no_tensorflow():
 def test_the_guides_show_the_files_of_the_package():
     guides = [ROOT / 'docs' / 'howto' / name for name in ('plugins.md', 'backbone.md')]
     files = [HERE / 'pyproject.toml', *sorted((HERE / 'toy_parts').glob('[a-z]*.py'))]
-    assert len(files) == 10
+    assert len(files) == 11
     text = ''.join(guide.read_text() for guide in guides)
     shown = set(re.findall('^--8<-- "(.+)"$', text, re.MULTILINE))
     assert shown == {path.relative_to(ROOT).as_posix() for path in files}
