@@ -78,16 +78,16 @@ def ideal_center_net(detector, predictions, truth, true_shapes):
     rows = [[0, *cell] for cell in np.floor(middles).astype(int)]
 
     def at(name, values):
-        maps = tf.zeros_like(predictions.maps[name][0])
+        maps = tf.zeros_like(predictions[name][0])
         return [tf.tensor_scatter_nd_update(maps, rows, values.astype(np.float32))]
 
     heat = tf.clip_by_value(detector.tasks['object_center_params'].targets(cells), 1e-4, 1 - 1e-4)
-    ideal = {
+    return {
+        **predictions,
         'object_center': [tf.math.log(heat / (1 - heat))],
         'box/scale': at('box/scale', sizes),
         'box/offset': at('box/offset', middles % 1),
     }
-    return predictions._replace(maps={**predictions.maps, **ideal})
 
 
 # Family -> (detector, predictions, ground truth, true shapes) -> what its losses ask for.

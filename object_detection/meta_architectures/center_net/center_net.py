@@ -16,7 +16,6 @@ from object_detection.errors import expected
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.deepmac.deepmac import DeepMac
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
-from object_detection.meta_architectures.center_net.predictions import Predictions
 from object_detection.meta_architectures.center_net.tasks import object_center
 from object_detection.meta_architectures.center_net.tasks.box import Box
 from object_detection.meta_architectures.center_net.tasks.task import (
@@ -35,6 +34,10 @@ from object_detection.models.feature_extractor import FeatureExtractor
 _PROBE_SIZE = 128
 # A logit whose score is 0.
 _NEVER = -1e9
+
+# The predictions of a batch, by the names of the reference: the maps of each head, a list with one
+# for each stack; `extracted_features`, `preprocessed_inputs` and `true_image_shapes`.
+Predictions = dict[str, tf.Tensor | Sequence[tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +121,12 @@ class CenterNet(DetectionModel):
     ) -> Predictions:
         """Runs the network; see the base class."""
         features = self._features(images, training)
-        maps = self.heads(features, training=training)
-        predictions = Predictions(images, true_shapes, features, maps)
+        predictions = {
+            **self.heads(features, training=training),
+            'extracted_features': features,
+            'preprocessed_inputs': images,
+            'true_image_shapes': true_shapes,
+        }
         if groundtruth is None:
             return predictions
         return self._with_objects(predictions, groundtruth, training, seeds)
@@ -127,7 +134,7 @@ class CenterNet(DetectionModel):
     @tracing.named('postprocess')
     def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
         options = self._post_processing
-        maps = predictions.last_maps()
+        maps = {name: predictions[name][-1] for name in self.heads.names}
         maps |= self._seen_heat_maps(maps, predictions, true_shapes)
         scores = tf.sigmoid(maps[object_center.NAME])  # [B, H, W, K]
         peaks = heat_maps.top_cells(
@@ -160,10 +167,11 @@ class CenterNet(DetectionModel):
         It has no padding by the network, whose peaks are always dropped.
         """
         if not self._post_processing.ignores_padding:
-            size = dimensions(predictions.images, 1, 2)
+            images = predictions['preprocessed_inputs']
+            size = dimensions(images, 1, 2)
             if is_same(size, self.feature_extractor.padded_size(*size)):
                 return {}
-            true_shapes = tf.tile([[*size, 0]], [dimensions(predictions.images, 0)[0], 1])
+            true_shapes = tf.tile([[*size, 0]], [dimensions(images, 0)[0], 1])
         (stride,) = self.feature_extractor.strides
         size = dimensions(maps[object_center.NAME], 1, 2)
         is_seen = heat_maps.valid_cells(true_shapes, size, stride)[..., tf.newaxis] > 0.0
@@ -199,7 +207,7 @@ class CenterNet(DetectionModel):
         task = next((task for task in self.tasks.values() if isinstance(task, DeepMac)), None)
         if task is None:
             raise expected(f'{self.name}: masks of given boxes', 'deepmac_mask_estimation')
-        maps = predictions.last_maps()
+        maps = {name: predictions[name][-1] for name in self.heads.names}
         (stride,) = self.feature_extractor.strides
         sizes = tf.cast(true_shapes[:, tf.newaxis, :2], tf.float32) / float(stride)
         strided = boxes * tf.tile(sizes, [1, 1, 2])
@@ -219,14 +227,15 @@ class CenterNet(DetectionModel):
         self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None
     ) -> dict[str, LossSum]:
         """Returns the losses of the tasks; see the base class."""
-        if predictions.objects is None:
-            # Predicted without the ground truth, as in evaluation.
+        # Predicted without the ground truth, as in evaluation.
+        needed = {name for task in self.tasks.values() for name in task.object_predictions}
+        if not needed <= predictions.keys():
             predictions = self._with_objects(predictions, groundtruth, False, seeds)
         cells = self._cells(predictions, groundtruth)
-        found, sums = {**predictions.maps, **predictions.objects}, {}
+        sums = {}
         for task in self.tasks.values():
             names = (*task.heads, *task.object_predictions)
-            sums |= task.loss_sums({name: found[name] for name in names}, cells)
+            sums |= task.loss_sums({name: predictions[name] for name in names}, cells)
         return sums
 
     @property
@@ -261,25 +270,26 @@ class CenterNet(DetectionModel):
             seeds,
             lambda images: self.heads(self._features(images, training), training=training),
         )
-        found = {}
+        further = {}
         for task in self.tasks.values():
-            found |= task.predict_objects({n: predictions.maps[n] for n in task.heads}, objects)
-        return predictions._replace(objects=found)
+            further |= task.predict_objects({n: predictions[n] for n in task.heads}, objects)
+        return {**predictions, **further}
 
     def _cells(self, predictions: Predictions, groundtruth: Groundtruth) -> Cells:
         images, groundtruth = self._in_frame(predictions, groundtruth)
-        size = dimensions(predictions.maps[object_center.NAME][-1], 1, 2)
+        size = dimensions(predictions[object_center.NAME][-1], 1, 2)
         (stride,) = self.feature_extractor.strides
-        cells = make_cells(groundtruth, size, predictions.true_shapes, stride)
+        cells = make_cells(groundtruth, size, predictions['true_image_shapes'], stride)
         return cells._replace(images=images)
 
     def _in_frame(
         self, predictions: Predictions, groundtruth: Groundtruth
     ) -> tuple[tf.Tensor, Groundtruth]:
         """Returns the images that the maps cover, padded, and the ground truth in their frame."""
-        size = dimensions(predictions.images, 1, 2)
+        images = predictions['preprocessed_inputs']
+        size = dimensions(images, 1, 2)
         padded = self.feature_extractor.padded_size(*size)
-        return self.feature_extractor.pad(predictions.images), groundtruth.in_padded(size, padded)
+        return self.feature_extractor.pad(images), groundtruth.in_padded(size, padded)
 
     def _suppress(self, found: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the detections that do not overlap with better ones of their class."""

@@ -111,7 +111,7 @@ def test_predictions_are_exported_where_the_config_asks_for_them(detector):
     predictions = other.predict(inputs, shapes)
     served = ProcessRuntime(other).run_batch(images)
     assert served['object_center'].shape == (1, 16, 24, 2)
-    expected = predictions.maps['box/scale'][-1].numpy()
+    expected = predictions['box/scale'][-1].numpy()
     # Rounding is relative to the largest terms of the sums.
     largest = np.abs(expected).max()
     np.testing.assert_allclose(served['box/scale'], expected, rtol=0, atol=1e-5 * largest)

@@ -127,7 +127,7 @@ def logits(targets):
 def ideal_maps(detector, predictions, truth):
     """The predictions with the maps that the losses ask for."""
     cells = detector._cells(predictions, truth)
-    zero = {name: each * 0.0 for name, each in predictions.last_maps().items()}
+    zero = {name: predictions[name][0] * 0.0 for name in detector.heads.names}
     tasks = detector.tasks
     (pose,) = tasks['keypoint_estimation_task']._tasks
     points = pose.targets(cells)
@@ -149,8 +149,7 @@ def ideal_maps(detector, predictions, truth):
         'track/reid': at(zero['track/reid'], [middle], [[3, 0, 4]]),
         'track/offset': at(zero['track/offset'], [middle], [[0.25, -0.5]]),
     }
-    maps = {**predictions.maps, **{name: [value] for name, value in ideal.items()}}
-    return predictions._replace(maps=maps), cells
+    return {**predictions, **{name: [value] for name, value in ideal.items()}}, cells
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_ideal_maps_are_detected_as_the_ground_truth(detector, true_size, size):
     shapes = tf.constant([[*true_size, 3]])
     predictions = detector.predict(tf.zeros([1, *size, 3]), shapes)
     padded = [-(-side // MULTIPLE) * MULTIPLE for side in size]
-    assert predictions.maps['object_center'][0].shape[1:3] == (padded[0] // 4, padded[1] // 4)
+    assert predictions['object_center'][0].shape[1:3] == (padded[0] // 4, padded[1] // 4)
 
     ideal, cells = ideal_maps(detector, predictions, truth)
 
@@ -212,14 +211,14 @@ def test_padding_by_the_resizer_or_the_network_gives_the_same(detector):
     by_resizer = tf.pad(images, [[0, 0], [0, 31], [0, 29], [0, 0]])
     found, expected = (detector.predict(each, shapes) for each in (images, by_resizer))
     dynamic = tf.function(
-        lambda images: detector.predict(images, shapes),
+        lambda images: {n: detector.predict(images, shapes)[n] for n in detector.heads.names},
         input_signature=[tf.TensorSpec([1, None, None, 3])],
         autograph=False,
     )(images)
     # Detections depend on the maps and on the true sizes alone.
-    for name, maps in expected.last_maps().items():
-        np.testing.assert_allclose(found.last_maps()[name], maps, rtol=0, atol=1e-4)
-        np.testing.assert_allclose(dynamic.last_maps()[name], maps, rtol=0, atol=1e-4)
+    for name in detector.heads.names:
+        np.testing.assert_allclose(found[name][0], expected[name][0], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(dynamic[name][0], expected[name][0], rtol=0, atol=1e-4)
     losses = detector.loss(found, truth_of((97, 131)))
     others = detector.loss(expected, truth_of((128, 160)))
     assert set(losses) == set(detector.loss_names())
@@ -247,13 +246,10 @@ def test_deepmac_learns_and_predicts_in_the_frame_of_the_boxes(whole):
     losses = []
     for size in ((97, 131), (128, 160)):
         predictions = detector.predict(tf.zeros([1, *size, 3]), shapes)
-        maps = {
-            'PIXEL_EMBEDDING': [tf.constant(pixels)],
-            'INSTANCE_EMBEDDING': [tf.ones([1, 32, 40, 1])],
-        }
-        predictions = predictions._replace(maps={**predictions.maps, **maps})
+        predictions['PIXEL_EMBEDDING'] = [tf.constant(pixels)]
+        predictions['INSTANCE_EMBEDDING'] = [tf.ones([1, 32, 40, 1])]
         found = detector._with_objects(predictions, truth_of(size), False, None)
-        seen = found.objects[MASK_LOGITS][0][0, 0].numpy()
+        seen = found[MASK_LOGITS][0][0, 0].numpy()
         if whole:
             np.testing.assert_array_equal(seen, pixels[0, ..., 0])
         else:

@@ -8,12 +8,7 @@ import tensorflow as tf
 
 from object_detection.builders import post_processing_builder
 from object_detection.core.fields import DetectionFields
-from object_detection.meta_architectures.center_net.predictions import Predictions
 from object_detection.protos import post_processing_pb2
-
-
-def detect(detector, maps, images, shapes):
-    return detector.postprocess(Predictions(images, shapes, [], maps), shapes)
 
 
 @pytest.mark.parametrize('changes_frame', [True, False])
@@ -29,12 +24,13 @@ def test_suppression_removes_boxes_that_overlap(detector, monkeypatch, changes_f
         'object_center': [tf.fill([1, 16, 24, 2], -9.0)],
         'box/scale': [tf.fill([1, 16, 24, 2], 8.0)],
         'box/offset': [tf.zeros([1, 16, 24, 2])],
+        'preprocessed_inputs': tf.zeros([1, 64, 96, 3]),
     }
     # Two peaks of class 1 that are two cells apart, and one far away of class 0.
     cells = [[0, 8, 8, 1], [0, 8, 10, 1], [0, 4, 20, 0]]
     centers = tf.tensor_scatter_nd_update(maps['object_center'][0], cells, [3.0, 2.0, 1.0])
     maps['object_center'] = [centers]
-    found = detect(detector, maps, tf.zeros([1, 64, 96, 3]), tf.constant([[64, 96, 3]]))
+    found = detector.postprocess(maps, tf.constant([[64, 96, 3]]))
     count = np.sum(found[DetectionFields.SCORES].numpy() > 0.5)
     assert count == 2
     classes = found[DetectionFields.CLASSES].numpy()[0, :2]
@@ -56,14 +52,15 @@ def test_peaks_in_the_padding(detector, monkeypatch, ignores):
         'object_center': [tf.constant(logits)],
         'box/scale': [tf.ones([1, 16, 24, 2])],
         'box/offset': [tf.zeros([1, 16, 24, 2])],
+        'preprocessed_inputs': tf.zeros([1, 50, 80, 3]),
     }
-    given, shapes = (maps, tf.zeros([1, 50, 80, 3])), tf.constant([[25, 60, 3]])
-    found = detect(detector, *given, shapes)
+    shapes = tf.constant([[25, 60, 3]])
+    found = detector.postprocess(maps, shapes)
     # Of a size that the graph does not know.
-    specs = tf.nest.map_structure(lambda x: tf.TensorSpec([None, None, None, x.shape[-1]]), given)
+    specs = tf.nest.map_structure(lambda x: tf.TensorSpec([None, None, None, x.shape[-1]]), maps)
     dynamic = tf.function(
-        lambda *given: detect(detector, *given, shapes), input_signature=specs, autograph=False
-    )(*given)
+        lambda maps: detector.postprocess(maps, shapes), input_signature=[specs], autograph=False
+    )(maps)
     for name, value in found.items():
         np.testing.assert_allclose(dynamic[name], value, rtol=1e-6, err_msg=name)
     scores = found[DetectionFields.SCORES][0].numpy()
@@ -78,9 +75,10 @@ def test_more_detections_than_cells(detector, monkeypatch):
         'object_center': [tf.constant([[[[-1.0, 2.0]]]])],
         'box/scale': [tf.ones([1, 1, 1, 2])],
         'box/offset': [tf.zeros([1, 1, 1, 2])],
+        'preprocessed_inputs': tf.zeros([1, 4, 4, 3]),
     }
     monkeypatch.setattr(detector.feature_extractor, 'pad_to_multiple', 4)
-    found = detect(detector, maps, tf.zeros([1, 4, 4, 3]), tf.constant([[4, 4, 3]]))
+    found = detector.postprocess(maps, tf.constant([[4, 4, 3]]))
     expected = [1 / (1 + np.exp(-2)), 1 / (1 + np.exp(1)), 0, 0, 0, 0]
     np.testing.assert_allclose(found[DetectionFields.SCORES][0], expected, rtol=1e-6)
     assert found[DetectionFields.NUM_DETECTIONS][0] == 2
