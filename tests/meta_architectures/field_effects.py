@@ -5,6 +5,7 @@ of a field is seen in the graph of all stages with the initial values and penalt
 XLA compiles them, in the variables and in what the family asks of data.
 """
 
+import functools
 import gc
 import hashlib
 import itertools
@@ -99,9 +100,12 @@ def outcome(model: DetectionModel, known: Sequence[str] = ()) -> Outcome:
 
 def _trace(view: DetectionModel, digests: _Digests) -> None:
     with image_channels.scope(1 if channels.is_grey(reading.plain(view)) else image_channels.RGB):
-        detector = model_builder.build(view)
-    detector.build_variables()
+        values: list[str] = []
+        with tf.variable_creator_scope(functools.partial(_noting_value, values)):
+            detector = model_builder.build(view)
+            detector.build_variables()
     detector.regularization_losses()
+    digests.add(*values)
     digests.add(*detector.named_trainable_variables(), str(detector.side_inputs()))
     digests.add(*(f'{name} {of.shape}' for name, of in detector.named_variables().items()))
     seed, image = (tf.compat.v1.placeholder(tf.int32, shape) for shape in ([2], [None, None, 3]))
@@ -119,6 +123,29 @@ def _trace(view: DetectionModel, digests: _Digests) -> None:
     with mock.patch.object(detector, 'loss', noted_loss), tracing_scopes.training_step(step):
         tracing.trace(detector, mask_size)
     digests.add_graph()
+
+
+def _noting_value(values: list[str], next_creator: Any, **options: Any) -> tf.Variable:
+    """Notes the initial value of a variable, which Keras may make in a graph of its own."""
+    value = options['initial_value']
+    value = tf.convert_to_tensor(value() if callable(value) else value, options.get('dtype'))
+    if not tf.is_symbolic_tensor(value):
+        values.append(hashlib.sha256(value.numpy().tobytes()).hexdigest())
+    else:
+        values.append(_digest(op.node_def for op in _made_of(value.op)))
+    return next_creator(**options | {'initial_value': value})
+
+
+def _made_of(op: tf.Operation) -> list[tf.Operation]:
+    """Returns an operation and all that its inputs are made of, each once."""
+    ops, seen, left = [], set(), [op]
+    while left:
+        op = left.pop()
+        if op.name not in seen:
+            seen.add(op.name)
+            ops.append(op)
+            left += [each.op for each in op.inputs]
+    return ops
 
 
 def _digest(nodes: Iterable[Any]) -> str:
