@@ -20,6 +20,8 @@ READERS = (
         'cli',
         'config/families.py',
         'core/determinism.py',
+        # Names the fields that the builder of flips reads.
+        'data/augmentation/symmetry.py',
         'data/label_map.py',
     ),
     *('export', 'models/precision*.py', 'optimizers', 'system', 'training', 'visualization'),

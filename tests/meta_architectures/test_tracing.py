@@ -65,7 +65,7 @@ def test_errors_have_the_path_of_their_message():
                 "feature_extractor 'ssd_mobilenet_v2_keras': fpn: ",
                 'loss.hard_example_miner: ',
                 'matcher: ',
-                'post_processing.logit_scale ',
+                'post_processing.logit_scale: ',
             ],
         ),
         (

@@ -54,7 +54,7 @@ def test_contract(num_stacks):
 @rows.parametrize(
     ('extractor', 'options', 'message'),
     [
-        (TOY, {'override_backbone': True}, 'needs `conv_hyperparams`'),
+        (TOY, {'override_backbone': True}, 'expected `conv_hyperparams`'),
         (TOY, {'pad_to_multiple': 0}, 'pad_to_multiple: expected at least 1'),
         (
             TOY,

@@ -5,7 +5,6 @@ import pytest
 from object_detection.errors import ConfigError
 from object_detection.validation import records, warnings
 from object_detection.validation.validate import validate
-from tests import rows
 from tests.data import examples
 from tests.validation.pipelines import sound_pipeline
 
@@ -113,7 +112,7 @@ def test_categories_are_numbered_without_a_label_map(pipeline, tmp_path):
     assert list(records.check_training(pipeline)) == []
 
 
-@rows.parametrize(
+@pytest.mark.parametrize(
     ('others', 'text'),
     [
         ({'segmentation': None}, 'annotation 0 of image 5: segmentation cannot be read'),

@@ -824,7 +824,9 @@ def test_only_the_parts_of_the_purpose_are_checked(tmp_path):
     assert len(problems(pipeline, 'train')) == 2
 
 
-def test_every_reference_config_gets_sentences_and_no_crash(shared):
+def test_every_reference_config_gets_sentences_and_no_crash(shared, monkeypatch):
+    # Building the models is for test_zoo.py.
+    monkeypatch.setattr(tracing, 'check', lambda *arguments, **options: None)
     for path in sorted((shared / 'reference' / 'configs').rglob('*.config')):
         found = problems(read_pipeline(str(path)))
         assert any('PATH_TO_BE_CONFIGURED' in line for line in found), path.name

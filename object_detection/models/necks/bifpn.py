@@ -67,7 +67,9 @@ def check(options: Options) -> None:
             raise expected(f'bifpn.{field}', 'at least 1', getattr(options, field))
     if options.combine_method not in COMBINE_METHODS:
         raise expected(
-            'bifpn.combine_method', f'one of {COMBINE_METHODS}', repr(options.combine_method)
+            'bifpn.combine_method',
+            f'one of {", ".join(COMBINE_METHODS)}',
+            repr(options.combine_method),
         )
 
 

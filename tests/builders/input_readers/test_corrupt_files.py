@@ -27,7 +27,7 @@ def records_reader(pattern):
 @pytest.mark.parametrize(
     ('damage', 'match'),
     [
-        (lambda whole: whole[:-50], r'train-1 is cut off: record 2 begins at byte 1232 '),
+        (lambda whole: whole[:-50], r'train-1 is cut off: record 2 at byte 1232 has no end'),
         (
             lambda whole: whole[:700] + b'!' + whole[701:],
             r'train-1 is damaged: the content of record 1 \(from byte 628 on\)',

@@ -158,7 +158,7 @@ _CASES = {
         {'a.png': None, 'b.png': None, 'x.xml': _CVAT},
         r'1 x bad_image.*\n  gone.png: cannot be read',
         _UNLISTED,
-        r'1 x bad_points.*\n  a.png, annotation 1: points must be pairs',
+        r'1 x bad_points.*\n  a.png, annotation 1: points: not pairs: ',
     ),
     'kitti': _Case(
         KittiSource,

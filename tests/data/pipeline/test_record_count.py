@@ -23,6 +23,6 @@ def test_a_cut_off_file_is_named(tmp_path, kept):
     (tmp_path / 'a').write_bytes(content[:kept])
     with pytest.raises(
         ValueError,
-        match='a is no TFRecord file, or cut off: record 0 begins at byte 0 and has no end',
+        match='a is no TFRecord file, or cut off: record 0 at byte 0 has no end',
     ):
         record_files.count([path])

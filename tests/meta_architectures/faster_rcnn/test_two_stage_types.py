@@ -39,7 +39,6 @@ def test_contract(type_name):
 def test_contract_of_a_variant():
     """All that differs from the reference, at once."""
     extractor = build(
-        stride_in_1x1=False,
         padding_mode=Padding.SAME,
         frozen_stages=2,
         freeze_affine=True,

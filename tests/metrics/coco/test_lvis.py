@@ -143,7 +143,7 @@ def test_annotation_file_says_what_images_were_searched_for():
     assert [each['category_id'] for each in evaluator.coco_results()] == [10, 20, 30]
     del image['neg_category_ids']
     annotations = CocoAnnotations(document, 'val.json', classes)
-    with pytest.raises(ValueError, match=r'`neg_category_ids`, a list.*Received: None'):
+    with pytest.raises(ValueError, match=r'a list `neg_category_ids` .*Received: None'):
         _evaluate(pair, annotations=annotations)
 
 

@@ -182,7 +182,8 @@ class RandAugment:
     def __post_init__(self):
         unknown = [name for name in self.operations if name not in OPERATIONS]
         if unknown:
-            raise expected('rand_augment.operations', f'names of {sorted(OPERATIONS)}', unknown)
+            names = f'names of {sorted(OPERATIONS)}'
+            raise expected('rand_augment.operations', names, ', '.join(unknown))
 
     @property
     def _names(self) -> list[str]:
