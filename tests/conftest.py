@@ -10,6 +10,7 @@ import random
 import sys
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from object_detection.system import console
 from tests import goldens, rare_garbage_collection  # noqa: F401
@@ -132,6 +133,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     ranks = {name: rank for rank, name in enumerate(_LONG_FILES)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition('::')[0], len(ranks)))
+
+
+def pytest_configure():
+    """Values of Hypothesis do not come from the code of all loaded modules, which takes seconds."""
+    constants = providers.Constants()
+    providers.HypothesisProvider._local_constants = property(lambda provider: constants)
 
 
 def pytest_collection_finish():
