@@ -37,32 +37,9 @@ _LONG_FILES = (
     'tests/meta_architectures/faster_rcnn/test_context_rcnn.py',
 )
 
-# Folders whose tests trace much and run it once: there, graphs are not optimized.
-_UNOPTIMIZED = (
-    'tests/builders/',
-    'tests/core/',
-    'tests/data/',
-    'tests/models/backbones/',
-    'tests/meta_architectures/center_net/test_center_net_feature_extractors.py',
-    'tests/meta_architectures/detr_like/',
-    'tests/meta_architectures/faster_rcnn/test_crop_rules.py',
-    'tests/meta_architectures/faster_rcnn/test_feature_extractor_builder.py',
-    'tests/meta_architectures/faster_rcnn/test_rpn_builder.py',
-    'tests/meta_architectures/faster_rcnn/test_two_stage_types.py',
-    'tests/meta_architectures/fcos_like/',
-    'tests/meta_architectures/ssd/test_extractor_types.py',
-    'tests/meta_architectures/ssd/test_feature_extractor_builder.py',
-    'tests/meta_architectures/ssd/test_predictor_builder.py',
-    'tests/meta_architectures/ssd/test_reference_samples.py',
-    'tests/meta_architectures/ssd/test_ssd_efficientnet.py',
-    'tests/meta_architectures/ssd/test_ssd_mobilenet.py',
-    'tests/meta_architectures/ssd/test_ssd_resnet.py',
-    'tests/meta_architectures/test_variables_builder.py',
-    'tests/models/necks/',
-    'tests/targets/',
-    'tests/training/',
-    'tests/weights/',
-)
+# Elsewhere, tests trace much and run it once: graphs are not optimized but for tests of the mark
+# `optimized`.
+_OPTIMIZED = ('tests/export/',)
 
 SHARED = pathlib.Path(__file__).resolve().parents[2] / 'shared'
 
@@ -155,7 +132,7 @@ def pytest_runtest_protocol(item: pytest.Item):
     from tests import quick_graphs
 
     optimized = bool(item.get_closest_marker('optimized'))
-    is_left = item.nodeid.startswith(_UNOPTIMIZED) and not optimized
+    is_left = not (optimized or item.nodeid.startswith(_OPTIMIZED))
     with (
         quick_graphs.without_stacks(),
         quick_graphs.plain_data_sets(optimized=optimized),
