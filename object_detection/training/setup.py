@@ -50,7 +50,7 @@ class TrainingRun:
       directory: the model_dir.
       strategy: the strategy of the devices.
       intervals: when to log, save and evaluate.
-      files: files beside the model_dir.
+      files: files apart from the model_dir.
       max_to_keep, progress, config_path: see `loop.train`.
     """
 

@@ -12,7 +12,7 @@ from object_detection.system import signals
 
 
 def check_flags_only(argv: list[str]) -> None:
-    """Raises app.UsageError if there are arguments beside the name of the program and flags."""
+    """Raises app.UsageError if there are arguments other than the program's name and flags."""
     if len(argv) > 1:
         raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
 

@@ -1,4 +1,4 @@
-"""Files of a job beside its config and model_dir: annotations, events, and NVIDIA's DLLogger."""
+"""Files of a job apart from its config and model_dir: annotations, events, NVIDIA's DLLogger."""
 
 import dataclasses
 import datetime
@@ -22,7 +22,7 @@ _SUMMARY: tuple[int, ...] = ()
 
 @dataclasses.dataclass(frozen=True)
 class JobFiles:
-    """Files of a training or an evaluation beside its config and its model_dir.
+    """Files of a training or an evaluation apart from its config and its model_dir.
 
     Attributes:
       events: folder whose train and eval/NAME get the TensorBoard events; None writes them into

@@ -6,7 +6,6 @@ from object_detection.config.overrides import apply_setting
 from object_detection.errors import ConfigError
 from object_detection.validation.validate import validate
 from tests import rows
-from tests.validation.conftest import small_backbone  # noqa: F401
 from tests.validation.pipelines import sound_pipeline
 
 pytestmark = pytest.mark.usefixtures('small_backbone')
