@@ -189,9 +189,7 @@ class JobOptions:
         section=RUN,
     )
     use_synthetic_data: bool = option(
-        False,
-        'Noise in place of all files, made once and repeated: to measure speed.',
-        section=RUN,
+        False, 'Noise in place of all files, made once and repeated: to measure speed.', section=RUN
     )
     config_override: str = option(
         '', 'A text proto, or a file of one, merged over the config.', section=RUN
@@ -206,9 +204,7 @@ class TrainOptions(JobOptions):
     """Options of a training."""
 
     steps_per_epoch: int | None = option(
-        None,
-        'Steps that count as one epoch; the records are counted if not given.',
-        section=RUN,
+        None, 'Steps that count as one epoch; the records are counted if not given.', section=RUN
     )
     eval_every_n_steps: int = option(
         0,
@@ -232,15 +228,10 @@ class TrainOptions(JobOptions):
         section=EVALUATION,
     )
     eval_cpu_affinity: str | None = option(
-        None,
-        'CPU cores of --async_eval, as in 12-15,30; overrides the config.',
-        section=EVALUATION,
+        None, 'CPU cores of --async_eval, as in 12-15,30; overrides the config.', section=EVALUATION
     )
     checkpoint_every_n: int = option(
-        1000,
-        'Steps between two checkpoints.',
-        section=RUN,
-        aliases=('checkpoint_every_n_steps',),
+        1000, 'Steps between two checkpoints.', section=RUN, aliases=('checkpoint_every_n_steps',)
     )
     max_to_keep: int = option(7, 'How many checkpoints to keep; 0 keeps all.', section=RUN)
     log_every_n: int | None = option(

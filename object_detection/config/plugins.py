@@ -22,11 +22,7 @@ _EXPECTED = {bool: 'true or false', int: 'an integer', float: 'a finite number',
 
 
 def build(
-    config: Plugin,
-    table: Registry[Any],
-    path: str,
-    *,
-    methods: Sequence[str] = ('__call__',),
+    config: Plugin, table: Registry[Any], path: str, *, methods: Sequence[str] = ('__call__',)
 ) -> Any:
     """Builds the row of a table that a config names, a dataclass, with the config's options.
 

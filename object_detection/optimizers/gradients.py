@@ -271,11 +271,7 @@ class GradientReduction:
     """
 
     def __init__(
-        self,
-        *,
-        bytes_per_pack: int = 0,
-        implementation: str = 'AUTO',
-        in_bfloat16: bool = False,
+        self, *, bytes_per_pack: int = 0, implementation: str = 'AUTO', in_bfloat16: bool = False
     ):
         self._options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=bytes_per_pack,

@@ -129,10 +129,7 @@ class Optimizer(abc.ABC):
             rate = rates[self._multipliers.get(name, 1.0)]
             slots = [self._slots[slot][name] for slot in self.slot_names]
             strategy.extended.update(
-                variable,
-                self._update,
-                args=(gradients[name], rate, step, *slots),
-                group=False,
+                variable, self._update, args=(gradients[name], rate, step, *slots), group=False
             )
 
     @abc.abstractmethod

@@ -121,10 +121,7 @@ def _gfile():
 
 
 def attempts(
-    interval: float,
-    *,
-    timeout: float = math.inf,
-    should_stop: Callable[[], bool] = lambda: False,
+    interval: float, *, timeout: float = math.inf, should_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[float]:
     """Yields whenever it is time to try again: at once, and then every `interval` seconds.
 

@@ -15,9 +15,7 @@ __all__ = ['from_config', 'restore']
 
 
 def from_config(
-    detector: DetectionModel,
-    train_config: train_pb2.TrainConfig,
-    model_dir: str | None = None,
+    detector: DetectionModel, train_config: train_pb2.TrainConfig, model_dir: str | None = None
 ) -> Report | None:
     """Restores the weights that `train_config` names; returns None if it names no checkpoint.
 

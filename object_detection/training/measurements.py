@@ -284,10 +284,7 @@ def _describe_flops(counted: FlopCount | None, steps_per_second: float) -> dict[
     )
     if in_loops > _MAX_LOOP_SHARE * counted.total:
         return {}
-    return {
-        'flops_per_step': counted.total,
-        'flops_per_second': counted.total * steps_per_second,
-    }
+    return {'flops_per_step': counted.total, 'flops_per_second': counted.total * steps_per_second}
 
 
 def format_averages(facts: Mapping[str, Any]) -> str:

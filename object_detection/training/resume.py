@@ -154,10 +154,7 @@ def restore_weights(
 
 
 def resume_input(
-    reader: InputReader,
-    strategy: tf.distribute.Strategy,
-    latest: str | None,
-    seed: int | None,
+    reader: InputReader, strategy: tf.distribute.Strategy, latest: str | None, seed: int | None
 ) -> InputState:
     """Reads seed and data position of the newest checkpoint, or begins at step 0. Collective.
 
@@ -175,8 +172,7 @@ def resume_input(
             # Otherwise each start would see the same images first.
             used = (used + checkpoint_contents.read_step(latest)) % 2**31
             _logger.info(
-                '%s does not hold where its input stood: the records begin in a fresh order',
-                latest,
+                '%s does not hold where its input stood: the records begin in a fresh order', latest
             )
     else:
         used = saved.seed

@@ -90,11 +90,7 @@ class RunEvaluations:
         )
 
     def plan(
-        self,
-        train_step: TrainStep,
-        restored: str | None,
-        start: int,
-        opened: contextlib.ExitStack,
+        self, train_step: TrainStep, restored: str | None, start: int, opened: contextlib.ExitStack
     ) -> EvaluationPlan:
         """Builds the evaluation of a trainer.
 

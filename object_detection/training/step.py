@@ -224,9 +224,7 @@ class TrainStep:
         return means
 
     def losses(
-        self,
-        batch: Mapping[str, tf.Tensor],
-        seeds: tf.Tensor | None,
+        self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor | None
     ) -> dict[str, tf.Tensor]:
         """Returns every loss of a batch and their sum, float32 scalars, by the reference's names.
 

@@ -189,10 +189,7 @@ class Trainer:
         graphs = self._train_step.num_traces
         started = time.monotonic()
         try:
-            with (
-                self._profile.call(self._step),
-                self._measurements.clock.spent(run_record.STEPS),
-            ):
+            with self._profile.call(self._step), self._measurements.clock.spent(run_record.STEPS):
                 values = self._train_step.repeat(self._iterator, count)
         except (StopIteration, tf.errors.OutOfRangeError):
             self._step = int(self._train_step.step.numpy())

@@ -157,12 +157,7 @@ class BestCheckpoint:
         self._is_checked = True
 
     def _keep_if_better(
-        self,
-        step: int,
-        results: Mapping[str, Mapping[str, float]],
-        value: float,
-        *,
-        replaces: bool,
+        self, step: int, results: Mapping[str, Mapping[str, float]], value: float, *, replaces: bool
     ) -> bool:
         """Compares with the model that is kept now, perhaps by another process; under the lock."""
         if self._is_checked:

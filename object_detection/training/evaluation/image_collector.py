@@ -175,11 +175,7 @@ class ImageCollector:
 
     def _draw(self, example: _Example) -> bytes:
         (picture,) = tensorboard.detection_pictures(
-            example.batch,
-            example.detections,
-            self._names,
-            limit=1,
-            style=self._style,
+            example.batch, example.detections, self._names, limit=1, style=self._style
         )
         image = Image.fromarray(picture)
         image.thumbnail((_MAX_WIDTH, _MAX_WIDTH))

@@ -253,11 +253,7 @@ class ReaderEvaluation:
         if not (self._draws and limit > 0):
             return
         drawn = tensorboard.detection_pictures(
-            batch,
-            detections,
-            self._names,
-            limit=limit,
-            style=self._style,
+            batch, detections, self._names, limit=limit, style=self._style
         )
         for picture, source_id in zip(drawn, batch[InputFields.SOURCE_ID], strict=False):
             name = str(len(pictures))

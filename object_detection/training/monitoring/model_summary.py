@@ -353,9 +353,7 @@ def resized_image_size(detector: DetectionModel) -> tuple[int, int]:
     return height, width
 
 
-def _owners(
-    layer: keras.layers.Layer,
-) -> list[tuple[keras.layers.Layer, list[keras.Variable]]]:
+def _owners(layer: keras.layers.Layer) -> list[tuple[keras.layers.Layer, list[keras.Variable]]]:
     """Returns the layers in `layer`, itself included, with weights of their own, and these."""
     found, known = [], set[int]()
     for child in private_names.layers_in(layer):
