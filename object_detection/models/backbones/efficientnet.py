@@ -13,7 +13,9 @@ import keras
 
 from object_detection.errors import UserError, expected
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.image_values import Preprocess
 from object_detection.models.normalization import BatchNormParams, normalized
 
 # Level l, of stride 2**l -> its output, a block. The reference takes the same ones for all sizes:
@@ -56,6 +58,8 @@ _FIRST_FILTERS, _LAST_FILTERS = 32, 1280
 # Share of a block's input channels that the squeezed maps have.
 _SQUEEZED = 0.25
 _NUM_CLASSES = 1000
+# Statistics of ImageNet.
+_IMAGENET = Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), scale=1 / 255)
 
 
 def default_hyperparams() -> LayerHyperparams:
@@ -216,3 +220,25 @@ def _block(layers: _Layers, x, stage: _Stage, strides: int, name: str):
     if strides == 1 and channels == filters:
         x = rounding.Add(name=f'{name}_add')([x, inputs])
     return x
+
+
+def _row(size: int) -> Backbone:
+    default = default_hyperparams()
+
+    def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        # As in the reference, a config that overrides the hyperparameters determines the penalty
+        # alone: norms, initializers and activations are always those of EfficientNet.
+        hyperparams = dataclasses.replace(default, regularizer=options.hyperparams.regularizer)
+        return trunk(size, levels=levels, **options.arguments() | {'hyperparams': hyperparams})
+
+    return Backbone(network, range(min(LEVELS), max(LEVELS) + 1), _IMAGENET, default)
+
+
+EFFICIENTNET_B0 = _row(0)
+EFFICIENTNET_B1 = _row(1)
+EFFICIENTNET_B2 = _row(2)
+EFFICIENTNET_B3 = _row(3)
+EFFICIENTNET_B4 = _row(4)
+EFFICIENTNET_B5 = _row(5)
+EFFICIENTNET_B6 = _row(6)
+EFFICIENTNET_B7 = _row(7)

@@ -1,10 +1,13 @@
 """Stacked hourglass networks (https://arxiv.org/abs/1603.06937), as in CornerNet (1808.01244)."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import keras
+import tensorflow as tf
 
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.table import TRUNK_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
@@ -193,3 +196,22 @@ class _Layers:
         if stride > 1:
             y = keras.layers.UpSampling2D(stride, name=f'{path}--doubling')(y)
         return y if same is None else rounding.Add(name=f'{path}--add')([same, y])
+
+
+def _row(depth: int) -> Backbone:
+    size = VARIANTS[depth]
+
+    def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        del levels  # It has one, in each stack.
+        return trunk(size, batch_norm_trainable=options.batch_norm_trainable, name=TRUNK_NAME)
+
+    return Backbone(
+        network, range(2, 3), tf.identity, HYPERPARAMS, padding_multiple=pad_multiple(size)
+    )
+
+
+HOURGLASS_10 = _row(10)
+HOURGLASS_20 = _row(20)
+HOURGLASS_32 = _row(32)
+HOURGLASS_52 = _row(52)
+HOURGLASS_104 = _row(104)

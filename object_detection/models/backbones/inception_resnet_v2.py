@@ -13,7 +13,10 @@ import keras
 
 from object_detection.errors import UserError
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones import inception_v2
+from object_detection.models.backbones.table import CROP_STAGE_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import scale_to_unit
 from object_detection.models.normalization import normalized
 
 STRIDES = (8, 16)
@@ -212,3 +215,24 @@ def _branches(
 
 def _max_pool(x, strides: int, *, name: str, padding: str = 'same'):
     return rounding.MaxPooling2D(3, strides, padding=padding, name=name)(x)
+
+
+def _row(padding: str) -> Backbone:
+    def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        return trunk(stride=options.stride or 2 ** levels[-1], **options.arguments())
+
+    def crop_stage(options: BackboneOptions) -> keras.Model:
+        return stage(reduction_padding=padding, **options.arguments(CROP_STAGE_NAME))
+
+    return Backbone(
+        network,
+        range(4, 5),
+        scale_to_unit,
+        inception_v2.default_hyperparams(),
+        crop_stage=crop_stage,
+        strides=STRIDES,
+    )
+
+
+INCEPTION_RESNET_V2 = _row('same')
+INCEPTION_RESNET_V2_SLIM = _row('valid')

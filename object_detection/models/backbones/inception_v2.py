@@ -13,7 +13,9 @@ import keras
 
 from object_detection.errors import expected
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.table import CROP_STAGE_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import scale_to_unit
 from object_detection.models.normalization import BatchNormParams, normalized
 
 STRIDES = (16,)
@@ -172,3 +174,18 @@ def _branch(layers: _Layers, x, filters: Sequence[int], name: str, *, last_strid
 
 def _max_pool(x, strides: int, *, name: str):
     return rounding.MaxPooling2D(3, strides, padding='same', name=name)(x)
+
+
+def _network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+    del levels  # It has one.
+    return trunk(**options.arguments())
+
+
+INCEPTION_V2 = Backbone(
+    _network,
+    range(4, 5),
+    scale_to_unit,
+    default_hyperparams(),
+    crop_stage=lambda options: stage(**options.arguments(CROP_STAGE_NAME)),
+    strides=STRIDES,
+)

@@ -14,7 +14,14 @@ import tensorflow as tf
 from object_detection.config import overrides
 from object_detection.errors import CheckpointError, UserError, expected, format_list
 from object_detection.models import image_channels, rounding
-from object_detection.models.backbones.table import KERAS, KERAS_MULTIPLE, Backbone, BackboneOptions
+from object_detection.models.backbones.table import (
+    CROP_STAGE_NAME,
+    KERAS,
+    KERAS_MULTIPLE,
+    TRUNK_NAME,
+    Backbone,
+    BackboneOptions,
+)
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
 
@@ -48,14 +55,14 @@ def row(network: str) -> Backbone:
     def trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
         images, maps, places = _maps(network, function, options)
         _check_levels(network, levels, maps)
-        model = keras.Model(images, [maps[level] for level in levels], name='backbone')
+        model = keras.Model(images, [maps[level] for level in levels], name=TRUNK_NAME)
         model.read_weights = functools.partial(_read_weights, network, places, model)
         return model
 
     def crop_stage(options: BackboneOptions) -> keras.Model:
         _, maps, places = _maps(network, function, options)
         _check_levels(network, (4, 5), maps)
-        model = keras.Model(maps[4], maps[5], name='box_classifier')
+        model = keras.Model(maps[4], maps[5], name=CROP_STAGE_NAME)
         model.read_weights = functools.partial(_read_weights, network, places, model)
         return model
 

@@ -8,13 +8,16 @@ right only).
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
 from object_detection.errors import UserError, expected
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.image_values import scale_to_unit
 from object_detection.models.normalization import BatchNormParams, normalized
 
 
@@ -112,6 +115,8 @@ LEVELS = {2: 3, 3: 5, 4: 11, 5: 13}
 # Channels of the first convolution, then of the blocks 1 to 13.
 _FIRST_FILTERS = 32
 _FILTERS = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
+# Of the last blocks under a pyramid with separable convolutions.
+_THIN_FILTERS = (512, 256)
 # Blocks that halve the resolution.
 _STRIDED = (2, 4, 6, 12)
 _DEFAULTS = Options()
@@ -181,3 +186,40 @@ def _block(layers: Layers, x, block: int, filters: int):
 
 def _depth(filters: int, options: Options) -> int:
     return max(int(filters * options.depth_multiplier), options.min_depth)
+
+
+def arguments(options: BackboneOptions) -> dict[str, Any]:
+    """Returns the arguments of both versions: the set-up of layers, the name and `Options`."""
+    network = Options(
+        depth_multiplier=options.depth_multiplier,
+        min_depth=options.min_depth,
+        explicit_padding=options.explicit_padding,
+    )
+    return {'options': network, **options.arguments()}
+
+
+def row(network: Callable[[Sequence[int], BackboneOptions], keras.Model]) -> Backbone:
+    """Returns the row of a MobileNet of either version."""
+    return Backbone(
+        network,
+        range(2, 6),
+        scale_to_unit,
+        default_hyperparams(),
+        uses=frozenset({'depth_multiplier', 'min_depth', 'use_explicit_padding'}),
+    )
+
+
+def _row(*, squares_multiplier: bool) -> Backbone:
+    def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        return trunk(
+            [LEVELS[level] for level in levels],
+            squares_multiplier=squares_multiplier,
+            last_filters=_THIN_FILTERS if options.is_thin else None,
+            **arguments(options),
+        )
+
+    return row(network)
+
+
+MOBILENET_V1 = _row(squares_multiplier=True)
+MOBILENET_V1_SLIM = _row(squares_multiplier=False)

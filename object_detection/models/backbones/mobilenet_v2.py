@@ -5,14 +5,19 @@ unless `Options` say otherwise (`keras.applications` pads layers of stride 2 as 
 input requires).
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import keras
 
 from object_detection.errors import expected
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones import mobilenet
 from object_detection.models.backbones.mobilenet import Layers, Options
+from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import to_unit
+from object_detection.models.normalization import BatchNormParams
 
 # Names of outputs: the end of a block, the expansion in a block, and the last convolution.
 LAST = 'out_relu'
@@ -22,6 +27,8 @@ LEVELS = {2: 'block_2', 3: 'block_5', 4: 'block_12', 5: LAST}
 
 _FIRST_FILTERS = 32
 _LAST_FILTERS = 1280
+# Under a pyramid with separable convolutions.
+_THIN_FILTERS = 256
 # Factor of the channels within a block; block 0 has no expansion.
 _EXPANSION = 6
 # Channels of the blocks 0 to 16.
@@ -109,3 +116,25 @@ def _rounded(channels: float) -> int:
     """Returns the nearest multiple of 8 (at least 8) that is not under 90 % of `channels`."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
+
+
+def _row(outputs: Mapping[int, str], *, thins: bool = False) -> Backbone:
+    def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        thin = {'last_filters': _THIN_FILTERS} if thins and options.is_thin else {}
+        return trunk([outputs[level] for level in levels], **mobilenet.arguments(options), **thin)
+
+    return mobilenet.row(network)
+
+
+MOBILENET_V2 = _row(LEVELS)
+MOBILENET_V2_SLIM = _row(LEVELS, thins=True)
+MOBILENET_V2_EXPANDED = _row(LEVELS | {4: BEFORE_LAST_STRIDE})
+# Of the reference's CenterNet, which takes the network of keras.applications.
+MOBILENET_V2_CENTER_NET = dataclasses.replace(
+    _row(LEVELS | {4: 'block_9'}),
+    normalize=to_unit,
+    hyperparams=LayerHyperparams(
+        activation='relu6', batch_norm=BatchNormParams(momentum=0.999, epsilon=1e-3, scale=True)
+    ),
+    uses=frozenset({'depth_multiplier'}),
+)

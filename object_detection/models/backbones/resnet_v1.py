@@ -15,7 +15,9 @@ import tensorflow as tf
 
 from object_detection.errors import UserError, expected
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.table import CROP_STAGE_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.image_values import caffe, subtract_means
 from object_detection.models.normalization import BatchNormParams, normalized
 
 FIRST_LEVEL, LAST_LEVEL = 2, 5
@@ -323,3 +325,84 @@ def _shortcut(layers: _Layers, x, filters: int, strides: int, name: str):
 def _add(layers: _Layers, shortcut, x, name: str):
     x = rounding.Add(name=f'{name}_add')([shortcut, x])
     return layers.activate(x, name=f'{name}_out')
+
+
+# Fields of feature extractors that a row reads: of the network, of its norms and of its images.
+_USES = frozenset(
+    {'depth_multiplier', 'min_depth'}
+    | {'stride_in_1x1', 'padding_mode', 'frozen_stages', 'freeze_affine', 'preprocess'}
+)
+# Factor of the sum of squares of a backbone under TensorFlow 1: TF-Slim's weight decay is 1e-4, and
+# its penalty is half of the sum of squares.
+_SLIM_PENALTY = 0.5 * 1e-4
+
+
+def _options(options: BackboneOptions) -> Options:
+    return Options(
+        depth_multiplier=options.depth_multiplier, min_depth=options.min_depth, **options.settings
+    )
+
+
+def _row(depth: int, penalty: float) -> Backbone:
+    def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        return trunk(
+            depth,
+            levels=levels,
+            stride=options.stride,
+            options=_options(options),
+            **options.arguments(),
+        )
+
+    def crop_stage(options: BackboneOptions) -> keras.Model:
+        return stage(
+            depth,
+            5,
+            keeps_resolution=options.keeps_crops,
+            options=_options(options),
+            **options.arguments(CROP_STAGE_NAME),
+        )
+
+    # Without bottlenecks a stride has one place.
+    unread = set() if _VARIANTS[depth].bottleneck else {'stride_in_1x1'}
+    return Backbone(
+        network,
+        range(FIRST_LEVEL, LAST_LEVEL + 1),
+        subtract_means,
+        default_hyperparams(penalty),
+        uses=_USES - unread,
+        crop_stage=crop_stage,
+        strides=(8, 16),
+    )
+
+
+def _biased_row(depth: int) -> Backbone:
+    """Returns the row of a network of keras.applications, whose convolutions have biases."""
+
+    def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        return trunk(
+            depth,
+            levels=levels,
+            options=Options(padding=Padding.SYMMETRIC_ALL),
+            **options.arguments(),
+        )
+
+    hyperparams = LayerHyperparams(
+        batch_norm=BatchNormParams(momentum=0.99, epsilon=1.001e-5, scale=True), force_use_bias=True
+    )
+    return Backbone(network, range(FIRST_LEVEL, LAST_LEVEL + 1), caffe, hyperparams)
+
+
+RESNET_V1_18 = _row(18, 1e-4)
+RESNET_V1_34 = _row(34, 1e-4)
+RESNET_V1_50 = _row(50, 1e-4)
+RESNET_V1_101 = _row(101, 1e-4)
+RESNET_V1_152 = _row(152, 1e-4)
+RESNET_V1_200 = _row(200, 1e-4)
+RESNET_V1_50_SLIM = _row(50, _SLIM_PENALTY)
+RESNET_V1_101_SLIM = _row(101, _SLIM_PENALTY)
+RESNET_V1_152_SLIM = _row(152, _SLIM_PENALTY)
+RESNET_V1_50_UNPENALIZED = _row(50, 0.0)
+RESNET_V1_101_UNPENALIZED = _row(101, 0.0)
+RESNET_V1_152_UNPENALIZED = _row(152, 0.0)
+RESNET_V1_50_BIASED = _biased_row(50)
+RESNET_V1_101_BIASED = _biased_row(101)

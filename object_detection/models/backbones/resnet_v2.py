@@ -7,12 +7,15 @@ stride of a stage is at its last block.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
+import tensorflow as tf
 
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.table import TRUNK_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.image_values import caffe, to_unit
 from object_detection.models.normalization import BatchNormParams, normalized
 
 _FILTERS = (64, 128, 256, 512)
@@ -142,3 +145,22 @@ def _shortcut(layers: _Layers, x, active, filters: int, strides: int, begins: bo
     if strides == 1:
         return x
     return rounding.MaxPooling2D(1, strides=strides, padding='valid', name=f'{name}_0_pool')(x)
+
+
+def _row(depth: int, normalize: Callable[[tf.Tensor], tf.Tensor], levels: range) -> Backbone:
+    def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+        return trunk(
+            depth,
+            stages=levels,
+            batch_norm_trainable=options.batch_norm_trainable,
+            name=TRUNK_NAME,
+        )
+
+    return Backbone(network, levels, normalize, HYPERPARAMS)
+
+
+RESNET_V1_18_BIASED = _row(18, caffe, range(2, 6))
+RESNET_V1_34_BIASED = _row(34, caffe, range(2, 6))
+# Their strides are at the ends of stages, and the last stage has none.
+RESNET_V2_50 = _row(50, to_unit, range(5, 6))
+RESNET_V2_101 = _row(101, to_unit, range(5, 6))

@@ -1,7 +1,7 @@
 """The backbones by name: rows of this package, of plug-ins, and the networks of keras.applications.
 
-Loads no TensorFlow: the rows of this package are in `rows`, which is imported when one of them is
-asked for.
+Loads no TensorFlow: a row of this package is in the file of its network, which is imported when the
+row is asked for.
 """
 
 import dataclasses
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from object_detection.models.hyperparams import LayerHyperparams
+
+
+# Names of the two models of a row.
+TRUNK_NAME, CROP_STAGE_NAME = 'backbone', 'box_classifier'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +47,14 @@ class BackboneOptions:
     stride: int | None = None
     keeps_crops: bool = False
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def arguments(self, name: str = TRUNK_NAME) -> dict[str, Any]:
+        """Returns the arguments that most networks take: the set-up of layers and the name."""
+        return {
+            'hyperparams': self.hyperparams,
+            'batch_norm_trainable': self.batch_norm_trainable,
+            'name': name,
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,38 +86,60 @@ class Backbone:
     strides: Sequence[int] = (16,)
 
 
-_NAMES = (
-    *(f'resnet_v1_{depth}' for depth in (18, 34, 50, 101, 152, 200)),
-    # With the penalty of TF-Slim, and without a penalty.
-    *(f'resnet_v1_{depth}_slim' for depth in (50, 101, 152)),
-    *(f'resnet_v1_{depth}_unpenalized' for depth in (50, 101, 152)),
-    # As in CenterNet: convolutions have biases; those of 18 and 34 begin with norm and activation.
-    *(f'resnet_v1_{depth}_biased' for depth in (18, 34, 50, 101)),
-    *(f'resnet_v2_{depth}' for depth in (50, 101)),
-    'mobilenet_v1',
-    'mobilenet_v1_slim',
-    'mobilenet_v2',
-    'mobilenet_v2_slim',
-    # Its map of level 4 is expanded, as in SSD.
-    'mobilenet_v2_expanded',
-    'mobilenet_v2_center_net',
-    *(f'efficientnet-b{size}' for size in range(8)),
-    'inception_v2',
-    'inception_resnet_v2',
-    'inception_resnet_v2_slim',
-    *(f'hourglass_{depth}' for depth in (10, 20, 32, 52, 104)),
-)
-
 # Begins the names of functions of keras.applications.
 KERAS = 'keras:'
 # Multiple of the sides of their images: the stride of their last stage.
 KERAS_MULTIPLE = 32
 
+_NETWORKS = 'object_detection.models.backbones'
+
 BACKBONES: Registry[Backbone] = Registry(
     'backbone',
     {
-        name: f'object_detection.models.backbones.rows:{name.upper().replace("-", "_")}'
-        for name in _NAMES
+        'resnet_v1_18': f'{_NETWORKS}.resnet_v1:RESNET_V1_18',
+        'resnet_v1_34': f'{_NETWORKS}.resnet_v1:RESNET_V1_34',
+        'resnet_v1_50': f'{_NETWORKS}.resnet_v1:RESNET_V1_50',
+        'resnet_v1_101': f'{_NETWORKS}.resnet_v1:RESNET_V1_101',
+        'resnet_v1_152': f'{_NETWORKS}.resnet_v1:RESNET_V1_152',
+        'resnet_v1_200': f'{_NETWORKS}.resnet_v1:RESNET_V1_200',
+        # With the penalty of TF-Slim, and without a penalty.
+        'resnet_v1_50_slim': f'{_NETWORKS}.resnet_v1:RESNET_V1_50_SLIM',
+        'resnet_v1_101_slim': f'{_NETWORKS}.resnet_v1:RESNET_V1_101_SLIM',
+        'resnet_v1_152_slim': f'{_NETWORKS}.resnet_v1:RESNET_V1_152_SLIM',
+        'resnet_v1_50_unpenalized': f'{_NETWORKS}.resnet_v1:RESNET_V1_50_UNPENALIZED',
+        'resnet_v1_101_unpenalized': f'{_NETWORKS}.resnet_v1:RESNET_V1_101_UNPENALIZED',
+        'resnet_v1_152_unpenalized': f'{_NETWORKS}.resnet_v1:RESNET_V1_152_UNPENALIZED',
+        # As in CenterNet: convolutions have biases; those of 18 and 34 begin with norm and
+        # activation.
+        'resnet_v1_18_biased': f'{_NETWORKS}.resnet_v2:RESNET_V1_18_BIASED',
+        'resnet_v1_34_biased': f'{_NETWORKS}.resnet_v2:RESNET_V1_34_BIASED',
+        'resnet_v1_50_biased': f'{_NETWORKS}.resnet_v1:RESNET_V1_50_BIASED',
+        'resnet_v1_101_biased': f'{_NETWORKS}.resnet_v1:RESNET_V1_101_BIASED',
+        'resnet_v2_50': f'{_NETWORKS}.resnet_v2:RESNET_V2_50',
+        'resnet_v2_101': f'{_NETWORKS}.resnet_v2:RESNET_V2_101',
+        'mobilenet_v1': f'{_NETWORKS}.mobilenet:MOBILENET_V1',
+        'mobilenet_v1_slim': f'{_NETWORKS}.mobilenet:MOBILENET_V1_SLIM',
+        'mobilenet_v2': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2',
+        'mobilenet_v2_slim': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_SLIM',
+        # Its map of level 4 is expanded, as in SSD.
+        'mobilenet_v2_expanded': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_EXPANDED',
+        'mobilenet_v2_center_net': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_CENTER_NET',
+        'efficientnet-b0': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B0',
+        'efficientnet-b1': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B1',
+        'efficientnet-b2': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B2',
+        'efficientnet-b3': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B3',
+        'efficientnet-b4': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B4',
+        'efficientnet-b5': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B5',
+        'efficientnet-b6': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B6',
+        'efficientnet-b7': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B7',
+        'inception_v2': f'{_NETWORKS}.inception_v2:INCEPTION_V2',
+        'inception_resnet_v2': f'{_NETWORKS}.inception_resnet_v2:INCEPTION_RESNET_V2',
+        'inception_resnet_v2_slim': f'{_NETWORKS}.inception_resnet_v2:INCEPTION_RESNET_V2_SLIM',
+        'hourglass_10': f'{_NETWORKS}.hourglass:HOURGLASS_10',
+        'hourglass_20': f'{_NETWORKS}.hourglass:HOURGLASS_20',
+        'hourglass_32': f'{_NETWORKS}.hourglass:HOURGLASS_32',
+        'hourglass_52': f'{_NETWORKS}.hourglass:HOURGLASS_52',
+        'hourglass_104': f'{_NETWORKS}.hourglass:HOURGLASS_104',
     },
     Backbone,
 )

@@ -11,6 +11,7 @@ from object_detection.errors import expected
 from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.necks.resizing import CropTo, Doubling
+from object_detection.models.necks.table import Neck, NeckOptions
 from object_detection.models.normalization import normalized
 
 # Fast attention: added to the sum of the weights that it divides by.
@@ -254,3 +255,11 @@ COMBINE_METHODS = {
     'attention': functools.partial(tf.nn.softmax, axis=0),
     'fast_attention': _fast_attention,
 }
+
+
+def _build(channels: Sequence[int], options: NeckOptions) -> keras.Model:
+    size = Options(options.levels[0], options.levels[-1], **options.settings)
+    return bidirectional_pyramid(channels, options=size, **options.arguments())
+
+
+BIFPN = Neck(_build, frozenset({'bifpn'}))

@@ -10,6 +10,7 @@ from object_detection.core.shapes import dimensions
 from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.necks.resizing import CropTo, Doubling
+from object_detection.models.necks.table import Neck, NeckOptions
 from object_detection.models.normalization import normalized
 
 
@@ -140,3 +141,18 @@ def feature_pyramid(
     for level in range(top_level + 1, top_level + 1 + num_coarse_levels):
         outputs.append(coarser(outputs[-1], level))
     return keras.Model(list(inputs.values()), outputs, name=name)
+
+
+def _build(channels: Sequence[int], options: NeckOptions) -> keras.Model:
+    chosen = {'use_depthwise': options.use_depthwise, 'explicit_padding': options.explicit_padding}
+    return feature_pyramid(
+        channels,
+        min_level=options.levels[0],
+        depth=options.depth,
+        num_coarse_levels=len(options.levels) - len(channels),
+        options=Options(**(dict(options.settings) | chosen)),
+        **options.arguments(),
+    )
+
+
+FPN = Neck(_build, frozenset({'fpn', 'use_depthwise'}))

@@ -15,6 +15,7 @@ from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.necks.fpn import BilinearUpsampling
 from object_detection.models.necks.resizing import Doubling
+from object_detection.models.necks.table import Neck, NeckOptions
 from object_detection.models.normalization import normalized
 
 MAX_MAPS = 6
@@ -230,3 +231,37 @@ def pooling_pyramid(
         pool = rounding.MaxPooling2D(2, strides=2, padding='same', name=f'pool_{index}')
         maps.append(pool(maps[-1]))
     return keras.Model(features, maps, name=name)
+
+
+def _build_multi_resolution(channels: Sequence[int], options: NeckOptions) -> keras.Model:
+    network = Options(
+        num_maps=len(options.levels),
+        depth_multiplier=options.depth_multiplier,
+        min_depth=options.min_depth,
+        use_depthwise=options.use_depthwise,
+        explicit_padding=options.explicit_padding,
+    )
+    return multi_resolution_maps(channels, options=network, **options.arguments())
+
+
+def _build_merged_pyramid(channels: Sequence[int], options: NeckOptions) -> keras.Model:
+    return merged_pyramid(
+        channels,
+        use_separable=options.use_depthwise,
+        bilinear=options.bilinear,
+        **options.settings,
+        **options.arguments(),
+    )
+
+
+def _build_pooling_pyramid(channels: Sequence[int], options: NeckOptions) -> keras.Model:
+    return pooling_pyramid(
+        channels[-1], depth=options.depth, num_maps=len(options.levels), **options.arguments()
+    )
+
+
+MULTI_RESOLUTION = Neck(_build_multi_resolution, frozenset({'num_layers', 'use_depthwise'}))
+MERGED_PYRAMID = Neck(
+    _build_merged_pyramid, frozenset({'use_separable_conv', 'upsampling_interpolation'})
+)
+POOLING_PYRAMID = Neck(_build_pooling_pyramid, frozenset({'num_layers'}))

@@ -3,12 +3,15 @@
 Transposed convolutions that enlarge the last map of a backbone, as in CenterNet.
 """
 
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.necks.table import Neck, NeckOptions
 from object_detection.models.normalization import normalized
 from object_detection.models.rounding import Roundable
 
@@ -88,3 +91,10 @@ def upsampling(
         x = hyperparams.norm(frozen=not batch_norm_trainable, name=f'doubling_{i}_bn')(x)
         x = hyperparams.activation_layer(name=f'doubling_{i}_relu')(x)
     return keras.Model(features, x, name=name)
+
+
+def _build_upsampling(channels: Sequence[int], options: NeckOptions) -> keras.Model:
+    return upsampling(channels[-1], **options.settings, **options.arguments())
+
+
+UPSAMPLING = Neck(_build_upsampling)

@@ -1,7 +1,7 @@
 """The necks by name: what feature extractors put on the maps of a backbone.
 
-Loads no TensorFlow: the rows of this package are in `rows`, which is imported when one of them is
-asked for.
+Loads no TensorFlow: a row of this package is in the file of its network, which is imported when the
+row is asked for.
 """
 
 import dataclasses
@@ -46,6 +46,14 @@ class NeckOptions:
     bilinear: bool = False
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def arguments(self) -> dict[str, Any]:
+        """Returns the arguments that all networks take: the set-up of layers and the name."""
+        return {
+            'hyperparams': self.hyperparams,
+            'batch_norm_trainable': self.batch_norm_trainable,
+            'name': 'fpn',
+        }
+
 
 class Neck(NamedTuple):
     """A network from maps to maps.
@@ -64,19 +72,19 @@ class Neck(NamedTuple):
 
 # Fields that say which maps there are.
 MAPS = frozenset({'fpn', 'bifpn', 'num_layers'})
-_ROWS = 'object_detection.models.necks.rows'
+_NETWORKS = 'object_detection.models.necks'
 
 NECKS: Registry[Neck] = Registry(
     'neck',
     {
-        'fpn': f'{_ROWS}:FPN',
-        'bifpn': f'{_ROWS}:BIFPN',
+        'fpn': f'{_NETWORKS}.fpn:FPN',
+        'bifpn': f'{_NETWORKS}.bifpn:BIFPN',
         # The coarser maps of SSD.
-        'multi_resolution': f'{_ROWS}:MULTI_RESOLUTION',
-        'pooling_pyramid': f'{_ROWS}:POOLING_PYRAMID',
+        'multi_resolution': f'{_NETWORKS}.multi_resolution:MULTI_RESOLUTION',
+        'pooling_pyramid': f'{_NETWORKS}.multi_resolution:POOLING_PYRAMID',
         # Of CenterNet, whose only map is the finest one.
-        'merged_pyramid': f'{_ROWS}:MERGED_PYRAMID',
-        'upsampling': f'{_ROWS}:UPSAMPLING',
+        'merged_pyramid': f'{_NETWORKS}.multi_resolution:MERGED_PYRAMID',
+        'upsampling': f'{_NETWORKS}.resizing:UPSAMPLING',
     },
     Neck,
 )
