@@ -1,19 +1,43 @@
 """`tfod serve`: a page and an API over HTTP for a model."""
 
 import errno
-import importlib.util
 import ipaddress
 import signal
 import socket
+from collections.abc import Callable
 
 import click
 
-from object_detection.errors import UserError, format_list
+from object_detection.errors import UserError
 from object_detection.serving.limits import ServeOptions
 from object_detection.system import extras, tensorflow_setup
 
 _PACKAGES = ('fastapi', 'uvicorn', 'multipart', 'prometheus_client')
 _DEFAULTS = ServeOptions()
+# Field of `ServeOptions` -> what --help says of its flag.
+_FLAGS = {
+    'model_name': 'NAME in /v1/models/NAME:predict.',
+    'model_version': None,
+    'max_batch_size': 'Most images computed at a time.',
+    'max_wait_ms': 'Longest wait of an image for others to be computed with.',
+    'max_queue': 'Most images, and requests, held; more get status 503.',
+    'max_connections': 'Most connections; the longest idle one is closed for a new one.',
+    'max_images': 'Most of a request.',
+    'max_body_mb': 'Largest body.',
+    'max_megapixels': 'Largest image, by its header.',
+    'max_memory_mb': 'Most of bodies, decoded images and answers held.',
+    'timeout_s': 'Longest time for receiving a header, then a body, and then for the answer.',
+    'drain_s': 'Seconds after SIGTERM in which /readyz is 503 and requests are still answered.',
+}
+
+
+def _flags_of_limits(function: Callable) -> Callable:
+    """Decorates the command with the flags for the fields of `ServeOptions`."""
+    for name, text in reversed(_FLAGS.items()):
+        default = getattr(_DEFAULTS, name)
+        option = click.option(f'--{name}', default=default, show_default=True, help=text)
+        function = option(function)
+    return function
 
 
 @click.command(name='serve')
@@ -32,67 +56,7 @@ _DEFAULTS = ServeOptions()
     help='Port; 0 takes a free one.',
 )
 @click.option('--label_map', default='', help="Label map; the model's own names if not given.")
-@click.option(
-    '--model_name',
-    default=_DEFAULTS.model_name,
-    show_default=True,
-    help='NAME in /v1/models/NAME:predict.',
-)
-@click.option('--model_version', default=_DEFAULTS.model_version, show_default=True)
-@click.option(
-    '--max_batch_size',
-    default=_DEFAULTS.max_batch_size,
-    show_default=True,
-    help='Most images computed at a time.',
-)
-@click.option(
-    '--max_wait_ms',
-    default=_DEFAULTS.max_wait_ms,
-    show_default=True,
-    help='Longest wait of an image for others to be computed with.',
-)
-@click.option(
-    '--max_queue',
-    default=_DEFAULTS.max_queue,
-    show_default=True,
-    help='Most images, and requests, held; more get status 503.',
-)
-@click.option(
-    '--max_connections',
-    default=_DEFAULTS.max_connections,
-    show_default=True,
-    help='Most connections; the longest idle one is closed for a new one.',
-)
-@click.option(
-    '--max_images', default=_DEFAULTS.max_images, show_default=True, help='Most of a request.'
-)
-@click.option(
-    '--max_body_mb', default=_DEFAULTS.max_body_mb, show_default=True, help='Largest body.'
-)
-@click.option(
-    '--max_megapixels',
-    default=_DEFAULTS.max_megapixels,
-    show_default=True,
-    help='Largest image, by its header.',
-)
-@click.option(
-    '--max_memory_mb',
-    default=_DEFAULTS.max_memory_mb,
-    show_default=True,
-    help='Most of bodies, decoded images and answers held.',
-)
-@click.option(
-    '--timeout_s',
-    default=_DEFAULTS.timeout_s,
-    show_default=True,
-    help='Longest time for receiving a header, then a body, and then for the answer.',
-)
-@click.option(
-    '--drain_s',
-    default=_DEFAULTS.drain_s,
-    show_default=True,
-    help='Seconds after SIGTERM in which /readyz is 503 and requests are still answered.',
-)
+@_flags_of_limits
 def command(model: str, host: str, port: int, label_map: str, **options: str | float) -> None:
     """Serves MODEL over HTTP: an export, a file of one, a model_dir or an unpacked archive.
 
@@ -101,7 +65,7 @@ def command(model: str, host: str, port: int, label_map: str, **options: str | f
     and ctrl-C end the server when all accepted requests are answered.
     """
     limits = ServeOptions(**options)
-    check_packages()
+    extras.check_packages('tfod serve', _PACKAGES, 'serve')
     with _listen(host, port) as listener:
         tensorflow_setup.keep_freed_memory()
         tensorflow_setup.assume_constant_weights()
@@ -115,16 +79,6 @@ def command(model: str, host: str, port: int, label_map: str, **options: str | f
         _warn_if_open(host)
         _run(loaded, limits, listener)
     click.echo('stopped; all accepted requests are answered')
-
-
-def check_packages() -> None:
-    """Raises UserError, which names the extra, unless the packages of a server are installed."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f'tfod serve: needs the Python package {format_list(missing)}, which is not installed: '
-            f'{extras.install_command("serve")}.'
-        )
 
 
 def _run(model: object, limits: ServeOptions, listener: socket.socket) -> None:

@@ -26,7 +26,7 @@ from object_detection.runtime import class_names, description, input_types
 from object_detection.runtime.images import read_image
 from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.runtime.side_inputs import GivenSideInput
-from object_detection.system import publishing
+from object_detection.system import extras, publishing
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.weights import checkpoints, restore
 
@@ -218,7 +218,7 @@ def export_files(
     rows = {name: formats.EXPORT_FORMATS[name] for name in names}
     for name, row in rows.items():
         packages = (*row.write_packages, *(row.load_packages if images else ()))
-        row.check_packages(f'--format {name}', packages)
+        extras.check_packages(f'--format {name}', packages, row.extra)
     resolved = pipeline_pb2.TrainEvalPipelineConfig()
     resolved.CopyFrom(pipeline)
     chosen = precisions.write(resolved.train_config, precision)

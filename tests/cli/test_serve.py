@@ -1,7 +1,7 @@
 import importlib.util
+import re
 import socket
 
-import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import serve
@@ -13,12 +13,13 @@ def test_a_package_that_is_missing_is_named_with_its_command(monkeypatch):
     monkeypatch.setattr(
         importlib.util, 'find_spec', lambda name: None if name == 'uvicorn' else find(name)
     )
-    with pytest.raises(UserError, match=r'package uvicorn, .* pip install .*fastapi'):
-        serve.check_packages()
+    error = CliRunner().invoke(serve.command, ['model']).exception
+    assert isinstance(error, UserError)
+    assert re.search(r'package uvicorn, .* pip install .*fastapi', str(error))
 
 
 def test_a_port_that_is_taken_is_an_error_before_the_model_is_loaded(monkeypatch):
-    monkeypatch.setattr(serve, 'check_packages', lambda: None)
+    monkeypatch.setattr(serve.extras, 'check_packages', lambda *_: None)
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
         error = CliRunner().invoke(serve.command, ['model', '--port', str(port)]).exception

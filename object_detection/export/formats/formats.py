@@ -4,7 +4,8 @@ To add a format: a module with the three functions of `FormatModule`, and a row 
 """
 
 import dataclasses
-import importlib.util
+import functools
+import importlib
 import pathlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -81,38 +82,9 @@ class Format:
     def suffix(self) -> str:
         return pathlib.PurePath(self.file_name).suffix
 
-    def check_packages(self, name: str, packages: Iterable[str]) -> None:
-        """Raises UserError, which names the extra, unless the packages are installed."""
-        missing = [each for each in packages if importlib.util.find_spec(each) is None]
-        if missing:
-            raise UserError(
-                f'{name}: needs the Python package {format_list(missing)}, which is not installed: '
-                f'{extras.install_command(self.extra)}.'
-            )
 
-
-def _onnx() -> FormatModule:
-    from object_detection.export.formats import onnx_file
-
-    return onnx_file
-
-
-def _openvino() -> FormatModule:
-    from object_detection.export.formats import openvino_file
-
-    return openvino_file
-
-
-def _tflite() -> FormatModule:
-    from object_detection.export.formats import tflite
-
-    return tflite
-
-
-def _stablehlo() -> FormatModule:
-    from object_detection.export.formats import stablehlo
-
-    return stablehlo
+def _module(name: str) -> Callable[[], FormatModule]:
+    return functools.partial(importlib.import_module, f'{__package__}.{name}')
 
 
 EXPORT_FORMATS: Registry[Format] = Registry(
@@ -120,23 +92,25 @@ EXPORT_FORMATS: Registry[Format] = Registry(
     {
         'onnx': Format(
             file_name='model.onnx',
-            module=_onnx,
+            module=_module('onnx_file'),
             write_packages=('tf2onnx', 'onnx'),
             load_packages=('onnxruntime',),
             extra='onnx',
         ),
         'openvino': Format(
             file_name='model.xml',
-            module=_openvino,
+            module=_module('openvino_file'),
             write_packages=('openvino',),
             load_packages=('openvino',),
             extra='openvino',
         ),
         'stablehlo': Format(
-            file_name='stablehlo/model.mlirbc', module=_stablehlo, options=('batch_size',)
+            file_name='stablehlo/model.mlirbc', module=_module('stablehlo'), options=('batch_size',)
         ),
         'tflite': Format(
-            file_name='model.tflite', module=_tflite, options=('quantization', 'calibration')
+            file_name='model.tflite',
+            module=_module('tflite'),
+            options=('quantization', 'calibration'),
         ),
     },
     Format,
@@ -200,7 +174,7 @@ def load(path: pathlib.Path) -> 'FileRuntime':
         installed.
     """
     ((name, row),) = [item for item in EXPORT_FORMATS.items() if item[1].suffix == path.suffix]
-    row.check_packages(str(path), row.load_packages)
+    extras.check_packages(str(path), row.load_packages, row.extra)
     return row.module().load(path, read_beside(path, name))
 
 

@@ -10,6 +10,7 @@ from object_detection.export.formats import formats
 from object_detection.runtime import description
 from object_detection.runtime.description import ModelDescription, TensorDescription
 from object_detection.runtime.file_detector import FileRuntime
+from object_detection.system import extras
 from tests import rows
 
 DESCRIPTION = ModelDescription(
@@ -114,7 +115,7 @@ def test_a_missing_package_is_named_with_its_extra():
     with pytest.raises(
         UserError, match=r"--format x: needs .* no_such_module.*pip install '\.\[x\]'"
     ):
-        row.check_packages('--format x', row.write_packages)
+        extras.check_packages('--format x', row.write_packages, row.extra)
 
 
 def model_file(folder: pathlib.Path, name: str, format_name: str = 'stablehlo') -> pathlib.Path:
