@@ -18,6 +18,9 @@ from object_detection.errors import UserError, expected
 
 # A size in pixels or cells: a Python int, or a scalar int32 tensor where it is not static.
 Size = int | tf.Tensor
+# (height, width) of a feature map in cells, and of an image in pixels, where it is known.
+MapShape = tuple[Size, Size]
+ImageSize = tuple[Size | None, Size | None]
 
 
 def box_sizes(scales: Sequence[float], aspect_ratios: Sequence[float]) -> np.ndarray:
@@ -34,7 +37,7 @@ def box_sizes(scales: Sequence[float], aspect_ratios: Sequence[float]) -> np.nda
 
 def tile(
     sizes: tf.Tensor | np.ndarray,
-    grid_shape: tuple[Size, Size],
+    grid_shape: MapShape,
     stride: tuple[float | tf.Tensor, float | tf.Tensor],
     offset: tuple[float | tf.Tensor, float | tf.Tensor],
 ) -> tf.Tensor:
@@ -86,7 +89,7 @@ class AnchorGenerator:
 
     def generate(
         self,
-        feature_map_shapes: Sequence[tuple[Size, Size]],
+        feature_map_shapes: Sequence[MapShape],
         image_height: Size | None = None,
         image_width: Size | None = None,
     ) -> list[tf.Tensor]:
@@ -112,18 +115,12 @@ class AnchorGenerator:
         if self.normalized and self._needs_image_size and is_size_missing:
             raise expected(f'{name}.generate', 'the size of the image, to normalize by')
         return [
-            self._generate_level(level, shape, image_height, image_width)
+            self._generate_level(level, shape, (image_height, image_width))
             for level, shape in enumerate(feature_map_shapes)
         ]
 
-    def _generate_level(
-        self,
-        level: int,
-        shape: tuple[Size, Size],
-        image_height: Size | None,
-        image_width: Size | None,
-    ) -> tf.Tensor:
-        """Returns the anchors of one level; see `generate` for the arguments."""
+    def _generate_level(self, level: int, shape: MapShape, image_size: ImageSize) -> tf.Tensor:
+        """Returns the anchors of a level of this shape, float32 [h * w * A, 4]; see `generate`."""
         raise NotImplementedError
 
 
@@ -168,14 +165,8 @@ class GridAnchorGenerator(AnchorGenerator):
     def num_anchors_per_location(self) -> list[int]:
         return [len(self._sizes)]
 
-    def _generate_level(
-        self,
-        level: int,
-        shape: tuple[Size, Size],
-        image_height: Size | None,
-        image_width: Size | None,
-    ) -> tf.Tensor:
-        del level, image_height, image_width
+    def _generate_level(self, level: int, shape: MapShape, image_size: ImageSize) -> tf.Tensor:
+        del level, image_size
         return tile(self._sizes, shape, self._stride, self._offset)
 
 
@@ -229,7 +220,7 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
             )
         self.normalized = normalized
         self._center_offset = center_offset
-        self._deciding_sides: tuple[int | None, int | None] | None = None
+        self._deciding_sides: ImageSize | None = None
         self._levels = range(min_level, max_level + 1)
         self._anchor_scale = anchor_scale
         self._aspect_ratios = list(aspect_ratios)
@@ -243,26 +234,18 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         decided._deciding_sides = image_size or (None, None)
         return decided
 
-    def _generate_level(
-        self,
-        level: int,
-        shape: tuple[Size, Size],
-        image_height: Size | None,
-        image_width: Size | None,
-    ) -> tf.Tensor:
+    def _generate_level(self, level: int, shape: MapShape, image_size: ImageSize) -> tf.Tensor:
         # An image of unknown size counts as a multiple of every stride.
-        grid = self._grid(self._levels[level], image_height, image_width)
+        grid = self._grid(self._levels[level], image_size)
         (anchors,) = grid.generate([shape])
         if self.normalized:
-            anchors = boxes.absolute_to_normalized(anchors, image_height, image_width)
+            anchors = boxes.absolute_to_normalized(anchors, *image_size)
         return anchors
 
-    def _grid(
-        self, level: int, image_height: Size | None, image_width: Size | None
-    ) -> GridAnchorGenerator:
+    def _grid(self, level: int, image_size: ImageSize) -> GridAnchorGenerator:
         stride = 2**level
         size = float(self._anchor_scale * stride)
-        sides = self._deciding_sides or (image_height, image_width)
+        sides = self._deciding_sides or image_size
         if self._center_offset is None:
             offset = tuple(_first_center(side, stride) for side in sides)
         else:
@@ -327,16 +310,10 @@ class FlexibleGridAnchorGenerator(AnchorGenerator):
     def num_anchors_per_location(self) -> list[int]:
         return [len(grid.base_sizes) for grid in self._grids]
 
-    def _generate_level(
-        self,
-        level: int,
-        shape: tuple[Size, Size],
-        image_height: Size | None,
-        image_width: Size | None,
-    ) -> tf.Tensor:
+    def _generate_level(self, level: int, shape: MapShape, image_size: ImageSize) -> tf.Tensor:
         grid = self._grids[level]
         sizes = box_sizes(grid.base_sizes, grid.aspect_ratios)
         anchors = tile(sizes, shape, grid.stride, grid.offset)
         if self.normalized:
-            anchors = boxes.absolute_to_normalized(anchors, image_height, image_width)
+            anchors = boxes.absolute_to_normalized(anchors, *image_size)
         return anchors

@@ -66,16 +66,10 @@ class SsdAnchorGenerator(anchors.AnchorGenerator):
         return [len(sizes) for sizes in self._sizes]
 
     def _generate_level(
-        self,
-        level: int,
-        shape: tuple[anchors.Size, anchors.Size],
-        image_height: anchors.Size | None,
-        image_width: anchors.Size | None,
+        self, level: int, shape: anchors.MapShape, image_size: anchors.ImageSize
     ) -> tf.Tensor:
         # Without a size the image is a square, whose side is the unit of the layout.
-        sides = [
-            tf.cast(1 if side is None else side, tf.float32) for side in (image_height, image_width)
-        ]
+        sides = [tf.cast(1 if side is None else side, tf.float32) for side in image_size]
         base = [
             tf.minimum(*sides) / side * base
             for side, base in zip(sides, self._base_size, strict=True)
