@@ -41,7 +41,7 @@ _ONLY_WITH_RECORDS = '{} reads no record files'
 _SERVED = 'the data_service reads the files'
 _SHUFFLING = ('shuffle_buffer_size', 'filenames_shuffle_buffer_size')
 # What is loaded for the models that ask for it.
-_OF_MODELS = (
+_LOADING_FLAGS = (
     'load_context_features',
     'load_dense_pose',
     'load_keypoint_depth_features',
@@ -174,7 +174,7 @@ def _of_models(pipeline: TrainEvalPipelineConfig, reader: InputReader) -> Iterat
     needs, title = families.needs(pipeline.model), families.find(pipeline.model).title
     if reader.num_keypoints and not needs.keypoints:
         yield 'num_keypoints', _UNUSED_KEYPOINTS + title
-    for name in _OF_MODELS:
+    for name in _LOADING_FLAGS:
         if getattr(reader, name) and name not in {*needs.reader_flags, *needs.input_flags}:
             yield name, f'this {title} does not use what it loads'
 

@@ -15,7 +15,7 @@ from object_detection.models.backbones.resnet_v1 import Options, Padding, option
 from object_detection.models.image_values import subtract_means
 
 # The third convolution of a block, which has two otherwise.
-_OF_BOTTLENECK = 'conv2_block1_3_conv'
+_BOTTLENECK_LAYER = 'conv2_block1_3_conv'
 _logger = logging.getLogger(__name__)
 
 _MORE_BELOW = 'more at the bottom and on the right'
@@ -58,7 +58,7 @@ def warn_of_differences(
     if ours is None:
         return
     differences, fields = [], []
-    has_bottlenecks = any(layer.name == _OF_BOTTLENECK for layer in backbone.layers)
+    has_bottlenecks = any(layer.name == _BOTTLENECK_LAYER for layer in backbone.layers)
     if has_bottlenecks and theirs.stride_in_1x1 != ours.stride_in_1x1:
         there, here = '3x3 convolution', '1x1 before'
         if theirs.stride_in_1x1:

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from object_detection.builders.input_readers import rules
 from object_detection.data import label_map, tf_examples
-from object_detection.data.formats import records as coco_records
 from object_detection.data.formats import records as file_records
 from object_detection.data.formats.records import ImageRecords
 from object_detection.data.formats.voc import VocSource
@@ -108,7 +107,7 @@ def _loaders(reader: input_reader_pb2.InputReader) -> list[Callable[[], ImageRec
     }
     config = reader.coco_input_reader
     return [
-        functools.partial(coco_records.load_coco, folder, file, **options)
+        functools.partial(file_records.load_coco, folder, file, **options)
         for folder, file in zip(config.image_dir, config.annotation_file, strict=True)
     ]
 
