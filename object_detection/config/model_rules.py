@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
+from object_detection.protos.calibration_pb2 import CalibrationConfig
 from object_detection.protos.matcher_pb2 import Matcher
 from object_detection.protos.post_processing_pb2 import BatchNonMaxSuppression
 
@@ -16,6 +17,11 @@ ANCHOR_LISTS = {
     'multiscale_anchor_generator': ('aspect_ratios',),
     'flexible_grid_anchor_generator': ('anchor_grid',),
 }
+# Functions of single columns of the scores -> their maps from the id of a column.
+_CALIBRATIONS = {
+    'class_id_function_approximations': 'class_id_xy_pairs_map',
+    'class_id_sigmoid_calibrations': 'class_id_sigmoid_parameters_map',
+}
 
 
 def suppression(nms: BatchNonMaxSuppression, path: str) -> Iterator[str]:
@@ -24,6 +30,29 @@ def suppression(nms: BatchNonMaxSuppression, path: str) -> Iterator[str]:
         yield (
             f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '
             f'{path}.max_total_detections ({nms.max_total_detections}).'
+        )
+
+
+def calibration(
+    config: CalibrationConfig, path: str, columns: range, what_is_expected: str
+) -> Iterator[str]:
+    """Checks the ids of columns of the scores in the calibration at `path`.
+
+    Args:
+      config: the message.
+      path: of the message.
+      columns: the ids that there are; empty if the number of classes is not set.
+      what_is_expected: the same in words.
+    """
+    kind = config.WhichOneof('calibrator')
+    if kind not in _CALIBRATIONS or not columns:
+        return
+    name = _CALIBRATIONS[kind]
+    ids = sorted(getattr(getattr(config, kind), name))
+    unknown = [str(number) for number in ids if number not in columns]
+    if unknown:
+        yield (
+            f'{path}.{kind}.{name}: expected {what_is_expected}. Received: {", ".join(unknown)}.'
         )
 
 

@@ -243,11 +243,6 @@ _CROP_FIELDS = ('initial_crop_size', 'maxpool_kernel_size', 'maxpool_stride')
 # Outputs of the second stage, the first ones not of R-FCN's.
 _BOX_FEATURES = ('output_final_box_features', 'output_final_box_rpn_features')
 _BOX_OUTPUTS = (*_BOX_FEATURES, 'return_raw_detections_during_predict')
-# Functions of single classes, by class id.
-_CLASS_CALIBRATIONS = {
-    'class_id_function_approximations': 'class_id_xy_pairs_map',
-    'class_id_sigmoid_calibrations': 'class_id_sigmoid_parameters_map',
-}
 
 
 def has_pyramid(extractor: FasterRcnnFeatureExtractor) -> bool:
@@ -447,23 +442,12 @@ def _post_processing(config: FasterRcnn) -> Iterator[str]:
     path = f'{ROOT}.second_stage_post_processing.batch_non_max_suppression'
     nms = config.second_stage_post_processing.batch_non_max_suppression
     yield from model_rules.suppression(nms, path)
-    yield from _calibration(config)
-
-
-def _calibration(config: FasterRcnn) -> Iterator[str]:
-    calibration = config.second_stage_post_processing.calibration_config
-    kind = calibration.WhichOneof('calibrator')
-    if kind not in _CLASS_CALIBRATIONS or config.num_classes < 1:
-        return
-    name = _CLASS_CALIBRATIONS[kind]
-    ids = sorted(getattr(getattr(calibration, kind), name))
-    unknown = [str(number) for number in ids if not 0 <= number <= config.num_classes]
-    if unknown:
-        path = f'{ROOT}.second_stage_post_processing.calibration_config.{kind}.{name}'
-        yield (
-            f'{path}: expected class ids from 0, the background, to {config.num_classes} '
-            f'({ROOT}.num_classes). Received: {", ".join(unknown)}.'
-        )
+    yield from model_rules.calibration(
+        config.second_stage_post_processing.calibration_config,
+        f'{ROOT}.second_stage_post_processing.calibration_config',
+        range(config.num_classes and config.num_classes + 1),
+        f'class ids from 0, the background, to {config.num_classes} ({ROOT}.num_classes)',
+    )
 
 
 def _box_predictor(config: FasterRcnn) -> Iterator[str]:

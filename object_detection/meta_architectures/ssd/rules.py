@@ -66,11 +66,6 @@ _LEVELS = {
     'ssd_anchor_generator': ', its num_layers',
 }
 _PYRAMIDS = ('bifpn', 'fpn')
-# Functions of single columns of the scores.
-_CALIBRATIONS = {
-    'class_id_function_approximations': 'class_id_xy_pairs_map',
-    'class_id_sigmoid_calibrations': 'class_id_sigmoid_parameters_map',
-}
 # Numbers of a box code; a keypoint adds two.
 _CODE_SIZES = {'faster_rcnn_box_coder': 4, 'mean_stddev_box_coder': 4, 'square_box_coder': 3}
 
@@ -95,8 +90,7 @@ def check(config: Ssd) -> Iterator[str]:
         if getattr(config.loss, name).WhichOneof(name) is None:
             yield f'{ROOT}.loss.{name} is not set; expected one of its options.'
     yield from _anchors(config)
-    yield from _suppression(config)
-    yield from _calibration(config)
+    yield from _post_processing(config)
 
 
 def problems_of_parts(config: Ssd) -> Iterator[str]:
@@ -183,23 +177,14 @@ def _num_anchor_levels(config: Ssd) -> int:
     return len(option.anchor_grid) if kind == 'flexible_grid_anchor_generator' else 1
 
 
-def _calibration(config: Ssd) -> Iterator[str]:
-    calibration = config.post_processing.calibration_config
-    kind = calibration.WhichOneof('calibrator')
-    if kind not in _CALIBRATIONS or config.num_classes < 1:
-        return
-    name = _CALIBRATIONS[kind]
-    last = config.num_classes + config.add_background_class - 1
-    ids = sorted(getattr(getattr(calibration, kind), name))
-    unknown = [str(number) for number in ids if not 0 <= number <= last]
-    if unknown:
-        yield (
-            f'{ROOT}.post_processing.calibration_config.{kind}.{name}: expected columns of the '
-            f'scores, from 0 to {last}. Received: {", ".join(unknown)}.'
-        )
-
-
-def _suppression(config: Ssd) -> Iterator[str]:
+def _post_processing(config: Ssd) -> Iterator[str]:
     path = f'{ROOT}.post_processing.batch_non_max_suppression'
     nms = config.post_processing.batch_non_max_suppression
     yield from model_rules.suppression(nms, path)
+    columns = range(config.num_classes and config.num_classes + config.add_background_class)
+    yield from model_rules.calibration(
+        config.post_processing.calibration_config,
+        f'{ROOT}.post_processing.calibration_config',
+        columns,
+        f'columns of the scores, from 0 to {len(columns) - 1}',
+    )
