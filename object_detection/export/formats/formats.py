@@ -4,8 +4,6 @@ To add a format: a module with the three functions of `FormatModule`, and a row 
 """
 
 import dataclasses
-import functools
-import importlib
 import pathlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -83,8 +81,28 @@ class Format:
         return pathlib.PurePath(self.file_name).suffix
 
 
-def _module(name: str) -> Callable[[], FormatModule]:
-    return functools.partial(importlib.import_module, f'{__package__}.{name}')
+def _onnx() -> FormatModule:
+    from object_detection.export.formats import onnx_file
+
+    return onnx_file
+
+
+def _openvino() -> FormatModule:
+    from object_detection.export.formats import openvino_file
+
+    return openvino_file
+
+
+def _tflite() -> FormatModule:
+    from object_detection.export.formats import tflite
+
+    return tflite
+
+
+def _stablehlo() -> FormatModule:
+    from object_detection.export.formats import stablehlo
+
+    return stablehlo
 
 
 EXPORT_FORMATS: Registry[Format] = Registry(
@@ -92,24 +110,24 @@ EXPORT_FORMATS: Registry[Format] = Registry(
     {
         'onnx': Format(
             file_name='model.onnx',
-            module=_module('onnx_file'),
+            module=_onnx,
             write_packages=('tf2onnx', 'onnx'),
             load_packages=('onnxruntime',),
             extra='onnx',
         ),
         'openvino': Format(
             file_name='model.xml',
-            module=_module('openvino_file'),
+            module=_openvino,
             write_packages=('openvino',),
             load_packages=('openvino',),
             extra='openvino',
         ),
         'stablehlo': Format(
-            file_name='stablehlo/model.mlirbc', module=_module('stablehlo'), options=('batch_size',)
+            file_name='stablehlo/model.mlirbc', module=_stablehlo, options=('batch_size',)
         ),
         'tflite': Format(
             file_name='model.tflite',
-            module=_module('tflite'),
+            module=_tflite,
             options=('quantization', 'calibration'),
         ),
     },
