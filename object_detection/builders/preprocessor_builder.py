@@ -9,6 +9,7 @@ from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from object_detection.builders.training_rules import step_facts
 from object_detection.config import ranges, walk
 from object_detection.config.oneof import build_oneof
 from object_detection.data.augmentation import (
@@ -35,7 +36,7 @@ from object_detection.data.augmentation.warp import RandomAffine
 from object_detection.data.augmentation.zoom import LargeScaleJitter
 from object_detection.data.objects import Example
 from object_detection.errors import UserError, expected, raise_if_any
-from object_detection.protos import preprocessor_pb2
+from object_detection.protos import options_pb2, preprocessor_pb2
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.registry import Registry
 from object_detection.resizers import resizer
@@ -166,9 +167,6 @@ def _ssd_random_crop_pad_fixed_aspect_ratio(
 
 Augmentation = Callable[..., Example]
 
-# Steps that read labels alone, and therefore run before objects are counted and masks decoded.
-_LABEL_STEPS = ('convert_class_logits_to_softmax', 'drop_label_probabilistically', 'remap_labels')
-
 _METHODS = {
     preprocessor_pb2.ResizeImage.AREA: resizer.AREA,
     preprocessor_pb2.ResizeImage.BICUBIC: resizer.BICUBIC,
@@ -178,7 +176,10 @@ _METHODS = {
 
 
 class Steps(NamedTuple):
-    """The steps of a config in their order, divided into steps of labels and all other steps."""
+    """The steps of a config in their order, divided into steps of labels and all other steps.
+
+    Steps of labels run before objects are counted and masks decoded.
+    """
 
     label_steps: tuple[Augmentation, ...]
     augmentations: tuple[Augmentation, ...]
@@ -220,8 +221,8 @@ def _resize_image(config: preprocessor_pb2.ResizeImage) -> Augmentation:
 
 
 def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
-    kinds = [step.WhichOneof('preprocessing_step') for step in config.steps]
-    if of_labels := [kind for kind in kinds if kind in _LABEL_STEPS]:
+    of_labels = [step for step in config.steps if step_facts(step).is_of_labels]
+    if of_labels := [step.WhichOneof('preprocessing_step') for step in of_labels]:
         raise expected('one_of.steps', 'no steps of labels alone', ', '.join(of_labels))
     steps = []
     for index, step in enumerate(config.steps):
@@ -327,31 +328,17 @@ def build_all(configs: Iterable[preprocessor_pb2.PreprocessingStep], step: int =
     for config in configs:
         if 0 < config.stop_after_step <= step:
             continue
-        is_of_labels = config.WhichOneof('preprocessing_step') in _LABEL_STEPS
+        is_of_labels = step_facts(config).is_of_labels
         (label_steps if is_of_labels else augmentations).append(build(config))
     return Steps(tuple(label_steps), tuple(augmentations))
 
 
-# Fields of the steps that need some, or whose defaults change few images or none.
+_OPTIONS = PreprocessingStep.DESCRIPTOR.oneofs_by_name['preprocessing_step'].fields
+# Step -> its fields in samples, where the defaults would change few images or none.
 FIELDS: dict[str, str] = {
-    'adjust_gamma': 'gamma: 1.5',
-    'drop_label_probabilistically': 'label: 1 drop_probability: 0.5',
-    'motion_blur': 'min_length: 9 max_length: 15',
-    'normalize_image': (
-        'original_minval: 50 original_maxval: 200 target_minval: 0 target_maxval: 255'
-    ),
-    'one_of': 'steps { random_rotation90 { probability: 1 } } steps { random_black_patches {} }',
-    'random_absolute_pad_image': 'max_height_padding: 100 max_width_padding: 100',
-    'random_adjust_hue': 'max_delta: 0.1',
-    'random_affine': 'max_degrees: 15 max_shear_degrees: 5',
-    'random_resize_method': 'target_height: 300 target_width: 300',
-    'random_rgb_to_gray': 'probability: 0.5',
-    'random_self_concat_image': (
-        'concat_vertical_probability: 0.5 concat_horizontal_probability: 0.5'
-    ),
-    'remap_labels': 'original_labels: 2 original_labels: 3 new_label: 1',
-    'resize_image': 'new_height: 300 new_width: 300',
-    'subtract_channel_mean': 'means: [40, 40, 40]',
+    field.name: sample
+    for field in _OPTIONS
+    if (sample := field.GetOptions().Extensions[options_pb2.step].sample)
 }
 
 
@@ -362,6 +349,5 @@ def build_sample_steps(kind: str, fields: Mapping[str, str] = FIELDS) -> Preproc
 
 def kinds() -> list[str]:
     """Returns the names of the steps of this package, in the order of their numbers."""
-    options = PreprocessingStep.DESCRIPTOR.oneofs_by_name['preprocessing_step'].fields
-    numbers = {field.name: field.number for field in options}
+    numbers = {field.name: field.number for field in _OPTIONS}
     return sorted(_STEPS, key=numbers.__getitem__)

@@ -10,8 +10,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from object_detection.config import ranges, walk
+from object_detection.config.oneof import find_facts
 from object_detection.data import label_map
 from object_detection.errors import format_list, raise_if_any
+from object_detection.protos import options_pb2
 from object_detection.protos.graph_rewriter_pb2 import Quantization
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
@@ -34,6 +36,11 @@ def augmentation_steps(config: TrainConfig) -> list[tuple[str, PreprocessingStep
         for found in walk.set_fields(config, path='train_config')
         if isinstance(found.value, PreprocessingStep)
     ]
+
+
+def step_facts(step: PreprocessingStep) -> options_pb2.StepFacts:
+    """Returns what the schema says about a step; nothing about an empty one or a plug-in's."""
+    return find_facts(step, 'preprocessing_step', options_pb2.step)
 
 
 def stop_problems(config: TrainConfig, reader: InputReader) -> Iterator[str]:
@@ -234,9 +241,11 @@ def completed(
 def _completed(step: PreprocessingStep, permutation: tuple[int, ...]) -> PreprocessingStep:
     copy = PreprocessingStep()
     copy.CopyFrom(step)
-    flip = copy.random_horizontal_flip
-    if copy.HasField('random_horizontal_flip') and not flip.keypoint_flip_permutation:
-        flip.keypoint_flip_permutation.extend(permutation)
+    facts = step_facts(copy)
+    if facts.exchanges_sides:
+        config = getattr(copy, copy.WhichOneof('preprocessing_step'))
+        if not getattr(config, facts.permutation):
+            getattr(config, facts.permutation).extend(permutation)
     for each in copy.one_of.steps if copy.HasField('one_of') else ():
         each.CopyFrom(_completed(each, permutation))
     return copy

@@ -1,8 +1,10 @@
-"""Builds an object from a proto `oneof` with a table of builders."""
+"""Builds an object from a proto `oneof` with a table of builders, and reads what it is."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FieldOptions
 from google.protobuf.message import Message
 
 from object_detection.config import plugins
@@ -10,6 +12,24 @@ from object_detection.errors import UserError
 from object_detection.registry import Registry
 
 T = TypeVar('T')
+
+
+def find_facts(config: Message, oneof: str, facts: FieldDescriptor, default: str = '') -> Any:
+    """Returns what the schema says about the option that is set in `config`'s oneof.
+
+    Args:
+      config: the message that holds the oneof.
+      oneof: the oneof's name in the .proto file.
+      facts: the option of fields that says it, of protos/options.proto, such as `options_pb2.step`.
+      default: name of the option that counts as set if none is.
+
+    Returns:
+      A `StepFacts` or the like; an empty one for an option without facts, as that of plug-ins, and
+      if no option is set.
+    """
+    field = config.WhichOneof(oneof) or default
+    options = config.DESCRIPTOR.fields_by_name[field].GetOptions() if field else FieldOptions()
+    return options.Extensions[facts]
 
 
 def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[Any], T]]) -> T:

@@ -8,49 +8,23 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.protos.train_pb2 import TrainConfig
 
-# Step -> its field that says which keypoint replaces which.
-_KEYPOINT_FLIPS = {
-    'random_horizontal_flip': 'keypoint_flip_permutation',
-    'random_vertical_flip': 'keypoint_flip_permutation',
-    'random_rotation90': 'keypoint_rot_permutation',
-}
-_FLIPS = ('random_horizontal_flip', 'random_vertical_flip')
-# Steps that change every training image in the same way.
-_FIXED_CHANGES = ('normalize_image', 'subtract_channel_mean', 'rgb_to_gray', 'adjust_gamma')
-# Steps that take and make colours of 0..255 alone.
-_BYTE_STEPS = (
-    'adjust_gamma',
-    'autoaugment_image',
-    'gaussian_blur',
-    'motion_blur',
-    'photometric_distortion',
-    'rand_augment',
-    'random_adjust_brightness',
-    'random_adjust_contrast',
-    'random_adjust_hue',
-    'random_adjust_saturation',
-    'random_affine',
-    'random_distort_color',
-    'random_jpeg_quality',
-    'random_patch_gaussian',
-    'random_pixel_value_scale',
-)
-
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what is wrong with `train_config.data_augmentation_options` and soft labels."""
-    config = pipeline.train_config
+    config, reader = pipeline.train_config, pipeline.train_input_reader
     for path, step in training_rules.augmentation_steps(config):
         if step.WhichOneof('preprocessing_step') is None:
             yield f'{path} is empty; expected a step.'
-        if step.HasField('copy_paste') and not pipeline.train_input_reader.load_instance_masks:
+        facts = training_rules.step_facts(step)
+        if facts.needs and not getattr(reader, facts.needs):
+            why = f', {facts.why}' if facts.why else ''
             yield (
-                f'{path}.copy_paste: expected train_input_reader.load_instance_masks: true with '
-                'it, as it cuts objects out along their masks. Received: false there.'
+                f'{path}.{step.WhichOneof("preprocessing_step")}: expected train_input_reader.'
+                f'{facts.needs}: true with it{why}. Received: false there.'
             )
-    yield from training_rules.stop_problems(config, pipeline.train_input_reader)
+    yield from training_rules.stop_problems(config, reader)
     yield from _keypoint_flips(pipeline)
-    yield from _scores(pipeline)
+    yield from training_rules.score_problems(config, reader)
 
 
 def warnings(config: TrainConfig) -> Iterator[str]:
@@ -62,16 +36,16 @@ def warnings(config: TrainConfig) -> Iterator[str]:
     """
     before = ''
     for path, step in training_rules.augmentation_steps(config):
-        kind = step.WhichOneof('preprocessing_step')
-        if before and kind in _BYTE_STEPS:
+        kind, facts = step.WhichOneof('preprocessing_step'), training_rules.step_facts(step)
+        if before and facts.takes_bytes:
             yield (
                 f'{path}.{kind} is made for colours of 0..255, which they are not after {before}; '
                 'put it before that.'
             )
-        if _leaves_bytes(step):
+        if facts.changes_scale and not _makes_bytes(step):
             before = before or f'{path}.{kind}'
         is_always = step.probability == 1 and 'one_of' not in path
-        if kind in _FIXED_CHANGES and is_always:
+        if facts.is_fixed and is_always:
             yield (
                 f'{path}.{kind} changes all training images, but not those of evaluation '
                 'and of exported models.'
@@ -83,13 +57,11 @@ def warnings(config: TrainConfig) -> Iterator[str]:
             )
 
 
-def _leaves_bytes(step: PreprocessingStep) -> bool:
-    """Whether colours are other than 0..255 after a step."""
-    target = step.normalize_image
-    is_same_range = (target.target_minval, target.target_maxval) == (0, 255)
-    return step.HasField('subtract_channel_mean') or (
-        step.HasField('normalize_image') and not is_same_range
-    )
+def _makes_bytes(step: PreprocessingStep) -> bool:
+    """Whether a step says that colours are 0..255 after it."""
+    config = getattr(step, step.WhichOneof('preprocessing_step'))
+    names = ('target_minval', 'target_maxval')
+    return [getattr(config, name, None) for name in names] == [0, 255]
 
 
 def ids_trained_on(ids: Collection[int], config: TrainConfig) -> set[int]:
@@ -110,20 +82,20 @@ def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     reader = pipeline.train_input_reader
     count = reader.num_keypoints
     for path, step in training_rules.augmentation_steps(pipeline.train_config):
-        kind = step.WhichOneof('preprocessing_step')
-        if reader.load_dense_pose and kind in _FLIPS:
+        kind, facts = step.WhichOneof('preprocessing_step'), training_rules.step_facts(step)
+        if reader.load_dense_pose and facts.mirrors:
             yield (
                 f'{path}.{kind}: expected none with train_input_reader.load_dense_pose, as '
                 'where a point of a mirrored body lies on its surface is in a table of '
                 'measurements that is not part of this package.'
             )
-        if not count or kind not in _KEYPOINT_FLIPS:
+        field = facts.permutation
+        if not count or not field:
             continue
-        field = _KEYPOINT_FLIPS[kind]
         permutation = list(getattr(getattr(step, kind), field))
         # Rotated keypoints keep their meaning, unless the config says otherwise.
-        is_told = kind == 'random_horizontal_flip' and _names_tell(reader)
-        if not permutation and (is_told or kind == 'random_rotation90'):
+        is_known = not facts.mirrors or (facts.exchanges_sides and _is_known_by_names(reader))
+        if not permutation and is_known:
             continue
         if len(permutation) != count:
             yield (
@@ -133,22 +105,10 @@ def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             )
 
 
-def _names_tell(reader: InputReader) -> bool:
-    """Whether the names of keypoints tell which one takes which one's place."""
+def _is_known_by_names(reader: InputReader) -> bool:
+    """Whether the names of keypoints say which one takes which one's place."""
     try:
         return training_rules.by_names(reader) is not None
     except ValueError:
         # Another rule reports the label map.
         return False
-
-
-def _scores(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    config = pipeline.train_config
-    has_scores = pipeline.train_input_reader.load_multiclass_scores
-    yield from training_rules.score_problems(config, pipeline.train_input_reader)
-    for path, step in training_rules.augmentation_steps(config):
-        if step.HasField('convert_class_logits_to_softmax') and not has_scores:
-            yield (
-                f'{path}.convert_class_logits_to_softmax: expected '
-                f'{training_rules.LOADS_SCORES}: true with it. Received: false there.'
-            )

@@ -1,4 +1,7 @@
-from object_detection.builders import preprocessor_builder
+from google.protobuf.descriptor import FieldDescriptor
+
+from object_detection.builders import preprocessor_builder, training_rules
+from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from tests import rows
 
@@ -22,3 +25,14 @@ def test_other_fields():
     step = preprocessor_builder.build_sample_steps('adjust_gamma', {'adjust_gamma': 'gamma: 3'})
     assert step.adjust_gamma.gamma == 3
     assert preprocessor_builder.build_sample_steps('adjust_gamma', {}).adjust_gamma.gamma == 1
+
+
+@rows.parametrize('kind', preprocessor_builder.kinds())
+def test_facts_of_steps_name_fields(kind):
+    step = preprocessor_builder.build_sample_steps(kind)
+    facts = training_rules.step_facts(step)
+    if facts.needs:
+        assert InputReader.DESCRIPTOR.fields_by_name[facts.needs].type == FieldDescriptor.TYPE_BOOL
+    if facts.permutation:
+        assert list(getattr(getattr(step, kind), facts.permutation)) == []
+    assert facts.permutation or not (facts.mirrors or facts.exchanges_sides)

@@ -14,19 +14,6 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 _RGB = 3
 # Numbers of channels that image files are decoded to.
 _DECODED = (1, 3, 4)
-# Steps for images of red, green and blue.
-_COLOR_STEPS = (
-    'autoaugment_image',
-    'photometric_distortion',
-    'rand_augment',
-    'random_adjust_hue',
-    'random_adjust_saturation',
-    'random_distort_color',
-    'random_jpeg_quality',
-    'random_rgb_to_gray',
-    'rgb_to_gray',
-    'subtract_channel_mean',
-)
 
 
 def of_reader(reader: InputReader) -> int:
@@ -81,8 +68,9 @@ def _steps(pipeline: TrainEvalPipelineConfig, channels: int) -> Iterator[str]:
         kind = step.WhichOneof('preprocessing_step')
         color = getattr(getattr(step, kind), 'pad_color', ()) if kind else ()
         # One value is for all channels.
-        if kind in _COLOR_STEPS or len(color) > 1:
-            where = kind if kind in _COLOR_STEPS else f'{kind}.pad_color'
+        takes_rgb = training_rules.step_facts(step).takes_rgb
+        if takes_rgb or len(color) > 1:
+            where = kind if takes_rgb else f'{kind}.pad_color'
             yield (
                 f'{path}.{where}: expected none, as it is for red, green and blue, and the images '
                 f'have {channels} channels.'
