@@ -1,14 +1,14 @@
 """Builds the losses that Loss, LocalizationLoss and ClassificationLoss protos describe."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from google.protobuf.message import Message
 
 from object_detection.config import plugins, reading
-from object_detection.config.oneof import build_oneof
+from object_detection.config.oneof import build_oneof, find_facts
 from object_detection.errors import Problems, UserError, expected, format_list, within
 from object_detection.losses import classification as class_losses
 from object_detection.losses import localization as box_losses
@@ -18,7 +18,7 @@ from object_detection.losses.anchor_sampling import (
     RandomExampleSampler,
 )
 from object_detection.losses.hard_example_miner import HardExampleMiner
-from object_detection.protos import losses_pb2
+from object_detection.protos import losses_pb2, options_pb2
 from object_detection.registry import Registry
 
 LossFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
@@ -53,9 +53,6 @@ _LOSSES: dict[str, Callable[[Any], LossFunction]] = {
 LOSSES: Registry[Callable[..., LossFunction]] = Registry('loss', _LOSSES)
 CLASSES, CODES, BOXES = 'classes', 'codes', 'boxes'
 
-_COMPARE_BOXES = ('weighted_iou', 'weighted_giou')
-_FOR_PIXELS = ('penalty_reduced_logistic_focal_loss', 'weighted_dice_classification_loss')
-
 # Whether the miner compares losses of classes, and losses of boxes.
 _COMPARED = {
     losses_pb2.HardExampleMiner.BOTH: (True, True),
@@ -67,7 +64,6 @@ _EXPECTATIONS = {
     losses_pb2.Loss.EXPECTED_SAMPLING: Expectation.SAMPLING,
     losses_pb2.Loss.REWEIGHTING_UNMATCHED_ANCHORS: Expectation.REWEIGHTING,
 }
-_DICE = 'weighted_dice_classification_loss'
 _EXPECTED_FIELDS = ('min_num_negative_samples', 'desired_negative_sampling_ratio')
 _NO_EXPECTATION = 'without loss.expected_loss_weights it is not read'
 _NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
@@ -119,8 +115,8 @@ def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunc
       ValueError: if no loss is set, the loss compares boxes, or a number is out of range.
     """
     kind = config.WhichOneof('localization_loss')
-    if kind in _COMPARE_BOXES:
-        expected = _others(config, _COMPARE_BOXES)
+    if find_facts(config, 'localization_loss', options_pb2.loss).compares_boxes:
+        expected = _others(config, 'compares_boxes')
         raise UserError(
             f'{config.DESCRIPTOR.full_name}.{kind} compares boxes, not their codes; expected one '
             f'of: {expected}. Received: {kind}.'
@@ -148,8 +144,8 @@ def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> 
     kind = config.WhichOneof('classification_loss')
     if kind is None:
         return class_losses.SoftmaxLoss()
-    if kind in _FOR_PIXELS:
-        expected = _others(config, _FOR_PIXELS)
+    if find_facts(config, 'classification_loss', options_pb2.loss).is_of_pixels:
+        expected = _others(config, 'is_of_pixels')
         raise UserError(
             f'{config.DESCRIPTOR.full_name}.{kind} is a loss of pixels, not of proposals; expected '
             f'one of: {expected}. Received: {kind}.'
@@ -227,10 +223,10 @@ def build(config: losses_pb2.Loss) -> Losses:
     with problems:
         expected = _expected_loss_weights(config)
     problems.raise_if_any()
-    kind = config.localization_loss.WhichOneof('localization_loss')
+    facts = find_facts(config.localization_loss, 'localization_loss', options_pb2.loss)
     return Losses(
         localization=_of_anchors(localization),
-        compares_boxes=kind in _COMPARE_BOXES or getattr(localization, 'compares', None) == BOXES,
+        compares_boxes=facts.compares_boxes or getattr(localization, 'compares', None) == BOXES,
         classification=classification,
         hard_example_miner=miner,
         random_example_sampler=sampler,
@@ -246,13 +242,14 @@ def _check_options(config: losses_pb2.Loss) -> None:
             f'{name}.equalization_loss.weight: the loss is not defined, as the reference reads it '
             f'and never computes it; expected 0. Received: {config.equalization_loss.weight:g}.'
         )
-    if config.classification_loss.WhichOneof('classification_loss') != _DICE:
+    loss, oneof = config.classification_loss, 'classification_loss'
+    if not find_facts(loss, oneof, options_pb2.loss).is_of_all_anchors:
         return
     for field in _NEED_ANCHORS:
         if config.HasField(field) and getattr(config, field) != losses_pb2.Loss.NONE:
             raise UserError(
                 f'{name}.{field} needs a loss of each anchor; expected another classification loss '
-                f'than {_DICE}, which compares all anchors of a class at once. '
+                f'than {loss.WhichOneof(oneof)}, which compares all anchors of a class at once. '
                 'Received: both.'
             )
 
@@ -289,9 +286,11 @@ def _of_anchors(loss: LossFunction) -> LossFunction:
     )
 
 
-def _others(config: Message, names: Collection[str]) -> str:
-    """Returns the options of the only oneof of a message, without some."""
-    return ', '.join(sorted({f.name for f in config.DESCRIPTOR.oneofs[0].fields} - set(names)))
+def _others(config: Message, fact: str) -> str:
+    """Returns the options of the only oneof of a message of which a fact is not true."""
+    options = {f.name: f.GetOptions() for f in config.DESCRIPTOR.oneofs[0].fields}
+    facts = {name: each.Extensions[options_pb2.loss] for name, each in options.items()}
+    return ', '.join(sorted(name for name in facts if not getattr(facts[name], fact)))
 
 
 def _build(config: Any, oneof: str, compared: Sequence[str]) -> LossFunction:

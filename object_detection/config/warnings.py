@@ -2,21 +2,18 @@
 
 from collections.abc import Iterator
 
+from object_detection.config.oneof import find_facts
+from object_detection.protos import options_pb2
 from object_detection.protos.losses_pb2 import ClassificationLoss
 from object_detection.protos.post_processing_pb2 import PostProcessing
 
-_CONVERTERS = {
-    'weighted_softmax': PostProcessing.SOFTMAX,
-    'weighted_logits_softmax': PostProcessing.SOFTMAX,
-    'weighted_sigmoid': PostProcessing.SIGMOID,
-    'weighted_sigmoid_focal': PostProcessing.SIGMOID,
-    'bootstrapped_sigmoid': PostProcessing.SIGMOID,
-}
 
-
-def converter_of(loss: ClassificationLoss, default: str = '') -> 'PostProcessing.ScoreConverter':
+def converter_of(
+    loss: ClassificationLoss, default: str = ''
+) -> 'PostProcessing.ScoreConverter | None':
     """Returns what makes scores of the logits that a loss trains; None if that is not known."""
-    return _CONVERTERS.get(loss.WhichOneof('classification_loss') or default)
+    name = find_facts(loss, 'classification_loss', options_pb2.loss, default).score_converter
+    return PostProcessing.ScoreConverter.Value(name) if name else None
 
 
 def scores(

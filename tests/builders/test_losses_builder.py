@@ -6,9 +6,10 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import losses_builder
-from object_detection.config import ranges
+from object_detection.config import ranges, warnings
 from object_detection.losses.localization import fill_nan_targets
 from object_detection.protos import losses_pb2
+from object_detection.protos.post_processing_pb2 import PostProcessing
 from tests import goldens, rows
 from tests.schema import missing_options
 
@@ -214,3 +215,22 @@ def test_errors_name_the_message():
         losses_builder.build_localization(
             text_format.Parse('weighted_smooth_l1 { delta: 0.0 }', losses_pb2.LocalizationLoss())
         )
+
+
+@rows.parametrize(
+    ('loss', 'converter'),
+    [
+        ('weighted_softmax {}', PostProcessing.SOFTMAX),
+        ('weighted_logits_softmax {}', PostProcessing.SOFTMAX),
+        ('weighted_sigmoid {}', PostProcessing.SIGMOID),
+        ('weighted_sigmoid_focal {}', PostProcessing.SIGMOID),
+        ('bootstrapped_sigmoid { alpha: 0.5 }', PostProcessing.SIGMOID),
+        ('penalty_reduced_logistic_focal_loss {}', None),
+        ('weighted_dice_classification_loss {}', None),
+        ('plugin { name: "any" }', None),
+        ('', None),
+    ],
+)
+def test_converter_of_the_scores_that_a_loss_trains(loss, converter):
+    config = text_format.Parse(loss, losses_pb2.ClassificationLoss())
+    assert warnings.converter_of(config) == converter
