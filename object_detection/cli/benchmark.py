@@ -11,6 +11,7 @@ import click
 
 from object_detection.benchmarking import jobs, report, work
 from object_detection.benchmarking.jobs import BenchmarkJob
+from object_detection.cli.common import option_flags
 from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
 from object_detection.config.reader import read_pipeline
@@ -23,21 +24,15 @@ _SAMPLES = pathlib.Path(__file__).resolve().parents[1] / 'samples' / 'configs'
 _MAX_BATCH_SIZE, _MAX_STEPS, _MAX_SIDE = 65536, 100_000, 16384
 
 
-@click.command(name='benchmark')
+@click.command(name='benchmark', context_settings={'show_default': True})
 @click.argument('source', metavar='CONFIG|MODEL')
-@click.option(
-    '--mode',
-    type=click.Choice([jobs.INFERENCE, jobs.TRAINING]),
-    default=jobs.INFERENCE,
-    show_default=True,
-)
+@click.option('--mode', type=click.Choice([jobs.INFERENCE, jobs.TRAINING]), default=jobs.INFERENCE)
 @click.option(
     '--batch_size',
     'batch_sizes',
     type=click.IntRange(1, _MAX_BATCH_SIZE),
     multiple=True,
     default=[1],
-    show_default=True,
     help='Images of a call, on all devices together; repeatable.',
 )
 @click.option(
@@ -59,18 +54,11 @@ _MAX_BATCH_SIZE, _MAX_STEPS, _MAX_SIDE = 65536, 100_000, 16384
     metavar='HEIGHT WIDTH',
     help='Of the images; of random ones what the resizer makes of a square photo if not given.',
 )
-@click.option(
-    '--steps',
-    type=click.IntRange(1, _MAX_STEPS),
-    default=10,
-    show_default=True,
-    help='Timed calls.',
-)
+@click.option('--steps', type=click.IntRange(1, _MAX_STEPS), default=10, help='Timed calls.')
 @click.option(
     '--warmup',
     type=click.IntRange(0, _MAX_STEPS),
     default=2,
-    show_default=True,
     help='Calls between the first one and these.',
 )
 @click.option(
@@ -86,13 +74,7 @@ _MAX_BATCH_SIZE, _MAX_STEPS, _MAX_SIDE = 65536, 100_000, 16384
     help='mirrored: all devices share each batch. Default: one_device; of a training, mirrored if '
     'there are several GPUs.',
 )
-@click.option(
-    '--set',
-    'settings',
-    multiple=True,
-    metavar='PATH=VALUE',
-    help='Change one field of a CONFIG; repeatable, applied in order.',
-)
+@option_flags.set_option('Change one field of a CONFIG; repeatable, applied in order.')
 @click.option('--json', 'json_path', metavar='FILE', help='File to write the results to.')
 @click.option(
     '--output', metavar='FOLDER', help='Folder for benchmark.html and the picture benchmark.png.'

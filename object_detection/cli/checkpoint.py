@@ -69,9 +69,7 @@ def inspect(path: str, match: str) -> None:
     help='What to take of PATH; the most that it can serve if not given.',
 )
 @click.option('--config_override', default='', help='Text proto merged into the config.')
-@click.option(
-    '--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config; repeatable.'
-)
+@option_flags.set_option()
 def convert(
     path: str,
     config: str,

@@ -18,12 +18,8 @@ from object_detection.validation.validate import PURPOSES, validate
 def _reading_options(function):
     """Adds the arguments with which both commands read a config: FILE, or --config."""
     for decorator in (
-        click.option(
-            '--set',
-            'settings',
-            multiple=True,
-            metavar='PATH=VALUE',
-            help='Change one field, e.g. train_config.batch_size=4; repeatable, applied in order.',
+        option_flags.set_option(
+            'Change one field, e.g. train_config.batch_size=4; repeatable, applied in order.'
         ),
         click.option(
             '--config_override',

@@ -82,7 +82,7 @@ def download(
 @click.option(
     '--draws', default=4, type=click.IntRange(1, 20), help='Results of each step to draw.'
 )
-@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
+@option_flags.set_option()
 def show(
     config: str,
     output: str,
@@ -318,7 +318,7 @@ def _split_coco(annotations: str, output: str, val_share: float, seed: int) -> N
     default=True,
     help='Decode images and masks; without, only their headers are read.',
 )
-@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
+@option_flags.set_option()
 def check(
     data: tuple[str, ...],
     output: str,
@@ -365,7 +365,7 @@ def check(
 )
 @click.option('--seed', default=0, help='Of the sample of boxes and of k-means.')
 @click.option('--workers', default=1, type=click.IntRange(min=1), help='Processes that read.')
-@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
+@option_flags.set_option()
 def anchors(
     config: str,
     output: str,

@@ -91,9 +91,7 @@ _READ_BY_FORMATS = {
 )
 @click.option('--label_map', default='', help="Class names; the config's label map if not given.")
 @click.option('--config_override', default='', help='Text proto merged into the config.')
-@click.option(
-    '--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config; repeatable.'
-)
+@option_flags.set_option()
 @click.option('--verify', default='', help='Image or folder to compare export and model on.')
 @click.option('--verify_limit', default=20, show_default=True, help='Most images to compare on.')
 def command(

@@ -11,12 +11,8 @@ from object_detection.system import console, tensorflow_setup
 @option_flags.json_option
 @click.command(name='summary')
 @option_flags.config_option()
-@click.option(
-    '--set',
-    'settings',
-    multiple=True,
-    metavar='PATH=VALUE',
-    help='Change one field, e.g. model.faster_rcnn.num_classes=3; repeatable, applied in order.',
+@option_flags.set_option(
+    'Change one field, e.g. model.faster_rcnn.num_classes=3; repeatable, applied in order.'
 )
 @click.option(
     '--image_size',

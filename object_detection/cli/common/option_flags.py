@@ -148,6 +148,11 @@ def config_option(help_text: str = 'Pipeline config.', *, required: bool = True)
     )
 
 
+def set_option(help_text: str = 'Change one field of the config; repeatable.') -> Callable:
+    """Returns the option that changes fields of the config."""
+    return click.option('--set', 'settings', multiple=True, metavar='PATH=VALUE', help=help_text)
+
+
 def define_absl(*options: type) -> None:
     """Defines an absl flag for each field of the dataclasses; common fields are defined once.
 
