@@ -8,6 +8,21 @@ from collections.abc import Iterator
 from tests.test_imports import PACKAGE, ROOT
 
 HEAVY = {'keras', 'tensorflow', 'tf_slim'}
+# Extras install these; commands name the extra where one is missing.
+OPTIONAL = {
+    'ai_edge_litert',
+    'av',
+    'fastapi',
+    'h11',
+    'onnx',
+    'onnxruntime',
+    'openvino',
+    'prometheus_client',
+    'starlette',
+    'supervision',
+    'tf2onnx',
+    'uvicorn',
+}
 # Commands import these when they run, before or without TensorFlow.
 USED_BY_COMMANDS = [
     'object_detection.dataset_tools.coco_split',
@@ -72,12 +87,12 @@ def loaded(name: str) -> frozenset[str]:
     return frozenset(found | parents - {''})
 
 
-def way_to_tensorflow(name: str) -> list[str]:
-    """The modules by which a module loads TensorFlow, one importing the next; [] if it does not."""
+def way_to(packages: set[str], name: str) -> list[str]:
+    """The modules by which a module loads a package, one importing the next; [] if it does not."""
     ways, seen = [[name]], {name}
     while ways:
         way = ways.pop(0)
-        if way[-1].partition('.')[0] in HEAVY:
+        if way[-1].partition('.')[0] in packages:
             return way
         fresh = loaded(way[-1]) - seen if way[-1] in MODULES else set()
         seen |= fresh
@@ -91,11 +106,16 @@ def test_commands_load_no_tensorflow_before_they_need_it():
     # A registry imports them by name.
     rows = [name for name in MODULES if name.endswith('.family')]
     assert len(rows) == 3
-    ways = [way_to_tensorflow(name) for name in [*commands, *rows, *USED_BY_COMMANDS]]
+    ways = [way_to(HEAVY, name) for name in [*commands, *rows, *USED_BY_COMMANDS]]
+    assert [' -> '.join(way) for way in ways if way] == []
+
+
+def test_commands_load_no_package_of_an_extra_before_they_check_for_it():
+    ways = [way_to(OPTIONAL, name) for name in MODULES if name.startswith('object_detection.cli')]
     assert [' -> '.join(way) for way in ways if way] == []
 
 
 def test_models_load_tensorflow():
-    way = way_to_tensorflow('object_detection.meta_architectures.detection_model')
+    way = way_to(HEAVY, 'object_detection.meta_architectures.detection_model')
     assert way[0] == 'object_detection.meta_architectures.detection_model'
     assert way[-1] in HEAVY

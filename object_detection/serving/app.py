@@ -19,13 +19,8 @@ from object_detection.errors import format_list
 from object_detection.serving import json_bodies, tf_serving
 from object_detection.serving.batching import Batcher
 from object_detection.serving.gate import Gate
-from object_detection.serving.limits import (
-    CONTENT_TYPE,
-    Measurements,
-    Memory,
-    RequestError,
-    ServeOptions,
-)
+from object_detection.serving.limits import Memory, RequestError, ServeOptions
+from object_detection.serving.measurements import CONTENT_TYPE, Measurements
 from object_detection.serving.model import (
     FLOAT,
     LoadedModel,

@@ -9,7 +9,8 @@ import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from object_detection.serving.limits import Measurements, Memory, RequestError, ServeOptions
+from object_detection.serving.limits import Memory, RequestError, ServeOptions
+from object_detection.serving.measurements import Measurements
 from object_detection.system.tensorflow_setup import release_freed_memory
 
 _logger = logging.getLogger(__name__)
