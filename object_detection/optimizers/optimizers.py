@@ -25,9 +25,11 @@ class Optimizer(abc.ABC):
 
     Attributes:
       slot_names: names of the state tensors of each variable, initially zero.
+      title: name for a state of these slots in messages, the one in configs; '' gives none.
     """
 
     slot_names: tuple[str, ...] = ()
+    title: str = ''
 
     def __init__(self, learning_rate: Schedule, **settings: float):
         self.learning_rate = learning_rate
@@ -148,6 +150,7 @@ class Momentum(Optimizer):
     """Gradient descent with momentum: m = momentum * m - rate * g; variable += m."""
 
     slot_names = ('momentum',)
+    title = 'momentum_optimizer'
 
     def __init__(self, learning_rate: Schedule, *, momentum: float):
         super().__init__(learning_rate, momentum=momentum)
@@ -232,6 +235,7 @@ class Adam(Optimizer):
     """
 
     slot_names = ('m', 'v')
+    title = 'adam_optimizer'
 
     def __init__(
         self,
@@ -264,6 +268,7 @@ class RmsProp(Optimizer):
     """
 
     slot_names = ('rms', 'momentum')
+    title = 'rms_prop_optimizer'
 
     def __init__(self, learning_rate: Schedule, *, rho: float, momentum: float, epsilon: float):
         super().__init__(learning_rate, rho=rho, momentum=momentum, epsilon=epsilon)

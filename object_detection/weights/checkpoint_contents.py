@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.variable_names import PLAIN_NAMES, RANGES, VariableNames
 from object_detection.errors import CheckpointError, format_list
+from object_detection.optimizers.optimizers import Optimizer
 from object_detection.weights import comparison
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX, open_reader, reading
 
@@ -50,12 +51,6 @@ _NO_WEIGHT = re.compile(
     rf'|^{_OBJECT_GRAPH}$'
 )
 
-# Names of the slots of a variable -> the optimizer that uses them.
-OPTIMIZERS = {
-    frozenset({'momentum'}): 'momentum_optimizer',
-    frozenset({'m', 'v'}): 'adam_optimizer',
-    frozenset({'rms', 'momentum'}): 'rms_prop_optimizer',
-}
 # Names of further optional state -> its description, and the field that enables it.
 _OPTIONAL = {
     'average': ('moving averages', 'train_config.optimizer.use_moving_average'),
@@ -255,5 +250,8 @@ def _slots(names: Iterable[str]) -> frozenset[str]:
 
 def _optimizer(slots: frozenset[str]) -> str:
     slots = slots.difference(_OPTIONAL)
-    known = OPTIMIZERS.get(slots)
-    return known or (f'one that keeps {", ".join(sorted(slots))}' if slots else 'one without state')
+    # Subclasses of these have the same slots, and those of this package come first.
+    for kind in Optimizer.__subclasses__():
+        if kind.title and slots == set(kind.slot_names):
+            return kind.title
+    return f'one that keeps {", ".join(sorted(slots))}' if slots else 'one without state'
