@@ -70,27 +70,20 @@ _OUTPUTS = ('shapes', 'model', 'exported', 'predictions', 'report.html', 'pipeli
 
 
 @option_flags.json_option
-@click.command(name='demo')
-@click.option(
-    '--output',
-    default='demo_out',
-    show_default=True,
-    metavar='FOLDER',
-    help='Folder for everything.',
-)
+@click.command(name='demo', context_settings={'show_default': True})
+@click.option('--output', default='demo_out', metavar='FOLDER', help='Folder for everything.')
 @click.option(
     '--model',
     'model_name',
     type=click.Choice(list(MODELS)),
     default=_DEFAULT_MODEL,
-    show_default=True,
     help='What to train: Mask R-CNN, or a small single-shot detector.',
 )
-@click.option('--num_train', default=2500, show_default=True, help='Training images.')
-@click.option('--num_val', default=150, show_default=True, help='Validation images.')
+@click.option('--num_train', default=2500, help='Training images.')
+@click.option('--num_val', default=150, help='Validation images.')
 @click.option('--num_steps', default=0, help='Training steps; 0 = as in the sample config.')
-@click.option('--num_pictures', default=12, show_default=True, help='Pictures in the report.')
-@click.option('--seed', default=0, show_default=True, help='Seed of data and training.')
+@click.option('--num_pictures', default=12, help='Pictures in the report.')
+@click.option('--seed', default=0, help='Seed of data and training.')
 @click.option('--force', is_flag=True, help='Delete what another demo wrote to the folder.')
 def command(
     output: str,
