@@ -15,16 +15,17 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from object_detection.builders import preprocessor_builder
-from object_detection.builders.input_readers import channels
+from object_detection.builders import preprocessor_builder, training_rules
 from object_detection.core.example_fields import OBJECT_FIELDS
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import choice
 from tests.data.augmentation import generated
 from tests.data.augmentation import test_fixed_steps as steps
 
-LABEL_STEPS = preprocessor_builder._LABEL_STEPS
 KINDS = sorted(preprocessor_builder.AUGMENTATIONS)
+FACTS = {
+    kind: training_rules.step_facts(preprocessor_builder.build_sample_steps(kind)) for kind in KINDS
+}
 # The permutation of keypoints by which flips replace them.
 _PERMUTATION = 'permutation: [1, 0, 3, 2]'
 # Steps with fields that must be set, that are rarely applied as they are, or that are for images of
@@ -284,13 +285,13 @@ FEW = pytest.mark.parametrize('count', [6, pytest.param(LONG, marks=pytest.mark.
 @FEW
 @pytest.mark.parametrize('kind', KINDS)
 def test_objects_stay_in_step_for_all_values_of_fields(kind, count):
-    least, of_labels = minimal(kind), kind in LABEL_STEPS
+    least, of_labels = minimal(kind), FACTS[kind].is_of_labels
 
     @settings(count)
     @hypothesis.given(st.data())
     def check(data):
         config = data.draw(generated.configs(least))
-        is_of_color = kind in channels._COLOR_STEPS or 'pad_color' in str(config)
+        is_of_color = FACTS[kind].takes_rgb or 'pad_color' in str(config)
         variant = data.draw(
             generated.variants(
                 of_labels=of_labels,
@@ -309,7 +310,8 @@ def test_objects_stay_in_step_for_all_values_of_fields(kind, count):
 
 def graph_of(kind):
     """The case of a step with all fields, and the step as a graph of images of any size."""
-    variant = generated.full_variant(of_labels=kind in LABEL_STEPS, without=WITHOUT.get(kind, ()))
+    of_labels = FACTS[kind].is_of_labels
+    variant = generated.full_variant(of_labels=of_labels, without=WITHOUT.get(kind, ()))
     case = Case(kind, minimal(kind), variant)
     step = case.step
     spec = signature(generated.make(variant, (1, 1), _NO_OBJECTS, 0))
