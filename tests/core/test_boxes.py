@@ -156,6 +156,12 @@ def _inside(boxes, window):
     return {'boxes': boxes[rows], 'indices': rows}
 
 
+def test_a_box_on_the_border_of_the_window_is_inside():
+    window = tf.constant([0.0, 0.0, 10.0, 20.0])
+    boxes = tf.constant([[0.0, 0, 10, 20], [0, 0, 10, 21], [0, 0, 11, 20], [-1, 0, 10, 20]])
+    assert box_ops.is_inside(boxes, window).numpy().tolist() == [True, False, False, False]
+
+
 # Case -> the call that gives its outputs.
 BOX_LIST_CASES = {
     'clip_to_window_filter_False': _clipped,
