@@ -269,6 +269,15 @@ def test_lars_excludes_none_for_an_empty_pattern_and_zeros_are_not_stuck():
         optimizer.apply_gradients({**gradients, 'b': tf.constant(1.0)}, tf.constant(1))
 
 
+def test_lars_decays_a_variable_without_gradient_by_the_rate_alone():
+    optimizer = _lars(weight_decay=0.5)
+    variable = tf.Variable([3.0, 4.0])
+    optimizer.build({'w': variable})
+    optimizer.apply_gradients({'w': tf.zeros([2])}, tf.constant(0))
+    # w - 1 * 0.5 * w; with the ratio 0.1 / 0.5 it would be 0.9 * w.
+    np.testing.assert_allclose(variable.numpy(), [1.5, 2.0])
+
+
 @rows.parametrize(
     ('option', 'message'),
     [
