@@ -101,6 +101,15 @@ def test_many_changes_are_counted(started, caplog):
     assert caplog.messages[0].endswith(' more')
 
 
+def test_evaluations_are_compared_with_a_training_that_keeps_a_best_model(started, tmp_path):
+    pipeline, directory = started
+    assert resumption.evaluation_changes(pipeline, str(tmp_path / 'none')) is None
+    assert resumption.evaluation_changes(pipeline, directory) == []
+    apply_setting(pipeline, 'eval_config.best_checkpoint.keep=false')
+    show.write_pipeline(pipeline, f'{directory}/{resumption.CONFIG_FILE_NAME}')
+    assert resumption.evaluation_changes(pipeline, directory) is None
+
+
 def test_what_an_earlier_version_did_not_write_is_not_compared(tmp_path, caplog):
     pipeline = sound_pipeline(tmp_path)
     directory = str(tmp_path / 'old')
