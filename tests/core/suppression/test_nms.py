@@ -389,6 +389,25 @@ def test_the_best_rows_first_give_the_selection_from_all(
         np.testing.assert_array_equal(field, expected)
 
 
+def test_pairs_of_other_rows_come_before_those_of_the_last_of_the_best_rows(monkeypatch):
+    monkeypatch.setattr(nms, '_MAX_ROWS', 2)
+    starts = np.arange(3.0)
+    boxes = np.stack([starts, starts, starts + 0.9, starts + 0.9], axis=1)[
+        np.newaxis, :, np.newaxis
+    ]
+    # The best rows are the first two; of the pairs of score 0.5, that of class 0 comes first.
+    selection = nms.multiclass_non_max_suppression(
+        tf.constant(boxes, tf.float32),
+        tf.constant([[[0.0, 0.9], [0.0, 0.5], [0.5, 0.0]]]),
+        max_outputs=2,
+        max_outputs_per_class=2,
+        iou_threshold=0.5,
+        score_threshold=0.1,
+    )
+    assert selection.indices.numpy().tolist() == [[0, 2]]
+    assert selection.classes.numpy().tolist() == [[1, 0]]
+
+
 # All rows at once; the best rows, which are enough; the best rows, which are not, and then all.
 @pytest.mark.parametrize(
     ('most_rows', 'max_outputs', 'searched'), [(40, 30, [40]), (30, 6, [30]), (30, 30, [30, 40])]
