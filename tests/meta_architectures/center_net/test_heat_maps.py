@@ -213,6 +213,11 @@ def test_valid_cells(case_name):
     np.testing.assert_array_equal(np.reshape(found, [2, -1]), case.outputs['weights'])
 
 
+def test_a_cell_that_the_true_image_covers_in_part_is_valid():
+    found = heat_maps.valid_cells(tf.constant([[5, 8, 3]]), (3, 3), 4)
+    assert found[0].numpy().tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
 def test_cells_beyond_the_map_are_moved_to_its_edge():
     maps = tf.reshape(tf.range(6.0), [1, 2, 3, 1])
     rows, columns = tf.constant([[-1, 5, 1]]), tf.constant([[0, 1, 3]])
