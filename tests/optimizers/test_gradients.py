@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields
 from object_detection.core.loss_sum import LossSum, over_images
+from object_detection.models.normalization import BatchNorm
 from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import TOTAL_LOSS, Execution
 from object_detection.optimizers.optimizers import Momentum
@@ -86,6 +87,34 @@ def test_parts_are_the_whole_batch(parts, jit_compile):
     assert_same(run(ours, data), run(make(spec_of(data[0])), data))
     # A first pass counts objects where parts are still to come.
     assert ours.num_traces == (2 if parts > 1 else 1)
+
+
+class NormalizingDetector(CountingDetector):
+    """Its batch norm sees the images."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = BatchNorm(momentum=0.5, name='norm')
+
+    def build_variables(self):
+        super().build_variables()
+        self.norm.build([None, None, None, 3])
+
+    def predict(self, images, true_shapes, training=False, **options):
+        images = self.norm(images, training=training)
+        return super().predict(images, true_shapes, training=training, **options)
+
+
+def test_each_part_moves_the_statistics_once():
+    (batch,) = batches(count=1)
+    train_step = make(spec_of(batch), Execution(accumulation_steps=2), NormalizingDetector)
+    train_step(batch)
+    images = train_step.detector.normalize(batch[InputFields.IMAGE])
+    first, second = (np.mean(part, axis=(0, 1, 2)) for part in np.split(images, 2))
+    # The first pass, which counts objects, moves nothing.
+    np.testing.assert_allclose(
+        train_step.detector.norm.moving_mean, 0.25 * first + 0.5 * second, rtol=1e-5
+    )
 
 
 def test_a_batch_of_one_image_compiles():
