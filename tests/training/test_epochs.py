@@ -37,10 +37,10 @@ def test_the_field_s_few_digits_add_no_step(config, num_epochs, expected):
 
 
 def test_a_sample_of_the_records_is_an_epoch_of_its_own(config):
-    config.train_config.num_epochs = 2
+    config.train_config.num_epochs = 4
     config.train_input_reader.sample_1_of_n_examples = 3
     epochs.resolve_epochs(config)
-    assert config.train_config.num_steps == 2  # 2 * 4 / 4
+    assert config.train_config.num_steps == 4  # 4 * 4 / 4: the records 0, 3, 6 and 9
 
 
 def test_images_of_coco_files_are_counted(config, tmp_path):
