@@ -34,6 +34,12 @@ def _run(*arguments):
     return result
 
 
+def test_a_clock_that_is_ahead_of_this_one(model_dir):
+    entry = {'step': 300, 'time': time.time() + 60, 'losses': {}}
+    history.append(model_dir / 'train' / history.FILE_NAME, entry)
+    assert 'last record   0:00:00 ago' in _run(model_dir).stdout
+
+
 def test_lines_for_a_person(model_dir):
     text = _run(model_dir).stdout
     for line in (
