@@ -25,7 +25,7 @@ from object_detection.errors import UserError
 from object_detection.serving import app as app_module
 from object_detection.serving import gate, tf_serving
 from object_detection.serving.app import create_app
-from object_detection.serving.limits import RequestError, ServeOptions
+from object_detection.serving.limits import Memory, RequestError, ServeOptions
 from tests import rows
 from tests.serving.fakes import BrightnessModel, image_file
 
@@ -229,6 +229,17 @@ def test_a_full_queue_gives_503_with_retry_after_and_loses_no_other():
         assert 'try again later' in error(refused)
         model.gate.set()
         assert statuses() == [200, 200]
+
+
+def test_requests_may_hold_all_of_the_memory():
+    memory = Memory(10)
+    with memory.hold(10):
+        with pytest.raises(RequestError, match='too many large requests'):
+            memory.take(1)
+        assert memory.held == 10
+    with pytest.raises(RequestError, match='needs 11 bytes'):
+        memory.take(11)
+    assert memory.held == 0
 
 
 @rows.parametrize(
