@@ -77,7 +77,7 @@ def test_each_stage_learns_from_the_boxes_of_the_one_before(detector, images, gr
 
 
 def test_every_stage_has_losses_and_gradients(detector, images, groundtruth):
-    with tf.GradientTape() as tape:
+    with tf.GradientTape(persistent=True) as tape:
         losses = tiny.train_losses(detector, images, groundtruth)
         total = tf.add_n(list(losses.values()))
     config = tiny.tiny_pipeline(CASCADE).model
@@ -90,9 +90,15 @@ def test_every_stage_has_losses_and_gradients(detector, images, groundtruth):
         for number in (2, 3)
     }
     assert all(losses[name] > 0 for name in losses)
-    gradients = tape.gradient(total, detector.named_trainable_variables())
+    variables = detector.named_trainable_variables()
+    gradients = tape.gradient(total, variables)
     assert [name for name, gradient in gradients.items() if gradient is None] == []
     assert np.abs(gradients['box_classifier_3/dense_1/kernel']).max() > 0
+    # A stage does not learn from the one after it, which takes its boxes as they are.
+    of_second = [variable for name, variable in variables.items() if name.startswith('box_head_2/')]
+    assert of_second
+    of_third = tape.gradient(losses['Loss/BoxClassifierLoss/localization_loss_3'], of_second)
+    assert all(gradient is None for gradient in of_third)
     weights = [stage.params.classification_weight for stage in detector.box_stages]
     assert weights == [1.0, 1.0, 0.5]
 
