@@ -166,8 +166,8 @@ def test_given_boxes_are_classified_by_all_stages(detector, images):
 def test_boxes_without_area_and_padding_stay(detector, images):
     (stage, *_), predictions = detector.box_stages, predict(detector, images)
     first = predictions.box_stages[0]
-    # Moves each box by ten times its height.
-    codes = first.regions.box_codes + tf.constant([100.0, 0.0, 0.0, 0.0])
+    # Moves each box by a hundred times its height, out of the image.
+    codes = tf.zeros_like(first.regions.box_codes) + tf.constant([1000.0, 0.0, 0.0, 0.0])
     proposals = first.proposals._replace(count=tf.constant([5, 16]))
     moved = first._replace(proposals=proposals, regions=first.regions._replace(box_codes=codes))
     found = stage.refine(moved, shapes(images))
