@@ -24,6 +24,19 @@ _ITERATIONS = (3, 4, 5, 6, 7, 7, 8, 8)
 _FILTERS = (64, 88, 112, 160, 224, 288, 384, 384)
 
 _SLIM = {'propagate_sums': True}
+# Maps of most types without a feature pyramid.
+_NUM_MAPS = 6
+
+
+def num_maps(extractor: Extractor) -> int:
+    """Returns how many maps a type has that counts them, unless its config says otherwise.
+
+    There are six. The setting `filters` of types for which this is not so are the channels of the
+    maps after those of the backbone.
+    """
+    if 'filters' not in extractor.settings:
+        return _NUM_MAPS
+    return len(extractor.levels) + len(extractor.settings['filters'])
 
 
 def _bifpn(size: int) -> Extractor:

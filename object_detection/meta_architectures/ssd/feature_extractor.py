@@ -3,7 +3,7 @@
 import dataclasses
 
 from object_detection.errors import Problems, UserError, expected
-from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS, num_maps
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.extractors import Extractor
 from object_detection.models.feature_extractor import (
@@ -14,12 +14,10 @@ from object_detection.models.feature_extractor import (
     check_used,
     find_parts,
 )
-from object_detection.models.necks import bifpn, fpn, multi_resolution
+from object_detection.models.necks import bifpn, fpn
 from object_detection.models.necks.bifpn import Options as BiFpnOptions
 from object_detection.models.necks.table import NECKS, NeckOptions
 
-# Number of maps of the networks without a feature pyramid, unless the config says otherwise.
-NUM_LAYERS = 6
 _BACKBONE_OPTIONS = ('depth_multiplier', 'min_depth', 'use_explicit_padding')
 _NECK_OPTIONS = ('fpn', 'bifpn', 'num_layers', 'use_depthwise')
 
@@ -119,7 +117,7 @@ def _check_maps(extractor: Extractor, options: SingleShotOptions, row: Backbone)
     """Checks the numbers that say which maps there are."""
     uses, pyramid = NECKS[extractor.neck].uses, _pyramid(extractor, options)
     if 'num_layers' in uses:
-        most = multi_resolution.MAX_MAPS if extractor.neck == 'multi_resolution' else None
+        most = num_maps(extractor) if extractor.neck == 'multi_resolution' else None
         count = len(_levels(extractor, options))
         if count < 1 or (most and count > most):
             limits = f'1 to {most}' if most else 'at least 1'
@@ -164,7 +162,7 @@ def _levels(extractor: Extractor, options: SingleShotOptions) -> range:
     pyramid = _pyramid(extractor, options)
     if pyramid is not None:
         return range(pyramid.min_level, pyramid.max_level + 1)
-    count = NUM_LAYERS if options.num_layers is None else options.num_layers
+    count = num_maps(extractor) if options.num_layers is None else options.num_layers
     return range(extractor.levels[0], extractor.levels[0] + count)
 
 

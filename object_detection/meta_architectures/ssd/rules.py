@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Mapping
 
 from object_detection.config import model_rules, overrides
-from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS, num_maps
 from object_detection.models import extractors
 from object_detection.protos.ssd_pb2 import Ssd
 
@@ -156,11 +156,12 @@ def _num_maps(config: Ssd) -> int | None:
     extractor = config.feature_extractor
     if extractor.type not in EXTRACTORS:
         return None
-    neck = EXTRACTORS[extractor.type].neck
+    row = EXTRACTORS[extractor.type]
+    neck = row.neck
     if any(extractor.HasField(name) for name in _PYRAMIDS if name != neck):
         return None  # The builder refuses it.
     if neck not in _PYRAMIDS:
-        return extractor.num_layers
+        return extractor.num_layers if extractor.HasField('num_layers') else num_maps(row)
     pyramid = getattr(extractor, neck)
     count = pyramid.max_level - pyramid.min_level + 1
     return count if count > 0 else None

@@ -58,8 +58,8 @@ _NETWORK = r'FeatureExtractor/(?:\w+/)*'
 _SHARED = 'WeightSharedConvolutionalBoxPredictor/'
 _SLIM_LAYERS = (
     (rf'{_NETWORK}\w+_1_Conv2d_(\d+)_1x1_\d+', r'fpn/map_\1_projection'),
-    (rf'{_NETWORK}\w+_2_Conv2d_(\d+)_3x3_s2_\d+', r'fpn/map_\1_conv'),
-    (rf'{_NETWORK}\w+_2_Conv2d_(\d+)_3x3_s2_\d+_depthwise', r'fpn/map_\1_depthwise'),
+    (rf'{_NETWORK}\w+_2_Conv2d_(\d+)_\dx\d_s2_\d+', r'fpn/map_\1_conv'),
+    (rf'{_NETWORK}\w+_2_Conv2d_(\d+)_\dx\d_s2_\d+_depthwise', r'fpn/map_\1_depthwise'),
     (rf'{_NETWORK}Base_Conv2d_1x1_\d+', 'fpn/base'),
     (r'BoxPredictor_(\d+)/BoxEncodingPredictor', r'box_predictor/box_codes_\1'),
     (r'BoxPredictor_(\d+)/BoxEncodingPredictor_depthwise', r'box_predictor/box_codes_\1_depthwise'),

@@ -18,9 +18,7 @@ from object_detection.models.necks.resizing import Doubling
 from object_detection.models.necks.table import Neck, NeckOptions
 from object_detection.models.normalization import normalized
 
-MAX_MAPS = 6
-
-# Channels of the maps after the two of the backbone, before the factor of the options.
+# Channels of the maps after those of the backbone, before the factor of the options.
 _FILTERS = (512, 256, 256, 128)
 
 
@@ -29,28 +27,26 @@ class Options:
     """Options of variants of the maps.
 
     Attributes:
-      num_maps: number of maps, 1 to MAX_MAPS, those of the backbone included.
+      num_maps: number of maps, those of the backbone included; None is all of them.
+      filters: channels of the maps after those of the backbone.
+      last_kernel_size: size of the convolution of stride 2 of the last one; others are 3x3.
       depth_multiplier: factor of the numbers of channels.
       min_depth: minimum number of channels of a convolution.
-      use_depthwise: whether the 3x3 convolutions are a depthwise one and one of size 1, each with
-        norm and activation. As in the reference, the hyperparameters then do not apply to the
+      use_depthwise: whether convolutions of stride 2 are a depthwise one and one of size 1, each
+        with norm and activation. As in the reference, the hyperparameters then do not apply to the
         depthwise kernels: these have Keras's initializer (Glorot uniform) and no penalty.
-      explicit_padding: whether the convolutions of stride 2 are padded alike on both sides,
-        for every size of their input; False is SAME padding.
-
-    Raises:
-      ValueError: if the number of maps is not within its range.
+      explicit_padding: whether the convolutions of stride 2 are padded alike on both sides, for
+        every size of their input, one of an even size by one pixel more at the bottom and on the
+        right; False is SAME padding.
     """
 
-    num_maps: int = MAX_MAPS
+    num_maps: int | None = None
+    filters: Sequence[int] = _FILTERS
+    last_kernel_size: int = 3
     depth_multiplier: float = 1.0
     min_depth: int = 1
     use_depthwise: bool = False
     explicit_padding: bool = False
-
-    def __post_init__(self):
-        if not 1 <= self.num_maps <= MAX_MAPS:
-            raise UserError(f'num_layers: expected 1 to {MAX_MAPS}. Received: {self.num_maps}.')
 
     def depth(self, filters: float) -> int:
         """Returns the number of channels of a convolution for the number in the paper."""
@@ -68,14 +64,14 @@ def multi_resolution_maps(
     name: str,
     options: Options = _DEFAULTS,
 ) -> keras.Model:
-    """Builds the maps that follow two maps of a backbone.
+    """Builds the maps that follow those of a backbone, two in the paper.
 
-    Each of them is a convolution of size 1 to half of its channels and a 3x3 convolution of stride
-    2, both with norm and activation, on the map before. Layers of map i, counted from 0, are named
+    Each of them is a convolution of size 1 to half of its channels and one of stride 2, both with
+    norm and activation, on the map before. Layers of map i, counted from 0, are named
     `map_<i>_projection`, `map_<i>_depthwise` and `map_<i>_conv`.
 
     Args:
-      channels: channels of the two backbone maps, the finer one first.
+      channels: channels of the backbone maps, the finest one first.
       hyperparams: hyperparameters of all layers.
       batch_norm_trainable: False freezes the batch norms.
       name: name of the model.
@@ -83,18 +79,26 @@ def multi_resolution_maps(
 
     Returns:
       A model from the list of the backbone maps to the list of all maps, which are the backbone's
-      and those of 512, 256, 256 and 128 channels, each half as large as the one before, rounded up.
+      and those of the options, each half as large as the one before, rounded up.
+
+    Raises:
+      ValueError: if the number of maps is not within its range.
     """
+    most = len(channels) + len(options.filters)
+    num_maps = most if options.num_maps is None else options.num_maps
+    if not 1 <= num_maps <= most:
+        raise UserError(f'num_layers: expected 1 to {most}. Received: {num_maps}.')
     # Outputs that are inputs keep the dtype of the backbone.
     dtype = keras.config.dtype_policy().compute_dtype
     inputs = [
         keras.Input((None, None, c), name=f'map_{i}', dtype=dtype) for i, c in enumerate(channels)
     ]
     layers = _Layers(hyperparams, batch_norm_trainable, options)
-    outputs = inputs[: options.num_maps]
-    for index in range(len(inputs), options.num_maps):
-        filters = _FILTERS[index - len(inputs)]
-        outputs.append(layers.halve(outputs[-1], filters, name=f'map_{index}'))
+    outputs = inputs[:num_maps]
+    for index in range(len(inputs), num_maps):
+        filters = options.filters[index - len(inputs)]
+        kernel_size = options.last_kernel_size if index == most - 1 else 3
+        outputs.append(layers.halve(outputs[-1], filters, kernel_size, name=f'map_{index}'))
     return keras.Model(inputs, outputs, name=name)
 
 
@@ -106,17 +110,18 @@ class _Layers:
         self._batch_norm_trainable = batch_norm_trainable
         self._options = options
 
-    def halve(self, x, filters: int, *, name: str):
+    def halve(self, x, filters: int, kernel_size: int, *, name: str):
         """Applies the layers of a map to the map before."""
         x = self._conv(x, filters / 2, 1, name=f'{name}_projection')
         strided = {'strides': 2, 'padding': 'same'}
         if self._options.explicit_padding:
-            x = rounding.ZeroPadding2D(1, name=f'{name}_pad')(x)
+            around = ((kernel_size - 1) // 2, kernel_size // 2)
+            x = rounding.ZeroPadding2D((around, around), name=f'{name}_pad')(x)
             strided['padding'] = 'valid'
         if not self._options.use_depthwise:
-            return self._conv(x, filters, 3, name=f'{name}_conv', **strided)
+            return self._conv(x, filters, kernel_size, name=f'{name}_conv', **strided)
         depthwise = self._hyperparams.depthwise_conv(
-            3, name=f'{name}_depthwise', setup=SeparableSetup.NEITHER, **strided
+            kernel_size, name=f'{name}_depthwise', setup=SeparableSetup.NEITHER, **strided
         )
         x = self._normalize_and_activate(depthwise, x)
         return self._conv(x, filters, 1, name=f'{name}_conv')
@@ -240,6 +245,7 @@ def _build_multi_resolution(channels: Sequence[int], options: NeckOptions) -> ke
         min_depth=options.min_depth,
         use_depthwise=options.use_depthwise,
         explicit_padding=options.explicit_padding,
+        **options.settings,
     )
     return multi_resolution_maps(channels, options=network, **options.arguments())
 

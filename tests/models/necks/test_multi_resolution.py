@@ -70,6 +70,35 @@ def test_explicit_padding_by_hand():
         np.testing.assert_allclose(np.ravel(last[0, :, :, 0]), expected)
 
 
+def test_other_filters_after_three_maps_of_a_backbone():
+    model = build((4, 8, 12), filters=(64, 32), last_kernel_size=2)
+    sizes = (9, 9), (5, 5), (3, 3)
+    maps = model(inputs(*sizes, channels=(4, 8, 12)))
+    assert [tuple(level.shape[1:]) for level in maps] == [
+        (9, 9, 4), (5, 5, 8), (3, 3, 12), (2, 2, 64), (1, 1, 32),
+    ]  # fmt: skip
+    kernels = {
+        layer.name: tuple(layer.kernel.shape) for layer in model.layers if hasattr(layer, 'kernel')
+    }
+    assert kernels == {
+        'map_3_projection': (1, 1, 12, 32),
+        'map_3_conv': (3, 3, 32, 64),
+        'map_4_projection': (1, 1, 64, 16),
+        'map_4_conv': (2, 2, 16, 32),
+    }
+
+
+def test_a_kernel_of_an_even_size_is_padded_at_the_end():
+    """A kernel of ones counts the cells that are not padding; without padding, 5 gives 2."""
+    arguments = {'channels': (1,), 'hyperparams': LayerHyperparams(activation=None)}
+    for explicit in (True, False):
+        model = build(filters=(2,), last_kernel_size=2, explicit_padding=explicit, **arguments)
+        model.get_layer('map_1_projection').set_weights([np.ones([1, 1, 1, 1]), np.zeros(1)])
+        model.get_layer('map_1_conv').set_weights([np.ones([2, 2, 1, 2]), np.zeros(2)])
+        *_, last = model(inputs((5, 5), channels=(1,)))
+        np.testing.assert_allclose(last[0, :, :, 0], [[4, 4, 2], [4, 4, 2], [2, 2, 1]])
+
+
 @pytest.mark.parametrize('num_maps', [1, 2])
 def test_only_maps_of_the_backbone(num_maps):
     model = build(num_maps=num_maps)
