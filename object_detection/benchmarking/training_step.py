@@ -33,6 +33,7 @@ def build_step(pipeline, detector, batch, jit_compile: bool | None = False):
     optimizer = pipeline.train_config.optimizer
     rate = getattr(optimizer, optimizer.WhichOneof('optimizer')).learning_rate
     rate.constant_learning_rate.learning_rate = 1e-6
+    rate.ClearField('warmup')
     optimizer.ClearField('learning_rate_unit')
     specs = {name: tf.type_spec_from_value(value) for name, value in batch.items()}
     return setup.build_step(pipeline.train_config, detector, specs, SEED)

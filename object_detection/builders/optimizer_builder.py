@@ -8,8 +8,10 @@ from google.protobuf.message import Message
 from object_detection.config import plugins
 from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError, expected
-from object_detection.optimizers import optimizers, schedules
+from object_detection.optimizers import muon, optimizers, schedules
 from object_detection.optimizers.gradients import DynamicLossScale, GradientReduction, LossScale
+from object_detection.optimizers.moving_averages import Averaging
+from object_detection.optimizers.plateau import Plateau
 from object_detection.protos import optimizer_pb2, train_pb2
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.registry import Registry
@@ -32,10 +34,23 @@ _LENGTHS = {
         'warmup_steps': 'warmup_epochs',
         'hold_base_rate_steps': '',
     },
+    'cosine_restarts_learning_rate': {'first_period_steps': ''},
+    'polynomial_learning_rate': {'total_steps': ''},
+    'one_cycle_learning_rate': {'total_steps': ''},
 }
 _LENGTHS_THAT_MUST_BE_SET = {
     'exponential_decay_learning_rate': ('decay_steps',),
     'cosine_decay_learning_rate': ('total_steps',),
+    'cosine_restarts_learning_rate': ('first_period_steps',),
+    'polynomial_learning_rate': ('total_steps',),
+    'one_cycle_learning_rate': ('total_steps',),
+}
+# Schedules that have a warm-up of their own unless this field is 0 or false.
+_OWN_WARMUPS = {
+    'exponential_decay_learning_rate': 'burnin_steps',
+    'manual_step_learning_rate': 'warmup',
+    'cosine_decay_learning_rate': 'warmup_steps',
+    'one_cycle_learning_rate': 'warmup_share',
 }
 # Enough for every epoch to differ from the next.
 _ANY_STEPS_PER_EPOCH = 1000.0
@@ -59,11 +74,59 @@ SCHEDULE_BUILDERS = {
         warmup_steps=config.warmup_steps,
         hold_steps=config.hold_base_rate_steps,
     ),
+    'cosine_restarts_learning_rate': lambda config: schedules.cosine_restarts(
+        base=config.learning_rate_base,
+        first_period=config.first_period_steps,
+        period_multiplier=config.period_multiplier,
+        restart_factor=config.restart_factor,
+        minimum=config.min_learning_rate,
+    ),
+    'polynomial_learning_rate': lambda config: schedules.polynomial(
+        base=config.learning_rate_base,
+        total_steps=config.total_steps,
+        end=config.end_learning_rate,
+        power=config.power,
+    ),
+    'one_cycle_learning_rate': lambda config: schedules.one_cycle(
+        base=config.learning_rate_base,
+        total_steps=config.total_steps,
+        warmup_share=config.warmup_share,
+        initial_share=config.initial_share,
+        final_share=config.final_share,
+    ),
 }
+
+
+def _decay(config: Message) -> optimizers.WeightDecay:
+    return optimizers.WeightDecay(config.weight_decay, config.exclude_pattern)
+
 
 OPTIMIZER_BUILDERS = {
     'momentum_optimizer': lambda config: optimizers.Momentum(
-        build_schedule(config.learning_rate), momentum=config.momentum_optimizer_value
+        build_schedule(config.learning_rate),
+        momentum=config.momentum_optimizer_value,
+        decay=_decay(config),
+    ),
+    'adamw_optimizer': lambda config: optimizers.Adam(
+        build_schedule(config.learning_rate),
+        beta1=config.beta_1,
+        beta2=config.beta_2,
+        epsilon=config.epsilon,
+        decay=_decay(config),
+    ),
+    'lion_optimizer': lambda config: optimizers.Lion(
+        build_schedule(config.learning_rate),
+        beta1=config.beta_1,
+        beta2=config.beta_2,
+        decay=_decay(config),
+    ),
+    'muon_optimizer': lambda config: muon.Muon(
+        build_schedule(config.learning_rate),
+        momentum=config.momentum_optimizer_value,
+        decay=_decay(config),
+        beta1=config.beta_1,
+        beta2=config.beta_2,
+        epsilon=config.epsilon,
     ),
     'adam_optimizer': lambda config: optimizers.Adam(
         build_schedule(config.learning_rate), epsilon=config.epsilon
@@ -101,15 +164,21 @@ LOSS_SCALE_BUILDERS: dict[str, Callable[[Any], LossScale]] = {
 }
 
 
-def build(config: optimizer_pb2.Optimizer, *, rate_factor: float = 1.0) -> optimizers.Optimizer:
+def build(
+    config: optimizer_pb2.Optimizer,
+    *,
+    rate_factor: float = 1.0,
+    plateau: Plateau | None = None,
+) -> optimizers.Optimizer:
     """Builds an optimizer, which keeps averages of the weights unless the config disables them.
 
     `Optimizer.build`, which knows the variables, applies the factors of the learning rates of
-    single variables.
+    single variables: of `learning_rate_multiplier` and `layer_decay`.
 
     Args:
       config: optimizer message with a learning rate in steps; see `in_steps`.
       rate_factor: factor of the learning rate in every step.
+      plateau: of `build_plateau`; its factor multiplies the rate, too.
 
     Raises:
       ValueError: if no optimizer or learning rate is set, the schedule is in epochs or contradicts
@@ -124,9 +193,27 @@ def build(config: optimizer_pb2.Optimizer, *, rate_factor: float = 1.0) -> optim
         optimizer = _of_plugin(optimizer, config.plugin)
     if rate_factor != 1:
         optimizer.learning_rate = schedules.scaled(optimizer.learning_rate, rate_factor)
+    if plateau is not None:
+        optimizer.learning_rate = schedules.scaled(optimizer.learning_rate, plateau.factor)
     if config.use_moving_average:
-        return optimizers.Averaging(optimizer, decay=config.moving_average_decay)
+        return Averaging(
+            optimizer, decay=config.moving_average_decay, ramp=config.moving_average_ramp
+        )
     return optimizer
+
+
+def build_plateau(config: optimizer_pb2.Optimizer) -> Plateau | None:
+    """Builds what lowers the rate, in the scope of the strategy; None if the config has nothing."""
+    if not config.HasField('reduce_on_plateau'):
+        return None
+    plateau = config.reduce_on_plateau
+    return Plateau(
+        factor=plateau.factor,
+        patience=plateau.patience,
+        min_delta=plateau.min_delta,
+        cooldown=plateau.cooldown,
+        min_factor=plateau.min_factor,
+    )
 
 
 def _of_plugin(
@@ -161,6 +248,8 @@ def in_steps(config: optimizer_pb2.Optimizer, steps_per_epoch: float) -> optimiz
     kind = result.WhichOneof('optimizer')
     rate = getattr(result, kind).learning_rate if kind else optimizer_pb2.LearningRate()
     option = rate.WhichOneof('learning_rate')
+    if rate.HasField('warmup'):
+        _to_steps(rate.warmup, 'steps', 'epochs', steps_per_epoch)
     if option is None:
         return result
     schedule = getattr(rate, option)
@@ -191,12 +280,24 @@ def _to_steps(schedule: Message, name: str, fraction: str, steps_per_epoch: floa
 
 
 def build_schedule(config: optimizer_pb2.LearningRate) -> schedules.Schedule:
-    """Builds a learning rate schedule.
+    """Builds a learning rate schedule, with its warm-up.
 
     Raises:
       ValueError: if no learning rate is set or a schedule contradicts itself.
     """
-    return build_oneof(config, 'learning_rate', LEARNING_RATES)
+    schedule = build_oneof(config, 'learning_rate', LEARNING_RATES)
+    if not config.HasField('warmup'):
+        return schedule
+    option = config.WhichOneof('learning_rate')
+    own = _OWN_WARMUPS.get(option)
+    if own and getattr(getattr(config, option), own):
+        raise expected(
+            f'{config.DESCRIPTOR.full_name}.warmup',
+            f'none, as {option} has a warm-up of its own ({own})',
+            f'{own}: {getattr(getattr(config, option), own)}',
+        )
+    warmup = config.warmup
+    return schedules.warmed_up(schedule, initial=warmup.learning_rate, steps=warmup.steps)
 
 
 def build_loss_scale(config: TrainConfig) -> LossScale | None:

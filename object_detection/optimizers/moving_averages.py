@@ -1,11 +1,68 @@
-"""Exchanges weights and their moving averages, to evaluate or export the averages."""
+"""Moving averages of weights: an optimizer that keeps them, and their exchange with the weights."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
+from object_detection.optimizers.optimizers import Optimizer
+
+
+class Averaging(Optimizer):
+    """Wraps an optimizer and maintains exponential moving averages of its variables.
+
+    After update t, counted from 1: average += (1 - d) * (variable - average), where
+    d = min(decay, (1 + t) / (10 + t)), so that the influence of the first updates decays quickly.
+    As in the reference, an average starts at zero, whose influence vanishes after some 20 updates.
+    With a ramp d = decay * (1 - exp(-t / ramp)), for which the first 40 averages are nearly the
+    weights themselves if the ramp is 2000.
+
+    Args:
+      optimizer: the wrapped optimizer.
+      decay: the weight of the old average, in [0, 1].
+      ramp: the number of updates in which that weight rises; 0 takes the first formula.
+
+    Raises:
+      ValueError: if `decay` is outside [0, 1] or `ramp` is negative.
+    """
+
+    slot_names = ('average',)
+
+    def __init__(self, optimizer: Optimizer, *, decay: float, ramp: float = 0.0):
+        if not 0 <= decay <= 1:
+            raise expected('moving_average_decay', '0 to 1', f'{decay:g}')
+        if ramp < 0:
+            raise expected('moving_average_ramp', 'at least 0', f'{ramp:g}')
+        super().__init__(optimizer.learning_rate)
+        self._optimizer = optimizer
+        self._share, self._ramp = decay, ramp
+
+    def build(self, variables, *, multipliers=None):
+        self._optimizer.build(variables, multipliers=multipliers)
+        super().build(variables)
+
+    @property
+    def decayed(self):
+        return self._optimizer.decayed
+
+    def state(self):
+        return {**self._optimizer.state(), **super().state()}
+
+    def averages(self):
+        return super().state()['average']
+
+    def apply_gradients(self, gradients, step, condition=None):
+        self._optimizer.apply_gradients(gradients, step, condition)
+        super().apply_gradients(gradients, step, condition)
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        updates = tf.cast(step + 1, tf.float32)
+        if self._ramp:
+            decay = self._share * (1 - tf.exp(-updates / self._ramp))
+        else:
+            decay = tf.minimum(self._share, (1 + updates) / (10 + updates))
+        return slots[0].assign_add((1 - decay) * (variable - slots[0]))
 
 
 @contextlib.contextmanager

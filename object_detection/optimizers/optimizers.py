@@ -6,14 +6,53 @@ takes gradients that are already summed over the replicas.
 """
 
 import abc
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.optimizers.schedules import Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightDecay:
+    """Decay of weights that belongs to the update, not to the loss.
+
+    Attributes:
+      weight: the share of a variable that decays in a step of rate 1; 0 decays none.
+      exclude_pattern: regular expression; variables in whose names it is found do not decay. Empty
+        excludes none.
+
+    Raises:
+      ValueError: if `weight` is negative, or `exclude_pattern` is no regular expression.
+    """
+
+    weight: float = 0.0
+    exclude_pattern: str = ''
+
+    def __post_init__(self):
+        if self.weight < 0:
+            raise expected('weight_decay', 'at least 0', f'{self.weight:g}')
+        try:
+            re.compile(self.exclude_pattern)
+        except re.error as error:
+            raise expected(
+                'exclude_pattern', 'a regular expression', f'{self.exclude_pattern!r} ({error})'
+            ) from error
+
+    def excludes(self, name: str) -> bool:
+        """Returns whether the pattern is found in the name of a variable."""
+        return bool(self.exclude_pattern) and re.search(self.exclude_pattern, name) is not None
+
+    def decayed(self, names: Collection[str]) -> set[str]:
+        """Returns those of the names of variables that decay."""
+        return {name for name in names if self.weight and not self.excludes(name)}
+
+
+NO_DECAY = WeightDecay()
 
 
 class Optimizer(abc.ABC):
@@ -21,6 +60,8 @@ class Optimizer(abc.ABC):
 
     Args:
       learning_rate: the rate as a function of the step.
+      decay: decoupled weight decay (https://arxiv.org/abs/1711.05101): before each update a
+        variable loses rate * weight of itself.
       settings: numbers of the rule, which the operation that updates a variable takes.
 
     Attributes:
@@ -31,11 +72,15 @@ class Optimizer(abc.ABC):
     slot_names: tuple[str, ...] = ()
     title: str = ''
 
-    def __init__(self, learning_rate: Schedule, **settings: float):
+    def __init__(
+        self, learning_rate: Schedule, *, decay: WeightDecay = NO_DECAY, **settings: float
+    ):
         self.learning_rate = learning_rate
+        self.decay = decay
         self._settings = settings
         self._variables: dict[str, tf.Variable] = {}
         self._multipliers: dict[str, float] = {}
+        self._decayed: set[str] = set()
         self._slots: dict[str, dict[str, tf.Variable]] = {name: {} for name in self.slot_names}
 
     def build(
@@ -63,16 +108,22 @@ class Optimizer(abc.ABC):
             )
         self._variables = dict(variables)
         self._multipliers = dict(multipliers or {})
-        for slots in self._slots.values():
+        self._decayed = self.decay.decayed(variables)
+        for slot, slots in self._slots.items():
             for name, variable in variables.items():
-                slots[name] = tf.Variable(
-                    tf.zeros(variable.shape, variable.dtype), trainable=False, name='slot'
-                )
+                if self._needs(slot, name, variable):
+                    zeros = tf.zeros(variable.shape, variable.dtype)
+                    slots[name] = tf.Variable(zeros, trainable=False, name='slot')
 
     @property
     def variables(self) -> dict[str, tf.Variable]:
         """The variables that are updated, by name."""
         return dict(self._variables)
+
+    @property
+    def decayed(self) -> set[str]:
+        """The names of the variables that decay beside their gradients."""
+        return set(self._decayed)
 
     def state(self) -> dict[str, dict[str, tf.Variable]]:
         """Returns slot name -> variable name -> the variable's state tensor."""
@@ -129,10 +180,20 @@ class Optimizer(abc.ABC):
         """Runs `_update` for every variable on each device that holds a copy of it."""
         for name, variable in self._variables.items():
             rate = rates[self._multipliers.get(name, 1.0)]
-            slots = [self._slots[slot][name] for slot in self.slot_names]
+            slots = [slots[name] for slots in self._slots.values() if name in slots]
+            if name in self._decayed:
+                strategy.extended.update(variable, self._shrink, args=(rate,), group=False)
             strategy.extended.update(
                 variable, self._update, args=(gradients[name], rate, step, *slots), group=False
             )
+
+    def _shrink(self, variable: tf.Variable, learning_rate: tf.Tensor) -> tf.Operation:
+        return variable.assign_sub(learning_rate * self.decay.weight * variable)
+
+    def _needs(self, slot: str, name: str, variable: tf.Variable) -> bool:
+        """Whether the variable of a name has a state tensor `slot`, one of `slot_names`."""
+        del slot, name, variable
+        return True
 
     @abc.abstractmethod
     def _update(
@@ -143,7 +204,7 @@ class Optimizer(abc.ABC):
         step: tf.Tensor,
         *slots: tf.Variable,
     ) -> tf.Operation:
-        """Updates one variable and its slots, given in the order of `slot_names`."""
+        """Updates one variable and its slots, those that it needs in the order of `slot_names`."""
 
 
 class Momentum(Optimizer):
@@ -152,8 +213,8 @@ class Momentum(Optimizer):
     slot_names = ('momentum',)
     title = 'momentum_optimizer'
 
-    def __init__(self, learning_rate: Schedule, *, momentum: float):
-        super().__init__(learning_rate, momentum=momentum)
+    def __init__(self, learning_rate: Schedule, *, momentum: float, decay: WeightDecay = NO_DECAY):
+        super().__init__(learning_rate, decay=decay, momentum=momentum)
 
     def _update(self, variable, gradient, learning_rate, step, *slots):
         return tf.raw_ops.ResourceApplyKerasMomentum(
@@ -195,20 +256,10 @@ class Lars(Momentum):
         exclude_pattern: str,
     ):
         super().__init__(learning_rate, momentum=momentum)
-        if trust_coefficient <= 0 or weight_decay < 0:
-            raise UserError(
-                'LARS: expected trust_coefficient above 0, and weight_decay of at least 0. '
-                f'Received: {trust_coefficient:g} and {weight_decay:g}.'
-            )
-        try:
-            self._exclude = re.compile(exclude_pattern) if exclude_pattern else None
-        except re.error as error:
-            raise UserError(
-                f'LARS: expected exclude_pattern to be a regular expression. Received: '
-                f'{exclude_pattern!r} ({error}).'
-            ) from error
+        if trust_coefficient <= 0:
+            raise expected('trust_coefficient', 'above 0', f'{trust_coefficient:g}')
         self._trust_coefficient = trust_coefficient
-        self._weight_decay = weight_decay
+        self._within = WeightDecay(weight_decay, exclude_pattern)
 
     def apply_gradients(self, gradients, step, condition=None):
         adapted = {name: self._adapted(name, gradient) for name, gradient in gradients.items()}
@@ -216,13 +267,13 @@ class Lars(Momentum):
 
     def _adapted(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
         # The base class raises for an unknown name.
-        if name not in self._variables or (self._exclude and self._exclude.search(name)):
+        if name not in self._variables or self._within.excludes(name):
             return gradient
-        weights = tf.convert_to_tensor(self._variables[name])
+        weights, weight_decay = tf.convert_to_tensor(self._variables[name]), self._within.weight
         weight_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
-        decayed = gradient + self._weight_decay * weights
+        decayed = gradient + weight_decay * weights
         ratio = tf.math.divide_no_nan(
-            self._trust_coefficient * weight_norm, gradient_norm + self._weight_decay * weight_norm
+            self._trust_coefficient * weight_norm, gradient_norm + weight_decay * weight_norm
         )
         is_adapted = (weight_norm > 0) & (gradient_norm > 0)
         return tf.where(is_adapted, ratio, 1.0) * decayed
@@ -244,8 +295,9 @@ class Adam(Optimizer):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
+        decay: WeightDecay = NO_DECAY,
     ):
-        super().__init__(learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon)
+        super().__init__(learning_rate, decay=decay, beta1=beta1, beta2=beta2, epsilon=epsilon)
 
     def _update(self, variable, gradient, learning_rate, step, *slots):
         updates = tf.cast(step + 1, tf.float32)
@@ -259,6 +311,32 @@ class Adam(Optimizer):
             grad=gradient,
             **self._settings,
         )
+
+
+class Lion(Optimizer):
+    """Lion (https://arxiv.org/abs/2302.06675, program 1).
+
+    variable -= rate * sign(beta1 * m + (1 - beta1) * g); m = beta2 * m + (1 - beta2) * g
+    """
+
+    slot_names = ('m',)
+    title = 'lion_optimizer'
+
+    def __init__(
+        self,
+        learning_rate: Schedule,
+        *,
+        beta1: float = 0.9,
+        beta2: float = 0.99,
+        decay: WeightDecay = NO_DECAY,
+    ):
+        super().__init__(learning_rate, decay=decay, beta1=beta1, beta2=beta2)
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        (mean,), beta1, beta2 = slots, self._settings['beta1'], self._settings['beta2']
+        old = mean.read_value()
+        variable.assign_sub(learning_rate * tf.sign(beta1 * old + (1 - beta1) * gradient))
+        return mean.assign(beta2 * old + (1 - beta2) * gradient)
 
 
 class RmsProp(Optimizer):
@@ -282,47 +360,3 @@ class RmsProp(Optimizer):
             grad=gradient,
             **self._settings,
         )
-
-
-class Averaging(Optimizer):
-    """Wraps an optimizer and maintains exponential moving averages of its variables.
-
-    After update t, counted from 1: average += (1 - d) * (variable - average), where
-    d = min(decay, (1 + t) / (10 + t)), so that the influence of the first updates decays quickly.
-    As in the reference, an average starts at zero, whose influence vanishes after some 20 updates.
-
-    Args:
-      optimizer: the wrapped optimizer.
-      decay: the weight of the old average, in [0, 1].
-
-    Raises:
-      ValueError: if `decay` is outside [0, 1].
-    """
-
-    slot_names = ('average',)
-
-    def __init__(self, optimizer: Optimizer, *, decay: float):
-        if not 0 <= decay <= 1:
-            raise UserError(f'moving_average_decay: expected 0 to 1. Received: {decay:g}.')
-        super().__init__(optimizer.learning_rate)
-        self._optimizer = optimizer
-        self._decay = decay
-
-    def build(self, variables, *, multipliers=None):
-        self._optimizer.build(variables, multipliers=multipliers)
-        super().build(variables)
-
-    def state(self):
-        return {**self._optimizer.state(), **super().state()}
-
-    def averages(self):
-        return super().state()['average']
-
-    def apply_gradients(self, gradients, step, condition=None):
-        self._optimizer.apply_gradients(gradients, step, condition)
-        super().apply_gradients(gradients, step, condition)
-
-    def _update(self, variable, gradient, learning_rate, step, *slots):
-        updates = tf.cast(step + 1, tf.float32)
-        decay = tf.minimum(self._decay, (1 + updates) / (10 + updates))
-        return slots[0].assign_add((1 - decay) * (variable - slots[0]))

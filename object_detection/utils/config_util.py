@@ -229,6 +229,8 @@ def _set_learning_rate(train_config: TrainConfig, value: float) -> None:
             step.learning_rate *= factor
     elif kind == 'cosine_decay_learning_rate':
         schedule.warmup_learning_rate *= factor
+    if optimizer.learning_rate.HasField('warmup'):
+        optimizer.learning_rate.warmup.learning_rate *= factor
 
 
 def _paths(pipeline: TrainEvalPipelineConfig, name: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from object_detection.config import families
+from object_detection.config import families, plugins
 from object_detection.config.findings import Finding, found, of_flag, of_model, uses_bfloat16
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
@@ -172,9 +172,9 @@ def _factor(config: TrainConfig, batch_size: int) -> float:
 
 def _schedule(rate: Message, path: str) -> _Schedule | None:
     kind = rate.WhichOneof('learning_rate')
-    if kind is None:
+    if kind in (None, plugins.FIELD):
         return None
-    options = getattr(rate, kind)
+    options, warmup = getattr(rate, kind), rate.warmup
     path = f'{path}.{kind}'
     if kind == 'cosine_decay_learning_rate':
         steps = options.warmup_steps
@@ -187,10 +187,16 @@ def _schedule(rate: Message, path: str) -> _Schedule | None:
         steps = options.schedule[0].step if options.warmup and options.schedule else 0
         return _Schedule(path, rates[highest], field, options.warmup, steps)
     if kind == 'exponential_decay_learning_rate':
-        steps = options.burnin_steps
+        steps = options.burnin_steps or warmup.steps
         highest = options.initial_learning_rate
-        return _Schedule(path, highest, 'initial_learning_rate', steps > 0, steps)
-    return _Schedule(path, options.learning_rate, 'learning_rate', False, 0)
+        has_warmup = steps > 0 or warmup.epochs > 0
+        return _Schedule(path, highest, 'initial_learning_rate', has_warmup, steps)
+    if kind == 'one_cycle_learning_rate':
+        steps = int(options.warmup_share * options.total_steps)
+        return _Schedule(path, options.learning_rate_base, 'learning_rate_base', True, steps)
+    field = options.DESCRIPTOR.fields[0].name
+    has_warmup = warmup.steps > 0 or warmup.epochs > 0
+    return _Schedule(path, getattr(options, field), field, has_warmup, warmup.steps)
 
 
 _BUCKETS = (

@@ -101,6 +101,7 @@ def _epochs(config: Optimizer) -> Iterator[str]:
     option = rate.WhichOneof('learning_rate')
     path = f'train_config.optimizer.{kind}.learning_rate.{option}'
     pairs = [('warmup_steps', 'warmup_epochs', path, rate.cosine_decay_learning_rate)]
+    pairs.append(('steps', 'epochs', f'{path.rpartition(".")[0]}.warmup', rate.warmup))
     for index, entry in enumerate(rate.manual_step_learning_rate.schedule):
         pairs.append(('step', 'epoch', f'{path}.schedule[{index}]', entry))
     for steps, epochs, place, message in pairs:
@@ -120,8 +121,19 @@ def without_effect(config: Optimizer) -> Iterator[tuple[str, str]]:
     path = 'train_config.optimizer'
     if config.HasField('moving_average_decay') and not config.use_moving_average:
         yield f'{path}.moving_average_decay', f'{path}.use_moving_average is false'
+    if config.moving_average_ramp and not config.use_moving_average:
+        yield f'{path}.moving_average_ramp', f'{path}.use_moving_average is false'
     kind = config.WhichOneof('optimizer')
     rate = getattr(config, kind).learning_rate if kind else LearningRate()
+    optimizer = getattr(config, kind) if kind else config
+    # Muon also chooses by the pattern what has Adam.
+    if (
+        'exclude_pattern' in optimizer.DESCRIPTOR.fields_by_name
+        and optimizer.HasField('exclude_pattern')
+        and not optimizer.weight_decay
+        and kind not in ('lars_optimizer', 'muon_optimizer')
+    ):
+        yield f'{path}.{kind}.exclude_pattern', f'{path}.{kind}.weight_decay is 0'
     path = f'{path}.{kind}.learning_rate'
     exponential, cosine = rate.exponential_decay_learning_rate, rate.cosine_decay_learning_rate
     if exponential.burnin_learning_rate and not exponential.burnin_steps:
@@ -142,9 +154,17 @@ def schedule_warnings(config: TrainConfig) -> Iterator[str]:
     option = rate.WhichOneof('learning_rate') if rate else None
     # Schedules in epochs are compared after their conversion to steps.
     in_steps = config.optimizer.learning_rate_unit == Optimizer.STEPS
-    if config.num_steps and in_steps and option in _SCHEDULE_WARNINGS:
-        path = f'train_config.optimizer.{kind}.learning_rate.{option}'
-        yield from _SCHEDULE_WARNINGS[option](getattr(rate, option), config.num_steps, path)
+    if not (config.num_steps and in_steps and option):
+        return
+    path = f'train_config.optimizer.{kind}.learning_rate'
+    if rate.warmup.steps >= config.num_steps:
+        yield (
+            f'{_field(rate.warmup, "steps", f"{path}.warmup")}, but train_config.num_steps is '
+            f'{config.num_steps}: the training ends within the warm-up.'
+        )
+    elif option in _SCHEDULE_WARNINGS:
+        schedule = getattr(rate, option)
+        yield from _SCHEDULE_WARNINGS[option](schedule, config.num_steps, f'{path}.{option}')
 
 
 def _cosine(schedule: Message, num_steps: int, path: str) -> Iterator[str]:
@@ -207,6 +227,33 @@ def _exponential(schedule: Message, num_steps: int, path: str) -> Iterator[str]:
         )
 
 
+def _total_steps(schedule: Message, num_steps: int, path: str) -> Iterator[str]:
+    if num_steps != schedule.total_steps:
+        effect = (
+            'the schedule does not come to its end'
+            if num_steps < schedule.total_steps
+            else f'the last {num_steps - schedule.total_steps} steps have its last rate'
+        )
+        yield (
+            f'{_field(schedule, "total_steps", path)}, but train_config.num_steps is {num_steps}: '
+            f'{effect}.'
+        )
+
+
+def _restarts(schedule: Message, num_steps: int, path: str) -> Iterator[str]:
+    ends, length = [schedule.first_period_steps], schedule.first_period_steps
+    while length and ends[-1] < num_steps:
+        length *= max(schedule.period_multiplier, 1)
+        ends.append(ends[-1] + length)
+    if num_steps not in ends:
+        before = f'{ends[-2]} or ' if len(ends) > 1 else ''
+        yield (
+            f'{_field(schedule, "first_period_steps", path)}, but train_config.num_steps is '
+            f'{num_steps}: the training ends within a period; with {before}{ends[-1]} steps it '
+            'would end where the rate is lowest.'
+        )
+
+
 def _field(schedule: Message, name: str, path: str) -> str:
     value = getattr(schedule, name)
     default = '' if schedule.HasField(name) else ' (the default)'
@@ -218,6 +265,9 @@ _SCHEDULE_WARNINGS = {
     'cosine_decay_learning_rate': _cosine,
     'manual_step_learning_rate': _manual_steps,
     'exponential_decay_learning_rate': _exponential,
+    'cosine_restarts_learning_rate': _restarts,
+    'polynomial_learning_rate': _total_steps,
+    'one_cycle_learning_rate': _total_steps,
 }
 
 

@@ -14,6 +14,7 @@ from object_detection.builders.input_readers import rules as input_reader_rules
 from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import families, ranges, report, synthetic_data, walk
 from object_detection.data import label_map
+from object_detection.errors import format_list
 from object_detection.meta_architectures import tracing
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import PNG_MASKS, InputReader
@@ -53,10 +54,6 @@ _UNLABELED_METRICS = f'{eval_config_rules.BOX_METRICS} nor {_RECALL_METRICS}'
 _ONLY_AT_RECALL = ('recall_lower_bound', 'recall_upper_bound')
 _ONE_PENALTY = 'train_config.weight_decay takes its place'
 _NO_PENALTY = 'train_config.add_regularization_loss is false'
-_TWO_DECAYS = (
-    'train_config.weight_decay and train_config.optimizer.lars_optimizer.weight_decay both act: '
-    'the weights decay twice.'
-)
 _NO_EPOCHS = 'neither num_epochs nor learning_rate_unit: EPOCHS counts in epochs'
 _REGULARIZERS = ('Regularizer.l1_regularizer', 'Regularizer.l2_regularizer')
 _NOT_FINE_TUNED = 'there is no train_config.fine_tune_checkpoint'
@@ -99,8 +96,8 @@ def warn(
             report.current().warn(sentence)
         for sentence in train_config_rules.quantization_warnings(pipeline):
             report.current().warn(sentence)
-        if _decays_twice(pipeline.train_config):
-            report.current().warn(_TWO_DECAYS)
+        for sentence in _decays_twice(pipeline):
+            report.current().warn(sentence)
         for sentence in augmentation.warnings(pipeline.train_config):
             report.current().warn(sentence)
 
@@ -290,15 +287,33 @@ def _starts_at_random(pipeline: TrainEvalPipelineConfig) -> bool:
     return not (pipeline.train_config.fine_tune_checkpoint or is_synthetic)
 
 
-def _decays_twice(config: TrainConfig) -> bool:
-    lars = config.optimizer.HasField('lars_optimizer') and config.optimizer.lars_optimizer
-    return bool(lars and lars.weight_decay and config.weight_decay.weight)
+def _decays_twice(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields a sentence if an optimizer decays weights that have a penalty in the loss, too."""
+    config = pipeline.train_config
+    kind = config.optimizer.WhichOneof('optimizer')
+    optimizer = getattr(config.optimizer, kind) if kind else config.optimizer
+    if not (getattr(optimizer, 'weight_decay', 0) and config.add_regularization_loss):
+        return
+    penalties = ['train_config.weight_decay'] if config.weight_decay.weight else []
+    if not config.HasField('weight_decay'):
+        penalties = list(_regularizers(pipeline))
+    if penalties:
+        yield (
+            f'{format_list(penalties)} and train_config.optimizer.{kind}.weight_decay both act: '
+            'the weights decay twice.'
+        )
 
 
 def _penalties(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
     """Yields the triples of `_without_effect` for a set `train_config.weight_decay`."""
     if not pipeline.train_config.add_regularization_loss:
         yield 'train_config', 'train_config.weight_decay', _NO_PENALTY
+    for path in _regularizers(pipeline):
+        yield 'train_config', path, _ONE_PENALTY
+
+
+def _regularizers(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the paths of the regularizers of the model."""
     for found in walk.set_fields(pipeline.model, path='model'):
         if found.key in _REGULARIZERS and found.value.weight:
-            yield 'train_config', found.path, _ONE_PENALTY
+            yield found.path

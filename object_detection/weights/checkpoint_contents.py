@@ -55,6 +55,7 @@ _NO_WEIGHT = re.compile(
 _OPTIONAL = {
     'average': ('moving averages', 'train_config.optimizer.use_moving_average'),
     'loss_scale': ('a dynamic loss scale', 'train_config.precision and loss_scale'),
+    'plateau': ('a reduced learning rate', 'train_config.optimizer.reduce_on_plateau'),
 }
 
 

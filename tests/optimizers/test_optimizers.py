@@ -7,6 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import optimizer_builder
 from object_detection.optimizers import optimizers, schedules
+from object_detection.optimizers.moving_averages import Averaging
 from object_detection.protos import optimizer_pb2
 from tests import goldens, rows
 from tests.schema import missing_options
@@ -82,7 +83,7 @@ def _rms_prop_with_the_reference_s_reading_of_decay(config):
     )
     if average_decay is None:
         return optimizer
-    return optimizers.Averaging(optimizer, decay=average_decay)
+    return Averaging(optimizer, decay=average_decay)
 
 
 def test_rms_prop_of_a_config_averages_by_decay():
@@ -135,7 +136,7 @@ def test_gradients_of_other_variables_are_reported():
 
 def _averaging(decay=0.9, learning_rate=0.5):
     inner = optimizers.Momentum(schedules.constant(learning_rate), momentum=0.0)
-    return optimizers.Averaging(inner, decay=decay)
+    return Averaging(inner, decay=decay)
 
 
 @rows.parametrize(
@@ -185,7 +186,7 @@ def test_multipliers_scale_the_learning_rate_of_one_variable():
     """Also what momentum remembers; and averages follow the scaled updates."""
     variables = {'a': tf.Variable(0.0), 'b': tf.Variable(0.0), 'c': tf.Variable(0.0)}
     inner = optimizers.Momentum(schedules.constant(1.0), momentum=0.5)
-    optimizer = optimizers.Averaging(inner, decay=1.0)
+    optimizer = Averaging(inner, decay=1.0)
     optimizer.build(variables, multipliers={'a': 0.1, 'c': 2.0})
     for k in range(2):
         gradients = {name: tf.constant(1.0) for name in variables}
@@ -281,8 +282,8 @@ def test_lars_decays_a_variable_without_gradient_by_the_rate_alone():
 @rows.parametrize(
     ('option', 'message'),
     [
-        ({'trust_coefficient': 0.0}, 'trust_coefficient above 0'),
-        ({'weight_decay': -1.0}, 'Received: 0.1 and -1'),
+        ({'trust_coefficient': 0.0}, 'trust_coefficient: expected above 0. Received: 0'),
+        ({'weight_decay': -1.0}, 'weight_decay: expected at least 0. Received: -1'),
         ({'exclude_pattern': '('}, r"Received: '\('"),
     ],
 )

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import DynamicLossScale
-from object_detection.optimizers.moving_averages import swapped
-from object_detection.optimizers.optimizers import Averaging, Momentum
+from object_detection.optimizers.moving_averages import Averaging, swapped
+from object_detection.optimizers.optimizers import Momentum
 from object_detection.training import step
 from tests.training import fakes
 

@@ -19,7 +19,8 @@ from object_detection.optimizers.gradients import (
     DynamicLossScale,
     LossScale,
 )
-from object_detection.optimizers.optimizers import Averaging, Momentum
+from object_detection.optimizers.moving_averages import Averaging
+from object_detection.optimizers.optimizers import Momentum
 from object_detection.training import step
 from tests import slow_cases
 from tests.training import fakes

@@ -9,7 +9,8 @@ from google.protobuf import text_format
 from object_detection.core.fields import InputFields
 from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import Execution
-from object_detection.optimizers.optimizers import Averaging, Momentum
+from object_detection.optimizers.moving_averages import Averaging
+from object_detection.optimizers.optimizers import Momentum
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import setup, step

@@ -392,6 +392,44 @@ def test_a_sound_config_passes(tmp_path):
             'above 0',
         ),
         (
+            'train_config.optimizer={adamw_optimizer {weight_decay: -1 learning_rate '
+            '{constant_learning_rate {}}}}',
+            'train',
+            'train_config.optimizer.adamw_optimizer.weight_decay',
+            'expected at least 0. Received: -1.',
+        ),
+        (
+            "train_config.optimizer={lion_optimizer {exclude_pattern: '(' learning_rate "
+            '{constant_learning_rate {}}}}',
+            'train',
+            'train_config.optimizer',
+            'exclude_pattern: expected a regular expression',
+        ),
+        (
+            'train_config.optimizer.layer_decay=1.5',
+            'train',
+            'train_config.optimizer.layer_decay',
+            'expected above 0, up to 1. Received: 1.5.',
+        ),
+        (
+            'train_config.optimizer.reduce_on_plateau={factor: 1}',
+            'train',
+            'train_config.optimizer.reduce_on_plateau.factor',
+            'expected above 0 and below 1. Received: 1.',
+        ),
+        (
+            f'{RATE}={{polynomial_learning_rate {{}}}}',
+            'train',
+            f'{RATE}.polynomial_learning_rate.total_steps',
+            'expected at least 1. Received: 0 (not set).',
+        ),
+        (
+            f'{RATE}={{constant_learning_rate {{}} warmup {{epochs: 1}}}}',
+            'train',
+            f'{RATE}.warmup.epochs',
+            'learning_rate_unit: EPOCHS with it. Received: STEPS.',
+        ),
+        (
             f'{RATE}={{cosine_decay_learning_rate {{warmup_epochs: 1}}}}',
             'train',
             f'{RATE}.cosine_decay_learning_rate.warmup_epochs',

@@ -16,6 +16,9 @@ EXTRACTOR = 'model.faster_rcnn.feature_extractor'
 RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
 LARS = 'train_config.optimizer.lars_optimizer={learning_rate {constant_learning_rate {}}}'
 LARS_DECAY = 'train_config.optimizer.lars_optimizer.weight_decay'
+ADAMW = LARS.replace('lars', 'adamw')
+SGDW = LARS.replace('lars', 'momentum').replace('}}', "}} weight_decay: 1 exclude_pattern: 'a'")
+ADAMW_DECAY = LARS_DECAY.replace('lars', 'adamw')
 RPN_L2 = 'model.faster_rcnn.first_stage_box_predictor_conv_hyperparams.regularizer.l2_regularizer'
 AVERAGES = 'train_config.optimizer.use_moving_average'
 COSINE = f'{RATE}.cosine_decay_learning_rate'
@@ -231,6 +234,32 @@ def test_fields_that_others_make_idle(warnings):
             ['train_config.weight_decay={weight: 1e-4}', f'{LARS}'],
             'train_config.weight_decay and train_config.optimizer.lars_optimizer.weight_decay both',
         ),
+        (
+            [f'{AVERAGES}=false', 'train_config.optimizer.moving_average_ramp=100'],
+            f'no effect: train_config.optimizer.moving_average_ramp ({AVERAGES} is false)',
+        ),
+        ([ADAMW], None),
+        ([ADAMW, f'{RPN_L2}={{weight: 0.0}}'], None),
+        (
+            [ADAMW, f'{RPN_L2}={{weight: 0.1}}'],
+            f'{RPN_L2} and train_config.optimizer.adamw_optimizer.weight_decay both act: the weigh',
+        ),
+        ([ADAMW, f'{ADAMW_DECAY}=0', f'{RPN_L2}={{weight: 0.1}}'], None),
+        (
+            [ADAMW, f'{RPN_L2}={{weight: 0.1}}', 'train_config.add_regularization_loss=false'],
+            None,
+        ),
+        # It takes the place of all penalties, and of itself there is none.
+        (
+            [ADAMW, f'{RPN_L2}={{weight: 0.1}}', 'train_config.weight_decay={weight: 0}'],
+            f'no effect: {RPN_L2} (train_config.weight_decay takes its place)',
+        ),
+        (
+            ["train_config.optimizer.momentum_optimizer.exclude_pattern='bias'"],
+            'no effect: train_config.optimizer.momentum_optimizer.exclude_pattern (train_config.',
+        ),
+        ([SGDW], None),
+        ([ADAMW.replace('}}', '} warmup {steps: 9}}')], None),
     ],
 )
 def test_crowds_and_penalties_that_others_make_idle(warnings, settings, told):
