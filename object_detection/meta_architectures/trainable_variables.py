@@ -157,13 +157,7 @@ def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
         return
     decay = config.weight_decay
     raise_if_any(training_rules.weight_decay_problems(decay))
-    excluded = [*filter(None, [decay.exclude_pattern]), *config.freeze_variables]
-    updated = list(config.update_trainable_variables)
-    variables = [
-        variable
-        for name, variable in detector.named_trainable_variables().items()
-        if not _is_found(excluded, name) and (not updated or _is_found(updated, name))
-    ]
+    variables = list(_of_weight_decay(detector, config).values())
     if not variables:
         raise ConfigError(
             'train_config.weight_decay.exclude_pattern: expected one that leaves trained '
@@ -183,6 +177,33 @@ def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
         )
 
     detector.weight_decay = penalty
+
+
+def penalized(detector: DetectionModel, config: TrainConfig) -> set[str]:
+    """Returns the names of the variables with a penalty in the loss.
+
+    Args:
+      detector: after `install_weight_decay`.
+      config: see there.
+    """
+    if not config.add_regularization_loss:
+        return set()
+    if config.HasField('weight_decay'):
+        return set(_of_weight_decay(detector, config)) if config.weight_decay.weight else set()
+    regularized = {id(each.value) for each in detector.weights if each.regularizer is not None}
+    named = detector.named_trainable_variables()
+    return {name for name, variable in named.items() if id(variable) in regularized}
+
+
+def _of_weight_decay(detector: DetectionModel, config: TrainConfig) -> dict[str, tf.Variable]:
+    """Returns the trained variables that `config.weight_decay` does not exclude, by name."""
+    excluded = [*filter(None, [config.weight_decay.exclude_pattern]), *config.freeze_variables]
+    updated = list(config.update_trainable_variables)
+    return {
+        name: variable
+        for name, variable in detector.named_trainable_variables().items()
+        if not _is_found(excluded, name) and (not updated or _is_found(updated, name))
+    }
 
 
 def _matching(field: str, patterns: Sequence[str], names: Collection[str]) -> set[str]:

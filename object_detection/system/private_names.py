@@ -7,7 +7,7 @@ module, but no other.
 import contextlib
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -95,6 +95,21 @@ def function_graph(graph: tf.Graph, name: str) -> tf.Graph:
 def layers_in(layer: keras.layers.Layer, include_self: bool = True) -> list[keras.layers.Layer]:
     """Returns all layers nested in `layer`, and `layer` itself unless `include_self` is False."""
     return layer._flatten_layers(include_self=include_self, recursive=True)
+
+
+class Call(NamedTuple):
+    """A call of a layer, or of an operation of Keras, in a functional model."""
+
+    layer: Any
+    inputs: list[keras.KerasTensor]
+    outputs: list[keras.KerasTensor]
+
+
+def calls_in(model: keras.Function) -> list[Call]:
+    """Returns the calls in a functional model; each follows those that make its inputs."""
+    depths = sorted(model._nodes_by_depth, reverse=True)
+    nodes = [node for depth in depths for node in model._nodes_by_depth[depth]]
+    return [Call(node.operation, list(node.input_tensors), list(node.outputs)) for node in nodes]
 
 
 def stored_value(variable: keras.Variable) -> tf.Variable:

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -23,10 +23,12 @@ from object_detection.core import determinism
 from object_detection.data import label_map
 from object_detection.data.pipeline import bad_records, data_service
 from object_detection.data.pipeline.bad_records import BadRecords
-from object_detection.meta_architectures import detector, trainable_variables
+from object_detection.errors import format_list
+from object_detection.meta_architectures import detector, layer_depths, trainable_variables
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
-from object_detection.protos import train_pb2
+from object_detection.optimizers.optimizers import Optimizer
+from object_detection.protos import optimizer_pb2, train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import execution
 from object_detection.training.checkpoints import manager
@@ -274,13 +276,15 @@ def build_step(
             'batch norms whose scale and offset are frozen keep their moving statistics: %d',
             num_norms,
         )
-    optimizer = optimizer_builder.build(config.optimizer, rate_factor=_rate_factor(config))
+    plateau = optimizer_builder.build_plateau(config.optimizer)
+    optimizer = optimizer_builder.build(
+        config.optimizer, rate_factor=_rate_factor(config), plateau=plateau
+    )
     optimizer.build(
         selection.trained,
-        multipliers=trainable_variables.multipliers(
-            selection.trained, config.optimizer.learning_rate_multiplier
-        ),
+        multipliers=rate_multipliers(config.optimizer, detector, selection.trained),
     )
+    _log_decay(optimizer, trainable_variables.penalized(detector, config))
     return TrainStep(
         detector,
         optimizer,
@@ -294,7 +298,47 @@ def build_step(
         execution=execution.of_training(config, detector, element_spec, bucket_sizes),
         loss_scale=optimizer_builder.build_loss_scale(config),
         reduction=optimizer_builder.build_reduction(config),
+        plateau=plateau,
     )
+
+
+def rate_multipliers(
+    config: optimizer_pb2.Optimizer, detector: DetectionModel, names: Collection[str]
+) -> dict[str, float]:
+    """Returns the factors of the learning rate of trained variables by name, where not 1."""
+    factors = trainable_variables.multipliers(names, config.learning_rate_multiplier)
+    if config.layer_decay == 1:
+        return factors
+    depths = layer_depths.of_variables(detector)
+    decay, deepest = config.layer_decay, max(depths.values())
+    _logger.info(
+        'the backbone has %d blocks, whose learning rates have factors of %.3g to %.3g '
+        '(train_config.optimizer.layer_decay)',
+        deepest,
+        decay**deepest,
+        decay,
+    )
+    return factors | {
+        name: factors.get(name, 1.0) * decay ** depths[name] for name in names if name in depths
+    }
+
+
+def _log_decay(optimizer: Optimizer, penalized: Collection[str]) -> None:
+    """Logs which variables decay beside their gradients, and which of these have a penalty, too."""
+    if not optimizer.decayed:
+        return
+    _logger.info(
+        '%d of %d variables decay beside their gradients (weight_decay of the optimizer)',
+        len(optimizer.decayed),
+        len(optimizer.variables),
+    )
+    if both := sorted(optimizer.decayed.intersection(penalized)):
+        _logger.info(
+            '%d of them also have a penalty in the loss, and decay twice: %s; '
+            'train_config.weight_decay of weight 0 takes the place of all penalties',
+            len(both),
+            format_list(both),
+        )
 
 
 def _rate_factor(config: train_pb2.TrainConfig) -> float:
