@@ -214,11 +214,15 @@ def _check(
         synthetic_data.check_same_kind_of_data(
             config, os.path.join(directory, resumption.CONFIG_FILE_NAME)
         )
-    for field in ('early_stopping', 'async_evaluation'):
-        if config.eval_config.HasField(field) and not evaluates:
+    fields = {
+        'eval_config.early_stopping': config.eval_config.HasField('early_stopping'),
+        'eval_config.async_evaluation': config.eval_config.HasField('async_evaluation'),
+        eval_config_rules.PLATEAU: config.train_config.optimizer.HasField('reduce_on_plateau'),
+    }
+    for field, is_set in fields.items():
+        if is_set and not evaluates:
             report.current().warn(
-                f'eval_config.{field} has no effect without evaluation during training '
-                '(--eval_every_n_steps).'
+                f'{field} has no effect without evaluation during training (--eval_every_n_steps).'
             )
 
 
@@ -336,4 +340,6 @@ def on_training_data(
     changed.eval_config.best_checkpoint.ClearField('reader')
     if changed.eval_config.HasField('early_stopping'):
         changed.eval_config.early_stopping.ClearField('reader')
+    if changed.train_config.optimizer.HasField('reduce_on_plateau'):
+        changed.train_config.optimizer.reduce_on_plateau.ClearField('reader')
     return changed

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.optimizers import moving_averages
+from object_detection.optimizers.plateau import Plateau
 from object_detection.system.signals import Interrupts
 from object_detection.training import setup
 from object_detection.training.checkpoints.following import Snapshots
@@ -66,6 +67,37 @@ class RunEvaluations:
         counted = [entry for entry in entries if until is None or entry['step'] <= until]
         return results.reason_to_stop(self.run.config, counted)
 
+    def lower_rate(self, plateau: Plateau | None) -> None:
+        """Gives a plateau the results that it has not taken yet. Collective."""
+        if plateau is None:
+            return
+        own = collectives.on_chief(self.run.strategy, lambda: self._scores_after(plateau.step))
+        for step, score in collectives.gather_values(self.run.strategy, own)[0]:
+            if plateau.update(step, score):
+                _logger.info(
+                    '%s at step %d has not improved: learning rates have the factor %g now '
+                    '(train_config.optimizer.reduce_on_plateau)',
+                    eval_config_rules.plateau_metric(self.run.config).metric,
+                    step,
+                    plateau.factor.numpy(),
+                )
+
+    def _scores_after(self, step: int) -> list[tuple[int, float | None]]:
+        """Returns the steps of later results, and their scores, of which more is better."""
+        metric, reader = eval_config_rules.plateau_metric(self.run.config)
+        run, sign = self.run, -1.0 if eval_config_rules.is_less_better(metric) else 1.0
+        entries = results.read(run.config, run.directory, reader, run.files.val_json_file)
+        # Of several entries of one step the last counts.
+        values = {
+            entry['step']: results.value_of(entry['metrics'], metric, eval_config_rules.PLATEAU)
+            for entry in entries
+            if entry['step'] > step
+        }
+        return [
+            (each, sign * value if eval_config_rules.is_defined(metric, value) else None)
+            for each, value in sorted(values.items())
+        ]
+
     def are_due(self, step: int) -> bool:
         """Whether a checkpoint that a run resumes from is to be evaluated, given its step."""
         return bool(self.interval and step) and step % self.interval == 0
@@ -102,12 +134,19 @@ class RunEvaluations:
         """
         if not self.interval:
             return NO_EVALUATION
+
+        def lower_rate() -> None:
+            self.lower_rate(train_step.plateau)
+
+        is_due = self.are_due(start)
+        if is_due:
+            # The checkpoint was saved before its evaluation.
+            lower_rate()
         if self.are_asynchronous:
-            is_due = self.are_due(start)
-            return EvaluationPlan(
-                background=self.in_background(restored, start, opened, is_due=is_due)
-            )
+            background = self.in_background(restored, start, opened, is_due=is_due)
+            return EvaluationPlan(background=background, lower_rate=lower_rate)
         return EvaluationPlan(
+            lower_rate=lower_rate,
             evaluate=self.in_process(train_step, opened),
             reason_to_stop=self.reason_to_stop,
             evaluates_first=self.are_missing(start),

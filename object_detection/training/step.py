@@ -23,6 +23,7 @@ from object_detection.optimizers.gradients import (
     with_total,
 )
 from object_detection.optimizers.optimizers import Optimizer
+from object_detection.optimizers.plateau import Plateau
 from object_detection.training.checkpoints import input_state
 from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import model_summary, speed
@@ -32,6 +33,8 @@ from object_detection.training.monitoring.speed import CallTimes
 # factor of the loss that they were computed with, if there is one.
 GRADIENT_NORM = 'gradient_norm'
 LOSS_SCALE = 'loss_scale'
+# Name of the state of what lowers the rate.
+_PLATEAU = 'plateau'
 # The votes of the workers to stop; removed from the losses before the step returns.
 _STOP_VOTES = 'stop_votes'
 # Entries of a batch that replicas do not see: accelerators support no strings.
@@ -76,6 +79,7 @@ class TrainStep:
         not finite changes no variable, but counts as a step; as long as the factor can still
         decrease, it reports a norm of 0.
       reduction: sums the gradients of the replicas.
+      plateau: what lowers the optimizer's rate between two steps, or None.
 
     Attributes:
       step: int64 variable, the number of steps done.
@@ -101,9 +105,10 @@ class TrainStep:
         execution: Execution | None = None,
         loss_scale: LossScale | None = None,
         reduction: GradientReduction | None = None,
+        plateau: Plateau | None = None,
     ):
         self.detector = detector
-        self.optimizer = optimizer
+        self.optimizer, self.plateau = optimizer, plateau
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name='step')
         self.stream_state = tf.Variable(
             tf.zeros(input_state.state_spec(element_spec), tf.int64), trainable=False
@@ -182,9 +187,10 @@ class TrainStep:
         return tf.function(self._replica_step, jit_compile=True, autograph=False)
 
     def optimizer_state(self) -> dict[str, dict[str, tf.Variable]]:
-        """Returns the state that a resumed training needs: of the optimizer and the loss scale."""
-        scale = {} if self._loss_scale is None else self._loss_scale.state()
-        return self.optimizer.state() | ({LOSS_SCALE: scale} if scale else {})
+        """Returns the state that a resumed training needs: also of loss scale and plateau."""
+        others = {LOSS_SCALE: self._loss_scale, _PLATEAU: self.plateau}
+        states = {name: each.state() for name, each in others.items() if each is not None}
+        return self.optimizer.state() | {name: state for name, state in states.items() if state}
 
     def request_stop(self) -> None:
         """Votes to stop; the next call sends the vote to all workers.

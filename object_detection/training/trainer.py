@@ -45,12 +45,15 @@ class EvaluationPlan:
       evaluates_first: whether the step that the run starts from is still to be evaluated.
       background: evaluates while the steps continue, in place of `evaluate`; on all workers or on
         none.
+      lower_rate: lowers the learning rate by the results so far; called on all workers after each
+        evaluation, or in place of it when one is due in the background.
     """
 
     evaluate: EvaluateFunction | None = None
     reason_to_stop: Callable[[], str | None] = lambda: None
     evaluates_first: bool = False
     background: BackgroundEvaluation | None = None
+    lower_rate: Callable[[], None] = lambda: None
 
 
 NO_EVALUATION = EvaluationPlan()
@@ -237,6 +240,7 @@ class Trainer:
             self._save()
         if in_background:
             with self._measurements.clock.spent(run_record.EVALUATION):
+                self._evaluation.lower_rate()
                 self._background.add(self._checkpoints.latest, self._step)
         elif evaluates:
             self._run_evaluation(interrupts)
@@ -323,6 +327,7 @@ class Trainer:
         if self._is_interrupted(interrupts):
             return
         self._evaluated_step = self._step
+        self._evaluation.lower_rate()
         if self._step < self._num_steps:
             self._stop_for(
                 collectives.reason_of_chief(self._strategy, self._evaluation.reason_to_stop)

@@ -17,6 +17,7 @@ from object_detection.system import cpu, files
 
 BOX_METRICS = 'coco_detection_metrics'
 MASK_METRICS = 'coco_mask_metrics'
+PLATEAU = 'train_config.optimizer.reduce_on_plateau'
 AT_RECALL_METRICS = 'precision_at_recall_detection_metrics'
 
 _LOSS = 'Loss/'
@@ -101,6 +102,12 @@ def stopping_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
     return MetricChoice(config.metric or best.metric, config.reader or best.reader)
 
 
+def plateau_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
+    """Returns the metric that must improve, or else the learning rate is reduced."""
+    config, best = pipeline.train_config.optimizer.reduce_on_plateau, best_metric(pipeline)
+    return MetricChoice(config.metric or best.metric, config.reader or best.reader)
+
+
 def evaluated_data(
     pipeline: TrainEvalPipelineConfig, reader_name: str, val_json_file: str | None
 ) -> dict[str, int | str]:
@@ -155,12 +162,15 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from _keypoint_edges(pipeline)
     yield from tracing.problems(evaluator_builder.metrics_sets, config, 'eval_config')
     names = reader_names(pipeline)
-    for field in ('best_checkpoint', 'early_stopping'):
-        reader = getattr(config, field).reader
-        if reader and reader not in names:
+    for path, chosen in (
+        ('eval_config.best_checkpoint', config.best_checkpoint),
+        ('eval_config.early_stopping', config.early_stopping),
+        (PLATEAU, pipeline.train_config.optimizer.reduce_on_plateau),
+    ):
+        if chosen.reader and chosen.reader not in names:
             yield (
-                f'eval_config.{field}.reader: expected the name of an eval_input_reader: '
-                f'{", ".join(map(repr, names))}. Received: {reader!r}.'
+                f'{path}.reader: expected the name of an eval_input_reader: '
+                f'{", ".join(map(repr, names))}. Received: {chosen.reader!r}.'
             )
     try:
         files.check_is_local(config.export_path, 'eval_config.export_path')
@@ -192,15 +202,18 @@ def check_metrics(
       known: name of a reader -> the names of its metrics.
     """
     config, stopping = pipeline.eval_config, stopping_metric(pipeline)
+    plateau = pipeline.train_config.optimizer.reduce_on_plateau
+    best, stops = config.best_checkpoint, 'eval_config.early_stopping'
     chosen = {
-        'best_checkpoint.metric': (config.best_checkpoint.metric, best_metric(pipeline).reader),
-        'early_stopping.metric': (config.early_stopping.metric, stopping.reader),
+        'eval_config.best_checkpoint.metric': (best.metric, best_metric(pipeline).reader),
+        f'{stops}.metric': (config.early_stopping.metric, stopping.reader),
+        f'{PLATEAU}.metric': (plateau.metric, plateau_metric(pipeline).reader),
     }
     for index, target in enumerate(config.early_stopping.target):
-        chosen[f'early_stopping.target[{index}].metric'] = (target.metric, stopping.reader)
+        chosen[f'{stops}.target[{index}].metric'] = (target.metric, stopping.reader)
     for field, (metric, reader) in chosen.items():
         if metric and metric not in known[reader]:
-            yield f'eval_config.{field}: {unknown_metric(metric, known[reader])}'
+            yield f'{field}: {unknown_metric(metric, known[reader])}'
 
 
 def unknown_metric(metric: str, known: Collection[str]) -> str:

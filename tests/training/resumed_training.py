@@ -29,6 +29,14 @@ from tests.training import fakes, step_runs
 NUM_IMAGES = 14
 SEED = 5
 CHECKPOINT_EVERY = 4
+_ADAMW = """
+  optimizer {
+    layer_decay: 0.8 moving_average_ramp: 5
+    adamw_optimizer { learning_rate {
+      cosine_restarts_learning_rate { learning_rate_base: 0.001 first_period_steps: 9 }
+      warmup { steps: 4 }
+    } }
+  }"""
 # Of a real detector, ways to train it; 'fake' is one of a few weights.
 VARIANTS = {
     'plain': '',
@@ -51,6 +59,16 @@ VARIANTS = {
     # Its data end before its steps do.
     'epochs': 'train_input_reader { num_epochs: 3 }',
     'replicas': 'train_config { batch_size: 2 }',
+    'adamw replicas': f'train_config {{ batch_size: 2 {_ADAMW} }}',
+    'adamw accumulation': f"""train_config {{
+      batch_size: 4 gradient_accumulation_steps: 2 {_ADAMW}
+    }}""",
+    'muon float16': """train_config {
+      precision: MIXED_FLOAT16 loss_scale { dynamic { growth_steps: 3 } }
+      optimizer { layer_decay: 0.7 muon_optimizer { learning_rate {
+        one_cycle_learning_rate { learning_rate_base: 0.001 total_steps: 18 }
+      } } }
+    }""",
 }
 _CONFIG = """
 train_config {
@@ -154,7 +172,7 @@ def run(
     )
     # Number of threads of the machine's, which must not matter.
     tf.config.threading.set_intra_op_parallelism_threads(2)
-    if variant == 'replicas':
+    if variant.endswith('replicas'):
         (device,) = tf.config.list_physical_devices('CPU')
         tf.config.set_logical_device_configuration(
             device, [tf.config.LogicalDeviceConfiguration()] * 2

@@ -92,6 +92,53 @@ def test_early_stopping_needs_evaluation(config, tmp_path, caplog):
     assert 'early_stopping has no effect without evaluation' in caplog.text
 
 
+def _rates(directory):
+    entries = history.read(directory / 'train' / 'history.jsonl')
+    return {entry['step']: entry['learning_rate'] for entry in entries}
+
+
+def _saved(result):
+    reader = tf.train.load_checkpoint(result.checkpoint)
+    names = reader.get_variable_to_shape_map()
+    return {name: reader.get_tensor(name) for name in names if name.startswith(('model', 'optim'))}
+
+
+@pytest.mark.parametrize('is_missing', [False, True])
+def test_a_plateau_lowers_the_rate_and_is_resumed(config, tmp_path, is_missing):
+    """Also from a checkpoint whose evaluation is done, or has still to be done."""
+    plateau = config.train_config.optimizer.reduce_on_plateau
+    plateau.patience, plateau.factor, plateau.metric = 1, 0.5, 'images'
+    options = {'intervals': Intervals(log=1, evaluation=2)}
+    whole = _train(config, tmp_path / 'whole', num_steps=8, **options)
+    # The first result is the best; those after it are no better.
+    expected = dict.fromkeys(range(1, 5), 0.01) | {5: 0.005, 6: 0.005, 7: 0.0025, 8: 0.0025}
+    assert _rates(tmp_path / 'whole') == pytest.approx(expected)
+    # The fake data are the same again after three steps.
+    _train(config, tmp_path / 'parts', num_steps=6, **options)
+    if is_missing:
+        results = tmp_path / 'parts' / 'eval' / 'metrics.jsonl'
+        results.write_text(''.join(results.read_text().splitlines(keepends=True)[:-1]))
+    parts = _train(config, tmp_path / 'parts', num_steps=8, **options)
+    assert _evaluated(tmp_path / 'parts') == [2, 4, 6, 8]
+    assert _rates(tmp_path / 'parts') == pytest.approx(expected)
+    saved = _saved(whole)
+    assert saved['optimizer/plateau/factor/.ATTRIBUTES/VARIABLE_VALUE'] == 0.25
+    for name, value in _saved(parts).items():
+        np.testing.assert_array_equal(value, saved[name], err_msg=name)
+
+
+def test_a_plateau_needs_evaluation(config, tmp_path, caplog):
+    config.train_config.optimizer.reduce_on_plateau.patience = 1
+    assert _train(config, tmp_path, num_steps=1, intervals=Intervals()).step == 1
+    assert 'reduce_on_plateau has no effect without evaluation' in caplog.text
+
+
+def test_a_metric_of_a_plateau_that_there_is_not(config, tmp_path):
+    config.train_config.optimizer.reduce_on_plateau.metric = 'pictures'
+    with pytest.raises(ConfigError, match=r"reduce_on_plateau: expected a metric .*'pictures'"):
+        _train(config, tmp_path)
+
+
 class _SignallingEvaluator(fakes.FakeEvaluator):
     """A signal comes when the evaluation is complete."""
 

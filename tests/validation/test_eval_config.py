@@ -52,6 +52,18 @@ def test_stopping_uses_the_metric_of_the_best():
     assert rules.stopping_metric(_pipeline(own, ['a', 'b'])) == (BOXES, 'a')
 
 
+def test_a_plateau_uses_the_metric_of_the_best():
+    pipeline = _pipeline('best_checkpoint { metric: "Loss/total_loss" reader: "b" }', ['a', 'b'])
+    assert rules.plateau_metric(pipeline) == ('Loss/total_loss', 'b')
+    plateau = pipeline.train_config.optimizer.reduce_on_plateau
+    plateau.metric, plateau.reader = BOXES, 'a'
+    assert rules.plateau_metric(pipeline) == (BOXES, 'a')
+    assert not list(rules.check(pipeline))
+    plateau.reader = 'c'
+    (problem,) = rules.check(pipeline)
+    assert problem.startswith('train_config.optimizer.reduce_on_plateau.reader: expected the name')
+
+
 @rows.parametrize(
     ('text', 'message'),
     [
@@ -100,6 +112,13 @@ def test_metrics_that_do_not_exist_are_reported_before_the_start(tmp_path, text,
         error.value
     )
     assert "Received: 'mAP'." in str(error.value)
+
+
+def test_a_metric_of_a_plateau_that_does_not_exist(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_config.optimizer.reduce_on_plateau.metric = 'mAP'
+    with pytest.raises(ConfigError, match=r'reduce_on_plateau\.metric: expected a metric of'):
+        validate(pipeline, for_what=['train', 'eval'])
 
 
 def test_metrics_that_exist_pass(tmp_path):

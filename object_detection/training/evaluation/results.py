@@ -216,10 +216,16 @@ def _patience_ended(
     return f'{metric} has not improved for {times} ({so_far})'
 
 
+def value_of(metrics: Mapping[str, float], metric: str, field: str) -> float:
+    """Returns the value of a metric that a field of the config names.
+
+    Raises:
+      ConfigError: if the evaluation has no such metric.
+    """
+    if metric not in metrics:
+        raise ConfigError(f'{field}: {eval_config_rules.unknown_metric(metric, metrics)}')
+    return metrics[metric]
+
+
 def _value(evaluation: Evaluation, metric: str) -> float:
-    if metric not in evaluation.metrics:
-        raise ConfigError(
-            'eval_config.early_stopping: '
-            + eval_config_rules.unknown_metric(metric, evaluation.metrics)
-        )
-    return evaluation.metrics[metric]
+    return value_of(evaluation.metrics, metric, 'eval_config.early_stopping')

@@ -127,6 +127,21 @@ def test_a_result_that_has_arrived_ends_the_training_as_if_it_had_been_waited_fo
     assert _train(config, model).reason == result.reason
 
 
+def test_a_plateau_takes_what_has_arrived_when_the_next_evaluation_is_due(config, tmp_path):
+    model = tmp_path / 'model'
+    plateau = config.train_config.optimizer.reduce_on_plateau
+    plateau.patience, plateau.factor, plateau.metric = 1, 0.5, 'images'
+    plateau.min_delta = 100
+    display = _Display({3 + 2 * i: _await_results(model, 1 + i) for i in range(3)})
+    orders = [f'done {step}' for step in (2, 4, 6, 8, 9)]
+    assert _train(config, model, orders, progress=display).step == 9
+    entries = history.read(model / 'train' / 'history.jsonl')
+    rates = {entry['step']: entry['learning_rate'] for entry in entries}
+    # The first result is the best; those of the steps 4 and 6 arrive before the steps 6 and 8.
+    expected = dict.fromkeys(range(1, 7), 0.01) | {7: 0.005, 8: 0.005, 9: 0.0025}
+    assert rates == pytest.approx(expected)
+
+
 @pytest.mark.slow
 def test_a_signal_ends_it_and_the_rest_is_done_at_the_next_start(config, tmp_path):
     model = tmp_path / 'model'
