@@ -21,12 +21,14 @@ from object_detection.weights import (
     slim,
     third_party_names,
     third_party_resnets,
+    torch_files,
 )
 from object_detection.weights.arrays import CheckpointArrays, NpzArrays
 from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours, is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
 from object_detection.weights.keras_applications import KerasArrays, KerasWeights, is_hdf5
+from object_detection.weights.torch_files import SafetensorsArrays, TorchArrays
 
 _MODEL = 'model/'
 _BESIDE_VARIABLES = ('_CHECKPOINTABLE_OBJECT_GRAPH', 'save_counter')
@@ -96,14 +98,18 @@ def open_arrays(path: str) -> Arrays:
         head = file.read(16)
     if is_hdf5(head):
         return KerasArrays(path)
+    if torch_files.is_pickle(head) or torch_files.is_torch_zip(path):
+        return TorchArrays(path)
     if named_arrays.is_npz(head):
         return NpzArrays(path)
     if named_arrays.is_single_file_checkpoint(path):
         return CheckpointArrays(path)
+    if torch_files.is_safetensors(head):
+        return SafetensorsArrays(path)
     raise CheckpointError(
         f'{path}: expected the prefix of a checkpoint, such as DIR/ckpt-3, a folder of them, a '
-        'Keras weights file (.h5) or a NumPy archive (.npz). Received: a file of another kind, '
-        f'beginning {head!r}.'
+        'Keras weights file (.h5), a NumPy archive (.npz), or a file of PyTorch (.pth, .pt), '
+        f'detectron2 (.pkl) or safetensors. Received: a file of another kind, beginning {head!r}.'
     )
 
 
