@@ -13,6 +13,7 @@ import keras
 
 from object_detection.errors import UserError, expected
 from object_detection.models import image_channels, rounding
+from object_detection.models.backbones.mobilenet import round_to_eights
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.image_values import Preprocess
@@ -129,10 +130,7 @@ class _Layers:
         self._batch_norm_trainable = batch_norm_trainable
 
     def scaled(self, filters: int) -> int:
-        """Returns the multiple of 8 nearest to the scaled number, at least 90 % of it."""
-        filters *= self._width
-        rounded = max(8, int(filters + 4) // 8 * 8)
-        return rounded + 8 if rounded < 0.9 * filters else rounded
+        return round_to_eights(filters * self._width)
 
     def repeats(self, blocks: int) -> int:
         return math.ceil(self._depth * blocks)

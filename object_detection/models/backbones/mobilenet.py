@@ -1,4 +1,4 @@
-"""What both versions of MobileNet share: options, hyperparameters and the groups of layers.
+"""What all versions of MobileNet share: options, hyperparameters and the groups of layers.
 
 MobileNet v1 (https://arxiv.org/abs/1704.04861) as a functional Keras model.
 
@@ -61,7 +61,7 @@ def default_hyperparams() -> LayerHyperparams:
 
 
 class Layers:
-    """Builds convolutions without bias, each with its norm, as both versions have them.
+    """Builds convolutions without bias, each with its norm, as all versions have them.
 
     Args:
       hyperparams: set-up of all layers.
@@ -84,11 +84,20 @@ class Layers:
         )
         return self._normalize(conv, x, norm_name)
 
-    def depthwise_norm(self, x, *, name: str, norm_name: str, strides: int):
-        """Applies a depthwise 3x3 convolution and its norm."""
-        x, padding = self._pad(x, 3, strides, name)
-        conv = self._hyperparams.depthwise_conv(
-            3, strides=strides, padding=padding, use_bias=False, name=name
+    def depthwise_norm(
+        self,
+        x,
+        kernel_size: int = 3,
+        *,
+        name: str,
+        norm_name: str,
+        strides: int,
+        hyperparams: LayerHyperparams | None = None,
+    ):
+        """Applies a depthwise convolution, which may have other hyperparameters, and its norm."""
+        x, padding = self._pad(x, kernel_size, strides, name)
+        conv = (hyperparams or self._hyperparams).depthwise_conv(
+            kernel_size, strides=strides, padding=padding, use_bias=False, name=name
         )
         return self._normalize(conv, x, norm_name)
 
@@ -107,6 +116,12 @@ class Layers:
     def _normalize(self, conv: keras.layers.Layer, x, norm_name: str):
         norm = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=norm_name)
         return normalized(conv, norm, x)
+
+
+def round_to_eights(channels: float, least: int = 8) -> int:
+    """Returns the multiple of 8 nearest to `channels`, or `least`, at least 90 % of `channels`."""
+    rounded = max(least, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
 # Level l, of stride 2**l -> the last block of that stride.

@@ -13,7 +13,7 @@ import keras
 from object_detection.errors import expected
 from object_detection.models import image_channels, rounding
 from object_detection.models.backbones import mobilenet
-from object_detection.models.backbones.mobilenet import Layers, Options
+from object_detection.models.backbones.mobilenet import Layers, Options, round_to_eights
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_values import to_unit
@@ -69,7 +69,7 @@ def trunk(
     """
     layers = Layers(hyperparams, batch_norm_trainable, options)
     images = keras.Input((None, None, image_channels.current()), name='images')
-    depth = max(_rounded(_FIRST_FILTERS * options.depth_multiplier), options.min_depth)
+    depth = max(round_to_eights(_FIRST_FILTERS * options.depth_multiplier), options.min_depth)
     x = layers.conv_norm(images, depth, 3, strides=2, name='Conv1', norm_name='bn_Conv1')
     x = layers.activate(x, name='Conv1_relu')
     ends = {}
@@ -94,7 +94,7 @@ def _block(layers: Layers, x, block: int, ends: dict):
     depthwise = f'{name}_depthwise'
     x = layers.depthwise_norm(x, strides=strides, name=depthwise, norm_name=f'{depthwise}_BN')
     x = layers.activate(x, name=f'{depthwise}_relu')
-    filters = _rounded(int(_FILTERS[block] * layers.options.depth_multiplier))
+    filters = round_to_eights(int(_FILTERS[block] * layers.options.depth_multiplier))
     depth = max(filters, layers.options.min_depth)
     x = layers.conv_norm(x, depth, 1, name=f'{name}_project', norm_name=f'{name}_project_BN')
     # As in the reference, a number of channels that `min_depth` raises has no shortcut.
@@ -106,16 +106,10 @@ def _block(layers: Layers, x, block: int, ends: dict):
 
 def _last(layers: Layers, x, filters: int):
     """Appends the convolution after the blocks."""
-    depth = _rounded(filters * min(layers.options.depth_multiplier, 1.0))
+    depth = round_to_eights(filters * min(layers.options.depth_multiplier, 1.0))
     depth = max(depth, layers.options.min_depth)
     x = layers.conv_norm(x, depth, 1, name='Conv_1', norm_name='Conv_1_bn')
     return layers.activate(x, name=LAST)
-
-
-def _rounded(channels: float) -> int:
-    """Returns the nearest multiple of 8 (at least 8) that is not under 90 % of `channels`."""
-    rounded = max(8, int(channels + 4) // 8 * 8)
-    return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
 def _row(outputs: Mapping[int, str], *, thins: bool = False) -> Backbone:
