@@ -99,6 +99,17 @@ OLD_FOR_TPUS = (
     'ssd_mobilenet_v1_fpn_shared_box_predictor_640x640_coco14_sync',
     'ssd_resnet50_v1_fpn_shared_box_predictor_640x640_coco14_sync',
 )
+MOBILE = (
+    'embedded_ssd_mobilenet_v1_coco',
+    'ssdlite_mobiledet_cpu_320x320_coco_sync_4x4',
+    'ssdlite_mobiledet_dsp_320x320_coco_sync_4x4',
+    'ssdlite_mobiledet_edgetpu_320x320_coco_sync_4x4',
+    'ssdlite_mobiledet_gpu_320x320_coco_sync_4x4',
+    'ssdlite_mobilenet_edgetpu_320x320_coco',
+    'ssdlite_mobilenet_edgetpu_320x320_coco_quant',
+    'ssdlite_mobilenet_v3_large_320x320_coco',
+    'ssdlite_mobilenet_v3_small_320x320_coco',
+)
 # Those that are rejected, and by what word of the message.
 OLD_REJECTED = {
     'faster_rcnn_inception_resnet_v2_atrous_oid': 'eval_config.metrics_set',
@@ -198,8 +209,10 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
     }[resizer]
     readers = ('train_input_reader', 'eval_input_reader[0]')
     has_context = is_two_stage and message.HasField('context_config')
+    # One type takes images of 256 pixels only.
+    size = 256 if message.feature_extractor.type == 'embedded_ssd_mobilenet_v1' else SIZE
     return [
-        *(f'{model}.image_resizer.{resizer}.{side}={SIZE}' for side in sides),
+        *(f'{model}.image_resizer.{resizer}.{side}={size}' for side in sides),
         f'{model}.num_classes={CLASSES}',  # that of the label map here; some have fewer
         *(f'{model}.{field}' for field in (FEW_PROPOSALS if is_two_stage else ())),
         *limits,
@@ -374,7 +387,7 @@ def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
 
 
 @pytest.mark.zoo
-@pytest.mark.parametrize('name', [*OLD_TRAINED, *OLD_FOR_TPUS])
+@pytest.mark.parametrize('name', [*OLD_TRAINED, *OLD_FOR_TPUS, *MOBILE])
 def test_old_configs_train(name, tmp_path, records):
     config = str(CONFIGS / 'samples' / f'{name}.config')
     pipeline = read_pipeline(config)

@@ -19,6 +19,10 @@ class Extractor(NamedTuple):
       levels: of the maps of the backbone that the neck takes; None leaves them to the config.
       settings: arguments of the parts that the type determines.
       padding_multiple: multiple to which images are padded unless the config has one.
+      image_size: side in pixels of the only images that it takes; None takes all.
+      counts_maps: whether the field `num_layers` may say how many maps there are, if the neck reads
+        it.
+      keeps_hyperparams: whether the backbone keeps its hyperparameters if a config overrides them.
     """
 
     backbone: str | None
@@ -26,6 +30,9 @@ class Extractor(NamedTuple):
     levels: range | None = None
     settings: Mapping[str, Any] = {}
     padding_multiple: int = 1
+    image_size: int | None = None
+    counts_maps: bool = True
+    keeps_hyperparams: bool = False
 
 
 def _backbone_problem(type_name: str, extractor: Extractor, backbone: str) -> str | None:

@@ -162,6 +162,7 @@ class ExtractorOptions:
         return BackboneOptions(
             hyperparams=self.hyperparams if self.override_backbone else default,
             batch_norm_trainable=self.batch_norm_trainable,
+            is_overridden=self.override_backbone,
             **fields,
         )
 
@@ -236,6 +237,7 @@ def check_used(
     uses: Collection[str],
     owner: str,
     defaults: Mapping[str, Any] | None = None,
+    refusals: Mapping[str, str] | None = None,
 ) -> None:
     """Checks that a part of an extractor reads the fields that a config sets.
 
@@ -244,14 +246,17 @@ def check_used(
       uses: the fields that the part reads.
       owner: what the part is, such as 'the backbone resnet_v1_50'.
       defaults: values of fields that are not set, where they are not None.
+      refusals: field -> why the part does not read it, where there is more to say.
 
     Raises:
       ConfigError: for the fields that it does not read.
     """
     reads, usual = format_list(sorted(uses)) or 'no such field', defaults or {}
+    reasons = refusals or {}
     raise_if_any(
-        f'{field}: expected {format_option(usual.get(field))}, as {owner} does not read it; it '
-        f'reads {reads}. Received: {format_option(value)}.'
+        f'{field}: expected {format_option(usual.get(field))}, as '
+        f'{reasons.get(field, f"{owner} does not read it; it reads {reads}")}. '
+        f'Received: {format_option(value)}.'
         for field, value in given.items()
         if field not in uses
     )

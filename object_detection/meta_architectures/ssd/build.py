@@ -15,13 +15,14 @@ from object_detection.builders import (
 )
 from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
-from object_detection.errors import Problems, UserError, raise_if_any, within
+from object_detection.errors import Problems, UserError, expected, raise_if_any, within
 from object_detection.meta_architectures.ssd import rules
 from object_detection.meta_architectures.ssd.anchor_losses import (
     AnchorLosses,
     LossOptions,
     TargetOptions,
 )
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
 from object_detection.meta_architectures.ssd.feature_extractor import (
     BiFpnOptions,
     FpnOptions,
@@ -63,7 +64,11 @@ def build_extractor(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> 
       ValueError: if the type is unknown or its options do not fit it.
     """
     with within(f'{config.DESCRIPTOR.full_name} {config.type!r}'):
-        return build_ssd(config.type, _options(config, batch_norm_trainable))
+        options = _options(config, batch_norm_trainable)
+        if EXTRACTORS[config.type].keeps_hyperparams:
+            name = 'override_base_feature_extractor_hyperparams'
+            reading.unused(config, name, 'as in the reference, the backbone keeps its own')
+        return build_ssd(config.type, options)
 
 
 def _options(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> SingleShotOptions:
@@ -244,6 +249,7 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
         image_size = resizer.static_shape and resizer.static_shape[:2]
     with problems:
         extractor = build_extractor(config.feature_extractor, trains_norms)
+        _check_image_size(config.feature_extractor.type, image_size)
     with problems:
         anchors = anchor_generator_builder.build(config.anchor_generator).for_images(image_size)
         box_predictor = build_predictor(
@@ -266,6 +272,18 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
         anchor_losses=anchor_losses,
         post_processing=post_processing,
     )
+
+
+def _check_image_size(type_name: str, size: Sequence[int] | None) -> None:
+    """Checks the size of all images, None if they differ, for a type that takes one size only."""
+    side = EXTRACTORS[type_name].image_size
+    if side is not None and (size is None or set(size) != {side}):
+        raise expected(
+            'image_resizer',
+            f'images of {side} x {side}, such as of fixed_shape_resizer {{ height: {side} width: '
+            f'{side} }}, as the type {type_name} takes no others',
+            'images of any size' if size is None else f'images of {size[0]} x {size[1]}',
+        )
 
 
 def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:

@@ -9,10 +9,12 @@ kernels of a MobileNet v2 that the config does not override have none. A ResNet 
 strides at the ends of stages, which gives the same maps as those at the beginnings of the next
 stages here.
 
-Papers: SSD (arXiv:1512.02325), RetinaNet (1708.02002), PPN (1807.03284), EfficientDet (1911.09070).
+Papers: SSD (arXiv:1512.02325), RetinaNet (1708.02002), PPN (1807.03284), MobileNet v3 (1905.02244),
+EfficientDet (1911.09070), MobileDet (2004.14525).
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from object_detection.models.extractors import Extractor
 
@@ -37,6 +39,11 @@ def num_maps(extractor: Extractor) -> int:
     if 'filters' not in extractor.settings:
         return _NUM_MAPS
     return len(extractor.levels) + len(extractor.settings['filters'])
+
+
+def _mobile(backbone: str, **fields: Any) -> Extractor:
+    """Returns the row of a mobile network of TensorFlow 1, whose number of maps is its own."""
+    return Extractor(backbone, 'multi_resolution', _LAST_TWO, counts_maps=False, **fields)
 
 
 def _bifpn(size: int) -> Extractor:
@@ -72,6 +79,18 @@ EXTRACTORS: Mapping[str, Extractor] = {
         )
         for depth in (50, 101, 152)
     },
+    'ssd_mobilenet_v3_large': _mobile('mobilenet_v3_large_expanded'),
+    'ssd_mobilenet_v3_small': _mobile('mobilenet_v3_small_expanded'),
+    'ssd_mobilenet_edgetpu': _mobile('mobilenet_edgetpu_expanded'),
+    **{
+        f'ssd_mobiledet_{kind}': _mobile(f'mobiledet_{kind}', keeps_hyperparams=True)
+        for kind in ('cpu', 'dsp', 'edgetpu', 'gpu')
+    },
+    'embedded_ssd_mobilenet_v1': _mobile(
+        'mobilenet_v1_slim',
+        settings={'filters': (512, 256, 256), 'last_kernel_size': 2},
+        image_size=256,
+    ),
     # On the network that the field `backbone` names.
     'ssd': Extractor(None, 'multi_resolution', _LAST_TWO),
     'ssd_fpn': Extractor(None, 'fpn'),

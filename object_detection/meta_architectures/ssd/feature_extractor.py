@@ -80,6 +80,8 @@ def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
       ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
     extractor, row = _checked(type_name, options)
+    if extractor.keeps_hyperparams:
+        options = dataclasses.replace(options, override_backbone=False)
     taken = _levels_of_backbone(extractor, options, row)
     backbone = row.trunk(taken, _backbone_options(extractor, options, row))
     neck_options = _neck_options(extractor, options, taken)
@@ -101,16 +103,29 @@ def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Bac
         raise expected('depth_multiplier', 'a positive number', f'{options.depth_multiplier:g}')
     if options.min_depth < 1:
         raise UserError(f'min_depth: expected at least 1. Received: {options.min_depth}.')
-    owners = {f'the backbone {extractor.backbone}': (_BACKBONE_OPTIONS, row)}
-    owners[f'the neck {extractor.neck}'] = (_NECK_OPTIONS, NECKS[extractor.neck])
     problems = Problems()
-    for owner, (fields, part) in owners.items():
-        with problems:
-            check_used(options.given(*fields), part.uses, owner, DEFAULTS)
+    with problems:
+        given, owner = options.given(*_BACKBONE_OPTIONS), f'the backbone {extractor.backbone}'
+        check_used(given, row.uses, owner, DEFAULTS, row.refusals)
+    with problems:
+        given, owner = options.given(*_NECK_OPTIONS), f'the neck {extractor.neck}'
+        check_used(given, NECKS[extractor.neck].uses, owner, DEFAULTS)
+    with problems:
+        _check_type(type_name, extractor, options)
     problems.raise_if_any()
     _check_maps(extractor, options, row)
     check_levels('backbone', _levels_of_backbone(extractor, options, row), row)
     return extractor, row
+
+
+def _check_type(type_name: str, extractor: Extractor, options: SingleShotOptions) -> None:
+    """Checks what a type does not leave to the config."""
+    if options.num_layers is not None and not extractor.counts_maps:
+        always = f'none, as the type {type_name} always has {num_maps(extractor)} maps'
+        raise expected('num_layers', always, options.num_layers)
+    if extractor.image_size and options.pad_to_multiple not in (None, 1):
+        only = f'1, as the type {type_name} takes images of {extractor.image_size} pixels only'
+        raise expected('pad_to_multiple', only, options.pad_to_multiple)
 
 
 def _check_maps(extractor: Extractor, options: SingleShotOptions, row: Backbone) -> None:

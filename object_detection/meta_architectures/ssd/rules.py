@@ -21,15 +21,7 @@ NEAREST: Mapping[str, str] = {
     'ssd_inception_v3': 'ssd_resnet50_v1_fpn_keras',
     'ssd_pnasnet': 'ssd_resnet101_v1_fpn_keras',
     'ssd_mobilenet_v2_mnasfpn': _FPNLITE,
-    'ssd_mobilenet_v3_large': _SSDLITE,
-    'ssd_mobilenet_v3_small': f'{_SSDLITE} and a depth_multiplier below 1',
-    'ssd_mobilenet_edgetpu': _SSDLITE,
-    'ssd_mobiledet_cpu': _SSDLITE,
-    'ssd_mobiledet_dsp': _SSDLITE,
-    'ssd_mobiledet_edgetpu': _SSDLITE,
-    'ssd_mobiledet_gpu': _SSDLITE,
     'ssd_spaghettinet': _SSDLITE,
-    'embedded_ssd_mobilenet_v1': 'ssd_mobilenet_v1_keras with num_layers: 5',
 }
 
 

@@ -35,6 +35,7 @@ class BackboneOptions:
       stride: stride of the last map, if it is not 2**level but half of it (atrous); None is
         2**level.
       keeps_crops: whether the stage over crops keeps their size.
+      is_overridden: whether the hyperparameters are those of the config.
       settings: further arguments of the network, by name.
     """
 
@@ -46,6 +47,7 @@ class BackboneOptions:
     is_thin: bool = False
     stride: int | None = None
     keeps_crops: bool = False
+    is_overridden: bool = False
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def arguments(self, name: str = TRUNK_NAME) -> dict[str, Any]:
@@ -71,6 +73,8 @@ class Backbone:
       padding_multiple: multiple that the sides of images must be of; they are padded to it.
       uses: fields of feature extractors that it reads, such as 'depth_multiplier'. Others that a
         config sets are errors.
+      refusals: field that it does not read -> why, in place of that it does not. It continues
+        'expected false, as '.
       crop_stage: options -> the rest of the network as a layer named 'box_classifier', from crops
         [N, h, w, C'] of the map of level 4 to [N, h', w', C'']; None if it has none.
       strides: those that its map of level 4 may have; see `BackboneOptions.stride`.
@@ -82,6 +86,7 @@ class Backbone:
     hyperparams: 'LayerHyperparams'
     padding_multiple: int = 1
     uses: frozenset[str] = frozenset()
+    refusals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     crop_stage: Callable[[BackboneOptions], 'keras.layers.Layer'] | None = None
     strides: Sequence[int] = (16,)
 
@@ -124,6 +129,16 @@ BACKBONES: Registry[Backbone] = Registry(
         # Its map of level 4 is expanded, as in SSD.
         'mobilenet_v2_expanded': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_EXPANDED',
         'mobilenet_v2_center_net': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_CENTER_NET',
+        'mobilenet_v3_large': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_LARGE',
+        'mobilenet_v3_small': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_SMALL',
+        'mobilenet_edgetpu': f'{_NETWORKS}.mobilenet_v3:MOBILENET_EDGETPU',
+        'mobilenet_v3_large_expanded': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_LARGE_EXPANDED',
+        'mobilenet_v3_small_expanded': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_SMALL_EXPANDED',
+        'mobilenet_edgetpu_expanded': f'{_NETWORKS}.mobilenet_v3:MOBILENET_EDGETPU_EXPANDED',
+        'mobiledet_cpu': f'{_NETWORKS}.mobiledet:MOBILEDET_CPU',
+        'mobiledet_dsp': f'{_NETWORKS}.mobiledet:MOBILEDET_DSP',
+        'mobiledet_edgetpu': f'{_NETWORKS}.mobiledet:MOBILEDET_EDGETPU',
+        'mobiledet_gpu': f'{_NETWORKS}.mobiledet:MOBILEDET_GPU',
         'efficientnet-b0': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B0',
         'efficientnet-b1': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B1',
         'efficientnet-b2': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B2',

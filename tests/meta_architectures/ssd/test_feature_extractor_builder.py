@@ -63,7 +63,7 @@ def test_batch_norm(trainable):
 @rows.parametrize(
     ('text', 'message'),
     [
-        (f'type: "ssd_mobilenet_v3_large" {CONV}', "'ssd_mobilenet_v3_large': type: .* nearest"),
+        (f'type: "ssd_spaghettinet" {CONV}', "'ssd_spaghettinet': type: .* nearest"),
         ('type: "ssd_mobilenet_v1_keras"', 'needs `conv_hyperparams`'),
         (
             f'type: "ssd_mobilenet_v1_keras" {CONV} replace_preprocessor_with_placeholder: true',
