@@ -40,6 +40,9 @@ _SIGNATURES = (
     (re.compile(r'/conv_dw_\d+/'), 'MobileNet v1'),
     (re.compile(r'/(block_\d+_depthwise|expanded_conv_depthwise)/'), 'MobileNet v2'),
     (re.compile(r'/(mixed_|block35_|conv_7b)'), 'Inception'),
+    (re.compile(r'/expanded_conv_\d+_squeeze/'), 'MobileNet v3'),
+    (re.compile(r'/expanded_conv_17_'), 'MobileNet EdgeTPU'),
+    (re.compile(r'/(ibn|fused|tucker)_\d+_'), 'MobileDet'),
 )
 
 

@@ -38,13 +38,37 @@ _MOBILENET_V2 = re.compile(
     r'(?:(?P<end>Conv|Conv_1)|expanded_conv(?:_(?P<block>\d+))?/(?P<part>expand|depthwise|project))'
     r'/(?:depthwise_weights|weights)'
 )
+_MOBILENET_V3 = re.compile(
+    r'(?:FeatureExtractor/)?(?:MobilenetV3|MobilenetEdgeTPU)/'
+    r'(?:(?P<end>Conv|Conv_1)|expanded_conv(?:_(?P<block>\d+))?/'
+    r'(?P<part>expand|depthwise|project|squeeze_excite/Conv(?:_1)?))/(?:depthwise_weights|weights)'
+)
+_MOBILEDET = re.compile(
+    r'(?:FeatureExtractor/)?MobileDet(?:CPU|DSP|EdgeTPU|GPU)/'
+    r'(?:Conv|(?P<kind>IBNNoExpansion|IBN|FusedConv|TuckerConv)(?:_(?P<block>\d+))?/'
+    r'(?P<part>(?:SqueezeExcite/)?Conv(?:_[12])?|SeparableConv2d))/(?:depthwise_weights|weights)'
+)
 _V1_PARTS = {'depthwise': 'conv_dw', 'pointwise': 'conv_pw'}
 _V2_ENDS = {'Conv': 'Conv1', 'Conv_1': 'Conv_1'}
+_V3_ENDS = {'Conv': 'first_conv', 'Conv_1': 'last_conv'}
+_V3_SQUEEZES = {'squeeze_excite/Conv': 'squeeze', 'squeeze_excite/Conv_1': 'excite'}
+# Kind of block -> its kind here, and its convolutions.
+_MOBILEDET_BLOCKS = {
+    'IBNNoExpansion': ('ibn_no_expansion', {'Conv': 'project'}),
+    'IBN': ('ibn', {'Conv': 'expand', 'Conv_1': 'project'}),
+    'FusedConv': ('fused', {'Conv': 'expand', 'Conv_1': 'project'}),
+    'TuckerConv': ('tucker', {'Conv': 'reduce', 'Conv_1': 'core', 'Conv_2': 'project'}),
+}
+_MOBILEDET_PARTS = {
+    'SeparableConv2d': 'depthwise',
+    'SqueezeExcite/Conv': 'squeeze',
+    'SqueezeExcite/Conv_1': 'excite',
+}
 
 
 def is_known(keys: Iterable[str]) -> bool:
     """Whether the checkpoint of a classifier or detector holds one of these networks."""
-    patterns = (_INCEPTION, _MOBILENET_V1, _MOBILENET_V2)
+    patterns = (_INCEPTION, _MOBILENET_V1, _MOBILENET_V2, _MOBILENET_V3, _MOBILEDET)
     return any(pattern.fullmatch(key) for key in keys for pattern in patterns)
 
 
@@ -75,6 +99,17 @@ def _mobilenet_layer(key: str) -> str | None:
             return _V2_ENDS[found['end']]
         block = f'block_{found["block"]}' if found['block'] else 'expanded_conv'
         return f'{block}_{found["part"]}'
+    if found := _MOBILENET_V3.fullmatch(key):
+        if found['end']:
+            return _V3_ENDS[found['end']]
+        part = _V3_SQUEEZES.get(found['part'], found['part'])
+        return f'expanded_conv_{found["block"] or 0}_{part}'
+    if found := _MOBILEDET.fullmatch(key):
+        if not found['kind']:
+            return 'first_conv'
+        block, convolutions = _MOBILEDET_BLOCKS[found['kind']]
+        part = (convolutions | _MOBILEDET_PARTS).get(found['part'])
+        return part and f'{block}_{found["block"] or 0}_{part}'
     return None
 
 
