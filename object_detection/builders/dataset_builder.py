@@ -103,6 +103,7 @@ def build_train(
         seed=seed,
         input_context=input_context,
         empty=examples_builder.empty_image_filter(reader, 'train_input_reader'),
+        repeats_rare=reader.HasField('repeat_factor_sampling'),
         start=record_order.earliest(start) if len(transform.stages) > 1 else start,
     )
     if rules.holds_sequences(reader):

@@ -304,6 +304,13 @@ def _split_coco(annotations: str, output: str, val_share: float, seed: int) -> N
 @click.argument('data', nargs=-1, required=True, metavar='FILES|CONFIG')
 @click.option('--output', default='data_check.html', metavar='FILE', help='The page to write.')
 @click.option('--json', 'json_path', default='', metavar='FILE', help='Also write a JSON file.')
+@click.option(
+    '--image_counts',
+    default='',
+    metavar='FILE',
+    help='Also write the label map with the number of images of each class, for '
+    'repeat_factor_sampling and federated losses.',
+)
 @click.option('--label_map', default='', metavar='FILE', help='Label map of FILES.')
 @click.option(
     '--workers',
@@ -323,6 +330,7 @@ def check(
     data: tuple[str, ...],
     output: str,
     json_path: str,
+    image_counts: str,
     label_map: str,
     workers: int | None,
     decodes: bool,
@@ -345,7 +353,7 @@ def check(
             decodes=decodes,
             progress=report,
         )
-    result.write(output, json_path)
+    result.write(output, json_path, image_counts)
     click.echo(result.overview())
     click.echo(f'{output}: the page{f", {json_path}: for programs" if json_path else ""}')
     if result.is_harmful:

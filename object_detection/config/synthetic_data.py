@@ -28,6 +28,7 @@ _READER_FIELDS = (
     'sample_from_datasets_weights',
     'filter_empty_images',
     'skip_crowd',
+    'repeat_factor_sampling',
     'data_service',
     'record_cache',
 )

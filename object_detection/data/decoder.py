@@ -178,7 +178,8 @@ class ExampleDecoder:
         """
         names = [F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_CLASSES, F.SOURCE_ID, *self._stored]
         example = self._items(serialized, names)
-        return _check_counts(example, tf.shape(example[F.GROUNDTRUTH_BOXES])[0])
+        example = _check_counts(example, tf.shape(example[F.GROUNDTRUTH_BOXES])[0])
+        return example if self._hierarchy is None else self._hierarchy.expand(example)
 
     def _items(self, serialized: tf.Tensor, names: list[str]) -> Example:
         values = self._decoder.decode(serialized, names)

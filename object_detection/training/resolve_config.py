@@ -35,6 +35,7 @@ _TRAINING_ONLY = (
     'drop_remainder',
     'filter_empty_images',
     'skip_crowd',
+    'repeat_factor_sampling',
     'data_service',
 )
 

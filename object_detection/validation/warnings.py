@@ -138,8 +138,8 @@ def _is_set(message: Message, name: str) -> bool:
 
 def _only_in_training(reader: InputReader) -> Iterator[tuple[str, str]]:
     """Yields the fields of a reader that an evaluation does not read, and why."""
-    for name in ('filter_empty_images', 'skip_crowd'):
-        if getattr(reader, name):
+    for name in ('filter_empty_images', 'skip_crowd', 'repeat_factor_sampling'):
+        if reader.HasField(name) and getattr(reader, name):
             yield name, _ONLY_IN_TRAINING
     if reader.num_epochs > 1:
         yield 'num_epochs', _ONE_PASS

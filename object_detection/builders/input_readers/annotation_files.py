@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders.input_readers import rules
+from object_detection.builders.input_readers import repeat_factors, rules
 from object_detection.data import label_map, tf_examples
 from object_detection.data.formats import records as file_records
 from object_detection.data.formats.records import ImageRecords
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
-from object_detection.data.pipeline import bad_records, record_order
+from object_detection.data.pipeline import bad_records, record_order, repeats
 from object_detection.data.pipeline.record_files import Record
 from object_detection.data.python_calls import PythonCalls
 from object_detection.errors import UserError, expected, raise_if_any
@@ -121,6 +121,7 @@ def read(
     seed: int,
     input_context: tf.distribute.InputContext | None,
     leave_out_empty: bool,
+    repeats_rare: bool = False,
     start: np.ndarray,
 ) -> tf.data.Dataset:
     """Builds the serialized examples that records of the same images would contain.
@@ -136,6 +137,7 @@ def read(
       seed: seed of the order, which also depends on the epoch and the input pipeline.
       input_context: the part of the images that this input pipeline reads.
       leave_out_empty: whether images without a usable object are left out.
+      repeats_rare: whether images are repeated as `repeat_factor_sampling` says.
       start: int64 [1 + W, R], the cursors of the first images, see `record_order`.
 
     Returns:
@@ -167,6 +169,9 @@ def read(
     usable = [np.ones(len(rows), bool) for rows in numbers]
     if leave_out_empty:
         usable = _usable(sources, numbers, reader, where)
+    factors = [np.ones(len(source), np.float32) for source in sources]
+    if repeats_rare:
+        factors = repeat_factors.of_images(reader, where, sources)
     # Images that are left out keep their position, as records do.
     positions = [
         np.stack([np.full_like(rows, i), rows, is_usable], axis=1)  # [n, 3]
@@ -175,14 +180,17 @@ def read(
     pipeline_id = input_context.input_pipeline_id if input_context else 0
     key = functools.partial(record_order.key_of, seed, pipeline_id)
 
-    def source(rows: np.ndarray, index: int):
-        return functools.partial(_in_order, rows, reader, shuffle, num_epochs, key(index))
-
+    of_rows = [of_source[rows] for of_source, rows in zip(factors, numbers, strict=True)]
+    order_of = functools.partial(_in_order, reader, shuffle, num_epochs)
     if weights:
-        sets = [source(rows, index) for index, rows in enumerate(positions)]
+        sets = [
+            functools.partial(order_of, *each, key(index))
+            for index, each in enumerate(zip(positions, of_rows, strict=True))
+        ]
         order = record_order.mixture(sets, weights, key=key(len(sets)), start=start)
     else:
-        order = record_order.alone(source(np.concatenate(positions), 0), start)
+        whole = np.concatenate(positions), np.concatenate(of_rows)
+        order = record_order.alone(functools.partial(order_of, *whole, key(0)), start)
 
     def example(position: np.ndarray) -> tuple[bytes, bytes]:
         _calls.begin()
@@ -215,25 +223,32 @@ def _numbers(
 
 
 def _in_order(
-    rows: np.ndarray,
     reader: input_reader_pb2.InputReader,
     shuffle: bool,
     num_epochs: int | None,
+    rows: np.ndarray,
+    factors: np.ndarray,
     key: int,
     start: int,
 ) -> tf.data.Dataset:
     """(position, row) of all passes; all rows are shuffled unless `shuffle_buffer_size` is set.
 
     Args:
-      rows: int64 [n, 3]: the file, the image's number in it, and whether it is wanted.
       reader, shuffle, num_epochs: see `read`.
+      rows: int64 [n, 3]: the file, the image's number in it, and whether it is wanted.
+      factors: float32 [n], how often a pass has each row on average.
       key: key of the order.
       start: position of the first row.
     """
-    dataset = tf.data.Dataset.from_tensor_slices(rows)
-    size = reader.shuffle_buffer_size if reader.HasField('shuffle_buffer_size') else len(rows)
+    size = int(np.ceil(factors).sum())
+    if reader.HasField('shuffle_buffer_size'):
+        size = reader.shuffle_buffer_size
 
     def read_epoch(seeds: tf.Tensor | None) -> tf.data.Dataset:
+        repeated = rows
+        if seeds is not None and (factors > 1).any():
+            repeated = tf.repeat(rows, repeats.times(factors, seeds), axis=0)
+        dataset = tf.data.Dataset.from_tensor_slices(repeated)
         if not shuffle or seeds is None:
             return dataset
         return record_order.shuffle(dataset, size, seeds[1])

@@ -11,7 +11,7 @@ from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDec
 from object_detection.data.image_item import ImageHandler
 from object_detection.data.label_map import LabelMap
 from object_detection.data.pipeline.bad_records import BadRecords
-from object_detection.data.pipeline.left_out import EmptyImageFilter
+from object_detection.data.pipeline.left_out import EmptyImageFilter, UsableObjects
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2, model_pb2
@@ -93,8 +93,15 @@ def empty_image_filter(reader: input_reader_pb2.InputReader, where: str) -> Empt
     """Builds the filter of images without a usable object; None if the reader keeps them."""
     if not reader.filter_empty_images:
         return None
-    plain = ExampleDecoder(label_map=_label_map(reader))
-    return EmptyImageFilter(plain, skip_crowd=reader.skip_crowd, where=where)
+    return EmptyImageFilter(usable_objects(reader), where)
+
+
+def usable_objects(reader: input_reader_pb2.InputReader) -> UsableObjects:
+    """Builds the decoder of the objects of a reader's records that training can use."""
+    plain = ExampleDecoder(
+        label_map=_label_map(reader), expand_hierarchy=reader.expand_labels_hierarchy
+    )
+    return UsableObjects(plain, skip_crowd=reader.skip_crowd)
 
 
 def transform(

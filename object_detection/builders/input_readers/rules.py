@@ -72,8 +72,8 @@ def _sequences(reader: InputReader, path: str) -> Iterator[str]:
     for name in _NOT_IN_SEQUENCES:
         if getattr(reader, name):
             yield f'{path}.{name}: sequences have nothing of the kind; leave it out.'
-    for name in ('filter_empty_images', 'data_service'):
-        if getattr(reader, name):
+    for name in ('filter_empty_images', 'data_service', 'repeat_factor_sampling'):
+        if reader.HasField(name) and getattr(reader, name):
             yield f'{path}.{name}: expected input_type: TF_EXAMPLE with it, no sequences.'
 
 
@@ -169,6 +169,8 @@ def check_data_service(reader: InputReader, path: str, train_config: TrainConfig
             f'{where}: expected sample_1_of_n_examples: 1 with it. '
             f'Received: {reader.sample_1_of_n_examples}.'
         )
+    if reader.HasField('repeat_factor_sampling'):
+        yield f'{where}: expected no repeat_factor_sampling with it.'
     if train_config.deterministic_ops:
         yield f'{where}: expected no train_config.deterministic_ops, as the order is random.'
 

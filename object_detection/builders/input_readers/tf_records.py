@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders.input_readers import annotation_files, rules
+from object_detection.builders.input_readers import annotation_files, repeat_factors, rules
 from object_detection.data import shard_names, tf_examples
 from object_detection.data.pipeline import record_cache, record_files, record_order
 from object_detection.data.pipeline.left_out import EmptyImageFilter
+from object_detection.data.pipeline.repeats import RecordRepeats
 from object_detection.errors import UserError, backslash_hint, expected
 from object_detection.protos import input_reader_pb2
 
@@ -42,6 +43,7 @@ def read(
     seed: int,
     input_context: tf.distribute.InputContext | None = None,
     empty: EmptyImageFilter | None = None,
+    repeats_rare: bool = False,
     start: np.ndarray | None = None,
 ) -> tf.data.Dataset:
     """Reads the serialized examples of a reader's files; `num_epochs` None repeats for ever.
@@ -56,6 +58,7 @@ def read(
       seed: seed of the order.
       input_context: the part of the records that this input pipeline reads.
       empty: filter that leaves out images without a usable object.
+      repeats_rare: whether images are repeated as `repeat_factor_sampling` says.
       start: int64 [1 + W, R], the cursors of the first records, see `record_order`; None starts at
         the beginning.
 
@@ -69,29 +72,30 @@ def read(
     """
     if start is None:
         start = np.zeros([1, cursor_size(reader)], np.int64)
-    options = {
-        'shuffle': shuffle,
-        'num_epochs': num_epochs,
-        'seed': seed,
-        'input_context': input_context,
-    }
+    options = {'shuffle': shuffle, 'num_epochs': num_epochs, 'input_context': input_context}
     if rules.reads_annotations(reader):
         return annotation_files.read(
-            reader, where, leave_out_empty=empty is not None, start=start, **options
+            reader,
+            where,
+            leave_out_empty=empty is not None,
+            repeats_rare=repeats_rare,
+            seed=seed,
+            start=start,
+            **options,
         )
     patterns = list(reader.tf_record_input_reader.input_path)
     files = [matching_files(pattern, where) for pattern in patterns]
     weights = list(reader.sample_from_datasets_weights)
     key = functools.partial(record_order.key_of, seed, pipeline_of(input_context)[0])
+    all_files = sorted({name for names in files for name in names})
+    repeats = repeat_factors.of_records(reader, where, all_files) if repeats_rare else None
+    options |= {'empty': empty, 'repeats': repeats}
 
     def source(names: Sequence[str], index: int):
-        return functools.partial(
-            _read_files, names, reader, shuffle, num_epochs, input_context, empty, key(index)
-        )
+        return functools.partial(_read_files, names, reader, key(index), **options)
 
     if not weights:
-        names = sorted({name for names in files for name in names})
-        return record_order.alone(source(names, 0), start)
+        return record_order.alone(source(all_files, 0), start)
     if len(weights) != len(patterns):
         raise expected(
             f'{where}.sample_from_datasets_weights', f'{len(patterns)} (one an input_path)', weights
@@ -116,6 +120,7 @@ def fingerprint(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) 
     """
     kind = reader.WhichOneof('input_reader')
     texts = [kind or '', *(f'{name}={getattr(reader, name)}' for name in _ORDERING_FIELDS)]
+    texts += repeat_factors.described(reader)
     if kind == 'tf_record_input_reader':
         patterns = reader.tf_record_input_reader.input_path
         groups = [['|', *sorted(tf.io.gfile.glob(pattern))] for pattern in patterns]
@@ -141,12 +146,14 @@ def pipeline_of(input_context: tf.distribute.InputContext | None) -> tuple[int, 
 def _read_files(
     files: Sequence[str],
     reader: input_reader_pb2.InputReader,
+    key: int,
+    start: int,
+    *,
     shuffle: bool,
     num_epochs: int | None,
     input_context: tf.distribute.InputContext | None,
     empty: EmptyImageFilter | None,
-    key: int,
-    start: int,
+    repeats: RecordRepeats | None,
 ) -> tf.data.Dataset:
     """Interleaves files, takes this pipeline's part and shuffles, epoch after epoch.
 
@@ -155,9 +162,11 @@ def _read_files(
 
     Args:
       files: names of the files.
-      reader, shuffle, num_epochs, input_context, empty: see `read`.
+      reader: the reader.
       key: key of the order.
       start: position of the first record.
+      shuffle, num_epochs, input_context, empty: see `read`.
+      repeats: what repeats the records of an epoch.
 
     Returns:
       (position, record).
@@ -186,6 +195,8 @@ def _read_files(
             records = records.shard(pipelines, pipeline_id)
         if reader.sample_1_of_n_examples > 1:
             records = records.shard(reader.sample_1_of_n_examples, 0)
+        if repeats is not None and seeds is not None:
+            records = repeats(records, seeds[1])
         if shuffles:
             records = record_order.shuffle(records, reader.shuffle_buffer_size, seeds[1])
         return records

@@ -162,13 +162,36 @@ class ImageRecords:
         Returns:
           bool [n]; true for an image that cannot be read, which training reports and skips.
         """
+        labels = (self._labels(index, known, skip_crowd) for index in rows)
+        return np.fromiter((found is None or bool(found) for found in labels), bool, len(rows))
 
-        def has_usable(index: int) -> bool:
-            try:
-                objects, _, _ = self._check_objects(self.entries[index])
-            except ImageFileError:
-                return True
-            return any(map(is_usable, objects))
+    def classes(
+        self, *, ids: Mapping[str, int] | None, skip_crowd: bool
+    ) -> list[frozenset[int] | None]:
+        """Returns the ids of the classes of the usable objects of each image; see `usable`.
+
+        Args:
+          ids: text -> id of the classes that are trained on; None for all, with their own ids.
+          skip_crowd: whether crowds do not count as objects.
+
+        Returns:
+          A set for each image, None for one that cannot be read.
+        """
+        known = ids and {text for text, number in ids.items() if number > 0}
+        labels = (self._labels(index, known, skip_crowd) for index in range(len(self)))
+        return [
+            found and frozenset(ids[each.text] if ids else each.label for each in found)
+            for found in labels
+        ]
+
+    def _labels(
+        self, index: int, known: Collection[str] | None, skip_crowd: bool
+    ) -> frozenset[ClassLabel] | None:
+        """Returns the labels of the usable objects of an image, None if it cannot be read."""
+        try:
+            objects, _, _ = self._check_objects(self.entries[index])
+        except ImageFileError:
+            return None
 
         def is_usable(item: AnnotatedObject) -> bool:
             # Rounded as in examples, since rounding may remove the area of a box.
@@ -176,7 +199,7 @@ class ImageRecords:
             is_known = known is None or item.label.text in known
             return is_known and not (skip_crowd and item.is_crowd) and ymin < ymax and xmin < xmax
 
-        return np.fromiter(map(has_usable, rows), bool, len(rows))
+        return frozenset(item.label for item in objects if is_usable(item))
 
     def image_ids(self) -> Iterator[Any]:
         """Yields the ids of the images."""

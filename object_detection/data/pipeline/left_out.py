@@ -93,6 +93,26 @@ class UnknownClassReport:
                 _log.warning('Further classes that are not in the label map are not named.')
 
 
+class UsableObjects:
+    """Decodes the objects of serialized examples that training can use, but not the images.
+
+    Args:
+      decoder: decoder of the annotations.
+      skip_crowd: whether crowds are left out.
+    """
+
+    def __init__(self, decoder: ExampleDecoder, *, skip_crowd: bool):
+        self._decoder = decoder
+        self._skip_crowd = skip_crowd
+
+    def __call__(self, serialized: tf.Tensor) -> objects.Example:
+        """Returns the annotations of the usable objects of an example, string scalar."""
+        example = objects.clip_boxes(objects.keep_known(self._decoder.annotations(serialized)))
+        if self._skip_crowd:
+            example = objects.drop_crowds(example)
+        return objects.select(example, example[InputFields.GROUNDTRUTH_WEIGHTS] > 0)
+
+
 class EmptyImageFilter:
     """Leaves out serialized examples without a usable object.
 
@@ -100,14 +120,12 @@ class EmptyImageFilter:
     random crop removes is not left out.
 
     Args:
-      decoder: decoder of the annotations.
-      skip_crowd: whether crowds do not count as objects.
+      usable: decoder of the usable objects.
       where: the reader's path in the config, for the log.
     """
 
-    def __init__(self, decoder: ExampleDecoder, *, skip_crowd: bool, where: str):
-        self._decoder = decoder
-        self._skip_crowd = skip_crowd
+    def __init__(self, usable: UsableObjects, where: str):
+        self._usable = usable
         self._where = where
 
     def __call__(self, records: tf.data.Dataset, is_whole: tf.Tensor) -> tf.data.Dataset:
@@ -136,10 +154,7 @@ class EmptyImageFilter:
 
     def is_usable(self, serialized: tf.Tensor) -> tf.Tensor:
         """Whether training could use an example, bool scalar."""
-        example = objects.clip_boxes(objects.keep_known(self._decoder.annotations(serialized)))
-        if self._skip_crowd:
-            example = objects.drop_crowds(example)
-        return tf.reduce_any(example[InputFields.GROUNDTRUTH_WEIGHTS] > 0)
+        return tf.size(self._usable(serialized)[InputFields.GROUNDTRUTH_CLASSES]) > 0
 
 
 class _Counter:

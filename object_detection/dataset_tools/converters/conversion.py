@@ -93,10 +93,11 @@ def add_frequencies(
         frequency = _FREQUENCIES.get(str(category.get('frequency')))
         if frequency and not item.HasField('frequency'):
             item.frequency = frequency
-        count = category.get('instance_count')
-        is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**31
-        if frequency and is_count and not item.HasField('instance_count'):
-            item.instance_count = count
+        for name in ('instance_count', 'image_count'):
+            count = category.get(name)
+            is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**31
+            if frequency and is_count and not item.HasField(name):
+                setattr(item, name, count)
 
 
 def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:

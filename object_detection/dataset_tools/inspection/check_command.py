@@ -47,8 +47,14 @@ class Result(NamedTuple):
             'sets': [findings.to_dict(checked) for checked in self.sets],
         }
 
-    def write(self, page_path: str, json_path: str = '') -> None:
-        """Writes the page and, unless the path is '', the JSON file."""
+    def write(self, page_path: str, json_path: str = '', counts_path: str = '') -> None:
+        """Writes the page and, unless their paths are '', the JSON file and the label map.
+
+        The label map is that of the first set, with its number of images of each class.
+
+        Raises:
+          UserError: if there is a path but no label map.
+        """
         # Imported here, since matplotlib is slow to import.
         from object_detection.dataset_tools.inspection import check_page
 
@@ -58,6 +64,10 @@ class Result(NamedTuple):
         check_page.write(page_path, self.sets, self.facts, self.label_map_problems)
         if json_path:
             files.write_text(json_path, json.dumps(self.to_dict(), indent=1) + '\n')
+        if counts_path:
+            if not self.sets or not self.sets[0].records.label_map_path:
+                raise UserError('--image_counts: expected a label map of the data. Received: none.')
+            files.write_text(counts_path, findings.label_map_with_counts(self.sets[0]))
 
 
 def check(

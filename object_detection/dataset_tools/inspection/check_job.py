@@ -26,12 +26,16 @@ class RecordSet(NamedTuple):
       files: their names.
       expected: what their records are compared with.
       class_names: id -> name; empty without a label map.
+      label_map_path: the label map, '' without one.
+      repeat_threshold: `repeat_factor_sampling.threshold` of the reader; 0 without it.
     """
 
     name: str
     files: Sequence[str]
     expected: Expectations
     class_names: Mapping[int, str]
+    label_map_path: str = ''
+    repeat_threshold: float = 0.0
 
 
 class _Chunk(NamedTuple):

@@ -139,6 +139,7 @@ def _problems(checked: CheckedSet) -> str:
 
 def _classes(checked: CheckedSet) -> str:
     summary, values = checked.summary, findings.classes(checked)
+    factors = findings.repeat_factors(checked)
     if not values:
         return ''
     shown = values[:_MAX_BARS]
@@ -147,11 +148,12 @@ def _classes(checked: CheckedSet) -> str:
         [summary.objects_by_class[value] for value in shown],
         x_label='objects',
     )
-    rows = [('class', 'objects', 'images')] + [
+    rows = [('class', 'objects', 'images') + (('repeat factor',) if factors else ())] + [
         (
             checked.class_name(value),
             f'{summary.objects_by_class[value]:,}',
             f'{summary.images_by_class[value]:,}',
+            *([f'{factors.get(value, 1.0):.2f}'] if factors else []),
         )
         for value in values
     ]

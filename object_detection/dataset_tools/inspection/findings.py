@@ -5,8 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from google.protobuf import text_format
 
-from object_detection.data import annotation_checks, record_checks, tf_record_files
+from object_detection.data import (
+    annotation_checks,
+    label_map,
+    record_checks,
+    tf_record_files,
+)
+from object_detection.data.pipeline import image_counts
+from object_detection.data.pipeline.image_counts import ImageCounts
 from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.summary import (
     Duplicates,
@@ -149,7 +157,7 @@ def _anchor_problem(anchors: 'AnchorShare', iou: float) -> str:
 
 def to_dict(checked: CheckedSet) -> dict[str, Any]:
     """Returns everything as values of JSON."""
-    summary = checked.summary
+    summary, factors = checked.summary, repeat_factors(checked)
     return {
         'name': checked.records.name,
         'files': list(checked.records.files),
@@ -182,6 +190,7 @@ def to_dict(checked: CheckedSet) -> dict[str, Any]:
                 'name': checked.class_name(value),
                 'objects': summary.objects_by_class[value],
                 'images': summary.images_by_class[value],
+                **({'repeat_factor': factors.get(value, 1.0)} if factors else {}),
             }
             for value in classes(checked)
         ],
@@ -206,6 +215,28 @@ def classes(checked: CheckedSet) -> list[int | str]:
     counts = checked.summary.objects_by_class
     values = dict.fromkeys([*checked.records.class_names, *counts])
     return sorted(values, key=lambda value: (-counts[value], checked.class_name(value)))
+
+
+def counts_of_images(checked: CheckedSet) -> ImageCounts:
+    """Returns the records that can be read, and those with usable objects of each class."""
+    summary = checked.summary
+    return ImageCounts(summary.num_records - summary.num_skipped, summary.images_by_class)
+
+
+def repeat_factors(checked: CheckedSet) -> Mapping[int, float]:
+    """Returns the factor of each class by `repeat_factor_sampling`; {} without it."""
+    threshold = checked.records.repeat_threshold
+    return image_counts.repeat_factors(counts_of_images(checked), threshold) if threshold else {}
+
+
+def label_map_with_counts(checked: CheckedSet) -> str:
+    """Returns the text of the label map, with `image_count` of each item and `num_images`."""
+    counts = counts_of_images(checked)
+    proto = label_map.read(checked.records.label_map_path)
+    proto.num_images = counts.num_images
+    for item in proto.item:
+        item.image_count = counts.by_class[item.id]
+    return text_format.MessageToString(proto, as_utf8=True)
 
 
 def box_sizes(summary: Summary) -> dict[str, np.ndarray]:

@@ -54,7 +54,7 @@ def of_files(patterns: Sequence[str], label_map_path: str, *, decodes: bool) -> 
     expectations = Expectations(
         text_to_id=labels and labels.text_to_id, mask_type='png', decodes=decodes
     )
-    return RecordSet('files', names, expectations, _class_names(labels))
+    return RecordSet('files', names, expectations, _class_names(labels), label_map_path)
 
 
 def of_config(pipeline: TrainEvalPipelineConfig, *, decodes: bool) -> Iterator[RecordSet]:
@@ -104,7 +104,10 @@ def _of_reader(
         decodes=decodes,
         value_range=None if model is None else ValueRange.of(model.image_resizer),
     )
-    return RecordSet(path, names, expectations, _class_names(labels))
+    repeats = is_training and reader.HasField('repeat_factor_sampling')
+    threshold = reader.repeat_factor_sampling.threshold if repeats else 0.0
+    names_of_classes = _class_names(labels)
+    return RecordSet(path, names, expectations, names_of_classes, reader.label_map_path, threshold)
 
 
 def _load(path: str, name: str) -> label_map.LabelMap | None:

@@ -85,10 +85,10 @@ def _described(reader: InputReader) -> Iterator[str]:
             yield f'{os.path.basename(path)}{size}'
     if rules.reads_annotations(reader) and not coco.annotation_file:
         yield from annotation_files.described(reader)
-    path = reader.label_map_path
-    if path and files.exists(path):
-        digest = hashlib.sha256(files.read_bytes(path)).hexdigest()
-        yield f'{os.path.basename(path)}, sha256 {digest[:16]}'
+    for path in (reader.label_map_path, reader.repeat_factor_sampling.image_counts_path):
+        if path and files.exists(path):
+            digest = hashlib.sha256(files.read_bytes(path)).hexdigest()
+            yield f'{os.path.basename(path)}, sha256 {digest[:16]}'
 
 
 def _lines(lines: Iterator[str]) -> str:

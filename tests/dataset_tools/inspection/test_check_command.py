@@ -8,7 +8,10 @@ from click.testing import CliRunner
 
 from object_detection.cli import data
 from object_detection.data import tf_examples
+from object_detection.data.pipeline import image_counts
+from object_detection.data.pipeline.image_counts import ImageCounts
 from object_detection.dataset_tools.inspection import check_command, check_job, record_sets
+from object_detection.errors import UserError
 from tests.dataset_tools.inspection.damaged_records import example, record, write
 
 BOX = (0.1, 0.2, 0.6, 0.7)
@@ -150,3 +153,26 @@ def test_images_of_the_training_in_an_evaluation(tmp_path, label_map):
 def test_nothing_that_is_no_file(tmp_path):
     with pytest.raises(ValueError, match='expected a TFRecord file'):
         check_command.check([str(tmp_path / 'none')])
+
+
+def test_counts_of_images_and_repeat_factors(tmp_path, label_map):
+    both, one = example(0, [BOX] * 3, ['cat', 'cat', '<b>dog']), [(BOX, 'cat')] * 15
+    serialized = [both, *(example(1 + i, [box], [text]) for i, (box, text) in enumerate(one))]
+    name = write(tmp_path / 'a.record', serialized)
+    path, counted = tmp_path / 'a.config', tmp_path / 'counts.pbtxt'
+    path.write_text(
+        f"""train_input_reader {{
+          label_map_path: '{label_map}' tf_record_input_reader {{ input_path: '{name}' }}
+          repeat_factor_sampling {{ threshold: 0.25 }}
+        }}"""
+    )
+    result = check_command.check([str(path)], decodes=False)
+    result.write(str(tmp_path / 'page.html'), counts_path=str(counted))
+    classes = {each['name']: each for each in result.to_dict()['sets'][0]['classes']}
+    assert [classes[text]['repeat_factor'] for text in ('cat', '<b>dog')] == [1.0, 2.0]
+    assert '<td>2.00</td>' in (tmp_path / 'page.html').read_text()
+    assert image_counts.read(str(counted), label_map) == ImageCounts(16, {1: 16, 2: 1})
+    without = check_command.check([name], decodes=False)
+    assert 'repeat_factor' not in without.to_dict()['sets'][0]['classes'][0]
+    with pytest.raises(UserError, match='--image_counts: expected a label map'):
+        without.write(str(tmp_path / 'page.html'), counts_path=str(counted))
