@@ -29,11 +29,17 @@ _LOSSES: dict[str, Callable[[Any], LossFunction]] = {
     'weighted_iou': lambda config: box_losses.IouLocalizationLoss(),
     'l1_localization_loss': lambda config: box_losses.L1LocalizationLoss(),
     'weighted_giou': lambda config: box_losses.GiouLocalizationLoss(),
-    'weighted_sigmoid': lambda config: class_losses.SigmoidLoss(),
-    'weighted_sigmoid_focal': lambda config: class_losses.SigmoidFocalLoss(
-        gamma=config.gamma, alpha=config.alpha if config.HasField('alpha') else None
+    'weighted_sigmoid': lambda config: class_losses.SigmoidLoss(
+        label_smoothing=config.label_smoothing
     ),
-    'weighted_softmax': lambda config: class_losses.SoftmaxLoss(logit_scale=config.logit_scale),
+    'weighted_sigmoid_focal': lambda config: class_losses.SigmoidFocalLoss(
+        gamma=config.gamma,
+        alpha=config.alpha if config.HasField('alpha') else None,
+        label_smoothing=config.label_smoothing,
+    ),
+    'weighted_softmax': lambda config: class_losses.SoftmaxLoss(
+        logit_scale=config.logit_scale, label_smoothing=config.label_smoothing
+    ),
     'weighted_logits_softmax': lambda config: class_losses.SoftmaxAgainstLogitsLoss(
         logit_scale=config.logit_scale
     ),
@@ -131,6 +137,22 @@ def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
       ValueError: if no loss is set, or a number is out of range.
     """
     return _build(config, 'classification_loss', (CLASSES,))
+
+
+def build_classification_of_pixels(config: losses_pb2.ClassificationLoss) -> LossFunction:
+    """Builds the loss of maps, whose targets are no choices between classes.
+
+    Raises:
+      ValueError: in the cases of `build_classification`, and if the loss smooths its targets.
+    """
+    kind = config.WhichOneof('classification_loss')
+    if kind and getattr(getattr(config, kind), 'label_smoothing', 0):
+        raise expected(
+            f'{config.DESCRIPTOR.full_name}.{kind}.label_smoothing',
+            '0, as the targets are maps',
+            getattr(config, kind).label_smoothing,
+        )
+    return build_classification(config)
 
 
 def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:

@@ -15,11 +15,30 @@ _SMALLEST_ERROR = 1e-12
 _HEATMAP_CLIP = 1e-4
 
 
+def smoothed(targets: tf.Tensor, smoothing: float, num_choices: int) -> tf.Tensor:
+    """Mixes probabilities with equal ones (https://arxiv.org/abs/1512.00567, sec. 7).
+
+    Args:
+      targets: probabilities of `num_choices` outcomes, or of one of them.
+      smoothing: share of the equal probabilities, in [0, 1).
+      num_choices: number of outcomes: all classes of a softmax, and the two of a sigmoid.
+    """
+    return (1.0 - smoothing) * targets + smoothing / num_choices if smoothing else targets
+
+
 class SigmoidLoss:
-    """Sigmoid cross entropy of each class independently."""
+    """Sigmoid cross entropy of each class independently.
+
+    Args:
+      label_smoothing: see `smoothed`; 0.1 makes targets of 0.05 and 0.95.
+    """
+
+    def __init__(self, *, label_smoothing: float = 0.0):
+        self._smoothing = label_smoothing
 
     def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns [B, N, K]; arguments as the module says."""
+        targets = smoothed(targets, self._smoothing, 2)
         return weights * tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
 
 
@@ -32,20 +51,27 @@ class SigmoidFocalLoss:
       gamma: focusing parameter, which reduces the weight of easy examples, at least 0; 0 is cross
         entropy.
       alpha: weight of positive targets; negative targets have 1 - alpha. None is no weighting.
+      label_smoothing: see `smoothed`; the cross entropy alone has smooth targets, as in the code of
+        EfficientDet (https://arxiv.org/abs/1911.09070).
 
     Raises:
       ValueError: if `gamma` is negative.
     """
 
-    def __init__(self, *, gamma: float = 2.0, alpha: float | None = None):
+    def __init__(
+        self, *, gamma: float = 2.0, alpha: float | None = None, label_smoothing: float = 0.0
+    ):
         if gamma < 0:
             raise UserError(f'SigmoidFocalLoss: gamma must be 0 or more. Received: {gamma}.')
         self._gamma = gamma
         self._alpha = alpha
+        self._smoothing = label_smoothing
 
     def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns [B, N, K]; arguments as the module says."""
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(
+            labels=smoothed(targets, self._smoothing, 2), logits=logits
+        )
         if self._gamma:
             probabilities = tf.sigmoid(logits)
             right = targets * probabilities + (1.0 - targets) * (1.0 - probabilities)
@@ -60,16 +86,19 @@ class SoftmaxLoss:
 
     Args:
       logit_scale: divides the logits, not 0.
+      label_smoothing: see `smoothed`; background is one of the K classes.
 
     Raises:
       ValueError: if `logit_scale` is 0.
     """
 
-    def __init__(self, *, logit_scale: float = 1.0):
+    def __init__(self, *, logit_scale: float = 1.0, label_smoothing: float = 0.0):
         self._logit_scale = _nonzero_scale('SoftmaxLoss', logit_scale)
+        self._smoothing = label_smoothing
 
     def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns [B, N]; arguments as the module says, targets are probabilities."""
+        targets = smoothed(targets, self._smoothing, logits.shape[-1])
         return _weighted_softmax(logits / self._logit_scale, targets, weights)
 
 

@@ -210,6 +210,23 @@ def test_losses_of_pixels_do_not_fit_proposals(name):
         losses_builder.build_second_stage_classification(config)
 
 
+@pytest.mark.parametrize('kind', ['weighted_sigmoid', 'weighted_sigmoid_focal', 'weighted_softmax'])
+def test_label_smoothing_is_read_and_refused_for_maps(kind):
+    config = losses_pb2.ClassificationLoss(**{kind: {'label_smoothing': 0.4}})
+    logits, weights = tf.constant([[[2.0, -1.0]]]), tf.ones([1, 1, 1])
+    targets = tf.constant([[[1.0, 0.0]]])
+    smooth = losses_builder.build_classification(config)(logits, targets, weights)
+    second = losses_builder.build_second_stage_classification(config)(logits, targets, weights)
+    np.testing.assert_array_equal(smooth, second)
+    getattr(config, kind).label_smoothing = 0.0
+    hard = losses_builder.build_classification_of_pixels(config)(logits, targets, weights)
+    assert np.ptp(smooth - hard) + np.abs(smooth - hard).min() > 0.05
+    getattr(config, kind).label_smoothing = 0.25
+    message = rf'{kind}\.label_smoothing: expected 0, as the targets are maps\. Received: 0\.25'
+    with pytest.raises(ValueError, match=message):
+        losses_builder.build_classification_of_pixels(config)
+
+
 def test_errors_name_the_message():
     with pytest.raises(ValueError, match=r'protos\.WeightedSmoothL1LocalizationLoss: .*delta'):
         losses_builder.build_localization(

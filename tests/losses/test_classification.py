@@ -18,6 +18,8 @@ LOSSES = [
     SigmoidLoss(),
     SigmoidFocalLoss(alpha=0.25),
     SigmoidFocalLoss(gamma=0.5),
+    SigmoidLoss(label_smoothing=0.1),
+    SoftmaxLoss(label_smoothing=0.1),
     SoftmaxLoss(),
     SoftmaxAgainstLogitsLoss(logit_scale=2.0),
     BootstrappedSigmoidLoss(alpha=0.7),
@@ -55,6 +57,34 @@ def test_softmax_by_hand():
     loss = SoftmaxLoss(logit_scale=2.0)
     values = loss(logits, tf.constant([[[1.0, 0]]]), tf.constant([[[1.0, 3.0]]]))
     np.testing.assert_allclose(values, [[-2 * np.log(0.25)]], rtol=1e-6)
+
+
+def test_smooth_targets_of_a_sigmoid_by_hand():
+    logits, targets = tf.constant([[[logit(0.9), logit(0.2)]]], tf.float32), [[[1.0, 0.0]]]
+    entropy = [
+        -0.95 * np.log(0.9) - 0.05 * np.log(0.1),
+        -0.05 * np.log(0.2) - 0.95 * np.log(0.8),
+    ]
+    weights = tf.constant([[[2.0]]])
+    values = SigmoidLoss(label_smoothing=0.1)(logits, tf.constant(targets), weights)
+    np.testing.assert_allclose(values, [[np.multiply(2, entropy)]], rtol=1e-5)
+    loss = SigmoidFocalLoss(gamma=2.0, alpha=0.25, label_smoothing=0.1)
+    values = loss(logits, tf.constant(targets), weights)
+    # The factors are those of the targets 1 and 0.
+    expected = [2 * 0.25 * 0.1**2 * entropy[0], 2 * 0.75 * 0.2**2 * entropy[1]]
+    np.testing.assert_allclose(values, [[expected]], rtol=1e-4)
+
+
+def test_smooth_targets_of_a_softmax_by_hand():
+    logits = tf.constant([[np.log([[0.7, 0.2, 0.1]])[0]]], tf.float32)
+    targets = tf.constant([[[0.0, 1.0, 0.0]]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        values = SoftmaxLoss(label_smoothing=0.3)(logits, targets, tf.ones([1, 1, 1]))
+    expected = -0.1 * np.log(0.7) - 0.8 * np.log(0.2) - 0.1 * np.log(0.1)
+    np.testing.assert_allclose(values, [[expected]], rtol=1e-6)
+    # Probabilities less smooth targets.
+    np.testing.assert_allclose(tape.gradient(values, logits)[0, 0], [0.6, -0.6, 0.0], atol=1e-6)
 
 
 def test_softmax_against_its_own_logits_is_at_its_minimum():

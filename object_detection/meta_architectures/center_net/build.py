@@ -195,7 +195,9 @@ def _build(task: _Task, layout: Layout, has_boxes: bool) -> Keypoints:
         layout=layout,
         heads=heads,
         learning=Learning(
-            heatmap_loss=losses_builder.build_classification(task.loss.classification_loss),
+            heatmap_loss=losses_builder.build_classification_of_pixels(
+                task.loss.classification_loss
+            ),
             loss=losses_builder.build_localization_of_codes(task.loss.localization_loss),
             weights={name: task.task_loss_weight * weight for name, weight in weights.items()},
             offset_radius=task.offset_peak_radius,
@@ -337,7 +339,7 @@ def _object_center(
     options = config.object_center_params
     return ObjectCenter(
         head=build_head(config.num_classes, options.center_head_params, options.heatmap_bias_init),
-        loss=losses_builder.build_classification(options.classification_loss),
+        loss=losses_builder.build_classification_of_pixels(options.classification_loss),
         weight=options.object_center_loss_weight,
         min_overlap=options.min_box_overlap_iou,
         points_of=keypoints[0].object_points if options.keypoint_weights_for_center else None,
@@ -359,7 +361,7 @@ def _masks(config: center_net_pb2.CenterNet, densepose: DensePose | None) -> Mas
     options = config.mask_estimation_task
     return Masks(
         head=build_head(config.num_classes, options.mask_head_params, options.heatmap_bias_init),
-        loss=losses_builder.build_classification(options.classification_loss),
+        loss=losses_builder.build_classification_of_pixels(options.classification_loss),
         weight=options.task_loss_weight,
         mask_size=(options.mask_height, options.mask_width),
         score_threshold=options.score_threshold,
@@ -372,7 +374,7 @@ def _densepose(config: center_net_pb2.CenterNet.DensePoseEstimation) -> DensePos
         part_head=build_head(config.num_parts, bias=config.heatmap_bias_init),
         surface_head=build_head(2 * config.num_parts),
         class_index=config.class_id,
-        part_loss=losses_builder.build_classification(config.loss.classification_loss),
+        part_loss=losses_builder.build_classification_of_pixels(config.loss.classification_loss),
         surface_loss=losses_builder.build_localization_of_codes(config.loss.localization_loss),
         part_weight=config.task_loss_weight * config.part_loss_weight,
         surface_weight=config.task_loss_weight * config.coordinate_loss_weight,

@@ -116,7 +116,7 @@ def _learning(
     to_rgb = denormalization(options)
     allowed = [class_id - 1 for class_id in config.allowed_masked_classes_ids]
     return deepmac.Learning(
-        pixel_loss=losses_builder.build_classification(config.classification_loss),
+        pixel_loss=losses_builder.build_classification_of_pixels(config.classification_loss),
         weights={f'Loss/deep_mask_{name}': getattr(config, f) for f, name in LOSSES.items()},
         mask_classes=allowed or None,
         is_tight=config.box_consistency_tightness,
