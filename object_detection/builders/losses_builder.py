@@ -1,7 +1,7 @@
 """Builds the losses that Loss, LocalizationLoss and ClassificationLoss protos describe."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from object_detection.config import plugins, reading
 from object_detection.config.oneof import build_oneof, find_facts
+from object_detection.data.pipeline import image_counts
 from object_detection.errors import Problems, UserError, expected, format_list, within
 from object_detection.losses import classification as class_losses
 from object_detection.losses import localization as box_losses
@@ -17,6 +18,7 @@ from object_detection.losses.anchor_sampling import (
     ExpectedLossWeights,
     RandomExampleSampler,
 )
+from object_detection.losses.federated import FederatedClasses
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.protos import losses_pb2, options_pb2
 from object_detection.registry import Registry
@@ -54,6 +56,8 @@ _LOSSES: dict[str, Callable[[Any], LossFunction]] = {
         is_prediction_probability=config.is_prediction_probability,
     ),
 }
+# The score converter of losses that compare each class for itself.
+_SIGMOID = 'SIGMOID'
 # Option of a loss's message -> function from the option to the loss. A loss of a plug-in is a
 # dataclass of its options, a `LossFunction` whose attribute `compares` is one of these.
 LOSSES: Registry[Callable[..., LossFunction]] = Registry('loss', _LOSSES)
@@ -93,6 +97,7 @@ class Losses:
       expected_loss_weights: weights of the losses of an anchor against its label and against
         background; None: each anchor has one target. It holds `min_num_negative_samples` and
         `desired_negative_sampling_ratio`.
+      federated: samples the classes that have losses in an image; None: all have.
     """
 
     localization: LossFunction
@@ -103,6 +108,7 @@ class Losses:
     hard_example_miner: HardExampleMiner | None = None
     random_example_sampler: RandomExampleSampler | None = None
     expected_loss_weights: ExpectedLossWeights | None = None
+    federated: FederatedClasses | None = None
 
 
 def build_localization(config: losses_pb2.LocalizationLoss) -> LossFunction:
@@ -131,12 +137,48 @@ def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunc
 
 
 def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
-    """Builds `(logits, targets, weights) -> losses` of classes.
+    """Builds `(logits, targets, weights) -> losses` of classes, of which all have losses.
 
     Raises:
-      ValueError: if no loss is set, or a number is out of range.
+      ValueError: if no loss is set, a number is out of range, or there is a `federated_loss`.
     """
+    if config.HasField('federated_loss'):
+        raise UserError(
+            f'{config.DESCRIPTOR.full_name}.federated_loss: expected none, as it is for ssd and '
+            'the second stage of faster_rcnn. Received: one.'
+        )
     return _build(config, 'classification_loss', (CLASSES,))
+
+
+def build_federated(config: losses_pb2.ClassificationLoss) -> FederatedClasses | None:
+    """Builds the sampling of the classes that have losses; None if all have.
+
+    Raises:
+      ValueError: if the loss does not compare each class for itself.
+    """
+    if not config.HasField('federated_loss'):
+        return None
+    if find_facts(config, 'classification_loss', options_pb2.loss).score_converter != _SIGMOID:
+        raise expected(
+            f'{config.DESCRIPTOR.full_name}.federated_loss',
+            'a loss of each class for itself, such as weighted_sigmoid',
+            config.WhichOneof('classification_loss'),
+        )
+    options = config.federated_loss
+    path = options.image_counts_path
+    if not path:
+        reading.unused(options, 'power', 'without image_counts_path all classes are equal')
+
+    def counts() -> Mapping[int, int]:
+        with within(f'{options.DESCRIPTOR.full_name}.image_counts_path'):
+            return image_counts.read_classes(path)
+
+    return FederatedClasses(
+        options.num_classes,
+        power=options.power,
+        image_counts=counts if path else None,
+        use_image_labels=options.use_image_labels,
+    )
 
 
 def build_classification_of_pixels(config: losses_pb2.ClassificationLoss) -> LossFunction:
@@ -172,7 +214,7 @@ def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> 
             f'{config.DESCRIPTOR.full_name}.{kind} is a loss of pixels, not of proposals; expected '
             f'one of: {expected}. Received: {kind}.'
         )
-    return build_classification(config)
+    return _build(config, 'classification_loss', (CLASSES,))
 
 
 def build_hard_example_miner(
@@ -239,7 +281,9 @@ def build(config: losses_pb2.Loss) -> Losses:
     with problems:
         localization = build_localization(config.localization_loss)
     with problems:
-        classification = build_classification(config.classification_loss)
+        classification = _build(config.classification_loss, 'classification_loss', (CLASSES,))
+    with problems:
+        federated = build_federated(config.classification_loss)
     with problems:
         sampler = _random_example_sampler(config)
     with problems:
@@ -253,6 +297,7 @@ def build(config: losses_pb2.Loss) -> Losses:
         hard_example_miner=miner,
         random_example_sampler=sampler,
         expected_loss_weights=expected,
+        federated=federated,
         **weights,
     )
 
@@ -287,10 +332,12 @@ def _expected_loss_weights(config: losses_pb2.Loss) -> ExpectedLossWeights | Non
     if config.expected_loss_weights == losses_pb2.Loss.NONE:
         reading.unused(config, _EXPECTED_FIELDS, _NO_EXPECTATION)
         return None
-    if config.HasField('hard_example_miner'):
-        raise expected(
-            config.DESCRIPTOR.full_name, 'hard_example_miner or expected_loss_weights', 'both'
-        )
+    for name, message in (
+        ('hard_example_miner', config),
+        ('federated_loss', config.classification_loss),
+    ):
+        if message.HasField(name):
+            raise expected(config.DESCRIPTOR.full_name, f'{name} or expected_loss_weights', 'both')
     with within(config.DESCRIPTOR.full_name):
         return ExpectedLossWeights(
             _EXPECTATIONS[config.expected_loss_weights],

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from google.protobuf.message import Message
 
 from object_detection.protos.calibration_pb2 import CalibrationConfig
+from object_detection.protos.losses_pb2 import FederatedLoss
 from object_detection.protos.matcher_pb2 import Matcher
 from object_detection.protos.post_processing_pb2 import BatchNonMaxSuppression
 
@@ -65,6 +66,12 @@ def anchor_lists(generator: Message, kind: str, path: str) -> Iterator[str]:
         if not grid.base_sizes:
             place = f'{path}.anchor_grid[{index}]'
             yield f'{place}.base_sizes is empty; without any there are no anchors.'
+
+
+def flags_of_federated(config: FederatedLoss, loss: str) -> dict[str, str]:
+    """Returns the option of readers that a federated loss needs -> its field in the message."""
+    field = f'{loss}.federated_loss.use_image_labels'
+    return {'load_image_labels': field} if config.use_image_labels else {}
 
 
 def matched_threshold(matcher: Matcher, default: float) -> float:

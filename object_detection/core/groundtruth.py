@@ -23,7 +23,11 @@ _ATTRIBUTES = {
 # Fields that no record has, [n, 2] and [n]: only `Groundtruth.from_lists` takes them.
 _LISTS = {F.GROUNDTRUTH_TEMPORAL_OFFSETS: np.float32, F.GROUNDTRUTH_TRACK_MATCH_FLAGS: np.float32}
 # Classes of images, [B, K], whose entries in a batch the decoder made on request.
-_PER_IMAGE = (F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_VERIFIED_NEG_CLASSES)
+_PER_IMAGE = (
+    F.GROUNDTRUTH_IMAGE_CLASSES,
+    F.GROUNDTRUTH_VERIFIED_NEG_CLASSES,
+    F.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES,
+)
 # Names of the reference without 'groundtruth_' that are not those of the fields here.
 _ALIASES = {
     'mask_weights': F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS,
@@ -82,7 +86,8 @@ class Groundtruth(NamedTuple):
           fields: arrays [n, ...] of further `OBJECT_FIELDS`, by name, with or without
             'groundtruth_'; `temporal_offsets` [n, 2], (y, x) as a share of the image, and
             `track_match_flags` [n]; `dp_surface_coords` [n, D, 4], (y, x, v, u). Of the whole
-            image, `image_classes` and `verified_neg_classes` [K], of 0 and 1.
+            image, `image_classes`, `verified_neg_classes` and `not_exhaustive_classes` [K], of 0
+            and 1.
 
         Raises:
           ValueError: if an argument has another number of images or rows than `boxes`, or classes

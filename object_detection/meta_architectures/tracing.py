@@ -172,6 +172,10 @@ def _groundtruth(detector: 'DetectionModel', images: Any, mask_size: int) -> 'Gr
         name: tf.compat.v1.placeholder(dtype, [_NUM_IMAGES, _NUM_OBJECTS, *shape])
         for name, (dtype, shape) in specs.items()
     }
-    for name in (F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_VERIFIED_NEG_CLASSES):
+    for name in (
+        F.GROUNDTRUTH_IMAGE_CLASSES,
+        F.GROUNDTRUTH_VERIFIED_NEG_CLASSES,
+        F.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES,
+    ):
         batch[name] = tf.compat.v1.placeholder(tf.float32, [_NUM_IMAGES, num_classes])
     return Groundtruth.from_batch(batch)

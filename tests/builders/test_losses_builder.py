@@ -7,6 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import losses_builder
 from object_detection.config import ranges, warnings
+from object_detection.losses import classification as class_losses
 from object_detection.losses.localization import fill_nan_targets
 from object_detection.protos import losses_pb2
 from object_detection.protos.post_processing_pb2 import PostProcessing
@@ -210,21 +211,40 @@ def test_losses_of_pixels_do_not_fit_proposals(name):
         losses_builder.build_second_stage_classification(config)
 
 
-@pytest.mark.parametrize('kind', ['weighted_sigmoid', 'weighted_sigmoid_focal', 'weighted_softmax'])
-def test_label_smoothing_is_read_and_refused_for_maps(kind):
-    config = losses_pb2.ClassificationLoss(**{kind: {'label_smoothing': 0.4}})
-    logits, weights = tf.constant([[[2.0, -1.0]]]), tf.ones([1, 1, 1])
-    targets = tf.constant([[[1.0, 0.0]]])
-    smooth = losses_builder.build_classification(config)(logits, targets, weights)
-    second = losses_builder.build_second_stage_classification(config)(logits, targets, weights)
-    np.testing.assert_array_equal(smooth, second)
+@rows.parametrize(
+    ('kind', 'loss'),
+    [
+        ('weighted_sigmoid', class_losses.SigmoidLoss),
+        ('weighted_sigmoid_focal', class_losses.SigmoidFocalLoss),
+        ('weighted_softmax', class_losses.SoftmaxLoss),
+    ],
+)
+def test_label_smoothing_is_read_and_refused_for_maps(kind, loss):
+    config = losses_pb2.ClassificationLoss(**{kind: {'label_smoothing': 0.5}})
+    arguments = tf.constant([[[2.0, -1.0]]]), tf.constant([[[1.0, 0.0]]]), tf.ones([1, 1, 1])
+    for build in (
+        losses_builder.build_classification,
+        losses_builder.build_second_stage_classification,
+    ):
+        expected = loss(label_smoothing=0.5)(*arguments)
+        np.testing.assert_array_equal(build(config)(*arguments), expected)
     getattr(config, kind).label_smoothing = 0.0
-    hard = losses_builder.build_classification_of_pixels(config)(logits, targets, weights)
-    assert np.ptp(smooth - hard) + np.abs(smooth - hard).min() > 0.05
+    hard = losses_builder.build_classification_of_pixels(config)(*arguments)
+    np.testing.assert_array_equal(hard, loss()(*arguments))
+    assert (hard != expected).numpy().all()
     getattr(config, kind).label_smoothing = 0.25
     message = rf'{kind}\.label_smoothing: expected 0, as the targets are maps\. Received: 0\.25'
     with pytest.raises(ValueError, match=message):
         losses_builder.build_classification_of_pixels(config)
+
+
+def test_federated_losses_are_refused_for_maps():
+    config = losses_pb2.ClassificationLoss(weighted_sigmoid={}, federated_loss={})
+    with pytest.raises(ValueError, match='federated_loss: expected none, as it is for ssd'):
+        losses_builder.build_classification_of_pixels(config)
+    assert losses_builder.build_federated(config) is not None
+    config.ClearField('federated_loss')
+    assert losses_builder.build_federated(config) is None
 
 
 def test_errors_name_the_message():

@@ -55,6 +55,15 @@ VARIANTS = {
       train_input_reader {
         aspect_ratio_buckets { height: 64 width: 96 } aspect_ratio_buckets { height: 96 width: 64 }
       }""",
+    # Rare classes: images that are repeated, and classes that are sampled.
+    'rare': """
+      train_input_reader { repeat_factor_sampling { threshold: 0.9 } }
+      model { faster_rcnn {
+        second_stage_post_processing { score_converter: SIGMOID }
+        second_stage_classification_loss {
+          weighted_sigmoid { label_smoothing: 0.1 } federated_loss { num_classes: 2 }
+        }
+      } }""",
     'mixture': 'train_input_reader { sample_from_datasets_weights: [0.7, 0.3] }',
     # Its data end before its steps do.
     'epochs': 'train_input_reader { num_epochs: 3 }',

@@ -35,22 +35,35 @@ def read(path: str, label_map_path: str = '') -> ImageCounts:
       ValueError: if the file cannot be read, lacks `num_images` or `image_count` of all items, has
         more images of a class than of all, or other classes for the same ids.
     """
-    proto = label_map.read(path)
-    labels = label_map.classes(proto, path)
+    labels, counts, num_images = _read(path)
     if label_map_path:
         differing = label_map.differing_ids(label_map.load(label_map_path), labels)
         if differing:
             number, there, here = differing[0]
             what = f'the classes of {label_map_path}, such as id {number} for {there!r}'
             raise expected(path, what, repr(here))
-    counts = {item.id: item.image_count for item in proto.item if item.HasField('image_count')}
-    if not counts:
-        raise expected(path, 'items with image_count', 'none')
     most = max(counts.values())
-    if min(counts.values()) < 0 or proto.num_images < max(1, most):
+    if num_images < max(1, most):
         what = f'num_images, of at least the largest image_count, {most}'
-        raise expected(path, what, proto.num_images)
-    return ImageCounts(proto.num_images, counts)
+        raise expected(path, what, num_images)
+    return ImageCounts(num_images, counts)
+
+
+def read_classes(path: str) -> dict[int, int]:
+    """Reads the counts of the classes alone; a label map may lack `num_images`.
+
+    Raises:
+      ValueError: if the file cannot be read, or lacks `image_count` of all items.
+    """
+    return _read(path)[1]
+
+
+def _read(path: str) -> tuple[label_map.LabelMap, dict[int, int], int]:
+    proto = label_map.read(path)
+    counts = {item.id: item.image_count for item in proto.item if item.HasField('image_count')}
+    if min(counts.values(), default=-1) < 0:
+        raise expected(path, 'items with image_count, at least 0', [*counts.values()] or 'none')
+    return label_map.classes(proto, path), counts, proto.num_images
 
 
 def count(classes: Iterable[Collection[int]]) -> ImageCounts:

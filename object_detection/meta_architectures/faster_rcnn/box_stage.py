@@ -17,6 +17,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.post_processing import Suppressed
 from object_detection.core.shapes import dimensions
+from object_detection.losses.federated import FederatedClasses
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.predictions import (
@@ -77,13 +78,15 @@ class BoxStage(keras.layers.Layer):
       assigner: matches proposals to ground truth.
       box_coder: encodes the targets of boxes, and decodes the codes.
       localization_loss: `(codes, targets, weights [B, P]) -> [B, P]`.
-      classification_loss: `(logits, targets, weights [B, P, 1]) -> [B, P] or [B, P, K + 1]`.
+      classification_loss: `(logits, targets, weights [B, P, 1 or K + 1]) -> [B, P] or
+        [B, P, K + 1]`.
       nms: multi-class non-maximum suppression.
       score_converter: logits -> scores.
       params: the numbers.
       num_classes: K.
       hard_example_miner: selects the training proposals from all proposals by their losses; None
         draws a balanced sample.
+      federated: in training, samples the classes that have losses in an image; None: all have.
       classifier: layer from crops [R, h, w, C] to the features that the head sees; None is that of
         the feature extractor.
     """
@@ -101,6 +104,7 @@ class BoxStage(keras.layers.Layer):
         params: BoxStageParams,
         num_classes: int,
         hard_example_miner: HardExampleMiner | None = None,
+        federated: FederatedClasses | None = None,
         classifier: keras.layers.Layer | None = None,
         name: str = 'box_stage',
     ):
@@ -110,6 +114,7 @@ class BoxStage(keras.layers.Layer):
         self.assigner = assigner
         self.box_coder = box_coder
         self.params = params
+        self.federated = federated
         self._localization_loss = localization_loss
         self._classification_loss = classification_loss
         self._nms = nms
@@ -242,8 +247,11 @@ class BoxStage(keras.layers.Layer):
         localization = share * self._localization_loss(
             codes, targets.box_targets, targets.box_weights
         )
+        weights = targets.class_weights
+        if weights.shape.rank == 2:
+            weights = weights[..., tf.newaxis]
         classification = self._classification_loss(
-            logits, targets.class_targets, (targets.class_weights * share)[..., tf.newaxis]
+            logits, targets.class_targets, weights * share[..., tf.newaxis]
         )
         if self._hard_example_miner is not None:
             localization, classification = self._mine(

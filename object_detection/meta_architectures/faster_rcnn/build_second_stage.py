@@ -126,6 +126,8 @@ def _box_stage(
     with problems:
         classification_loss = losses_builder.build_second_stage_classification(classification)
     with problems:
+        federated = losses_builder.build_federated(classification)
+    with problems:
         adds_objects = _adds_objects(config)
     problems.raise_if_any()
     return BoxStage(
@@ -150,6 +152,7 @@ def _box_stage(
         ),
         num_classes=config.num_classes,
         hard_example_miner=miner,
+        federated=federated,
         classifier=classifier,
     )
 

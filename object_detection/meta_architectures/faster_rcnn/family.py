@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from object_detection import registry
 from object_detection.config.families import AnchorOptions, ModelFamily, Needs
-from object_detection.config.model_rules import matched_threshold
+from object_detection.config.model_rules import flags_of_federated, matched_threshold
 from object_detection.core.detector import Detector
 from object_detection.meta_architectures.faster_rcnn import loss_names, rules, warnings
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
@@ -30,11 +30,13 @@ def _needs(config: FasterRcnn) -> Needs:
         flags['load_context_features'] = rules.FIELD
         size = context.max_num_context_features, context.context_feature_length
         options['context_size'] = size
+    federated = config.second_stage_classification_loss.federated_loss
     return Needs(
         masks=has_masks,
         predicts_masks=has_masks,
         mask_setting='number_of_stages: 3',
         keypoints=rules.predicts_keypoints(config),
+        reader_flags=flags_of_federated(federated, 'second_stage_classification_loss'),
         input_flags=flags,
         example_options=options,
         padding_multiple=rules.padding_multiple(config),

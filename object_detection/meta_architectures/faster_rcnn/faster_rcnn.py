@@ -212,6 +212,10 @@ class FasterRcnn(DetectionModel):
                 sampling.fold_in(seeds, _DROPOUT),
                 RegionContext(proposals.count, predictions.memory),
             )
+            if training and stage.federated is not None:
+                targets = stage.federated(
+                    targets, groundtruth, sampling.fold_in(seeds, _PROPOSAL_SAMPLE)
+                )
             found = BoxPredictions(proposals, regions, targets)
             predictions = predictions._replace(box_stages=[*predictions.box_stages, found])
         return self._predict_in_boxes(predictions, true_shapes, groundtruth, training)

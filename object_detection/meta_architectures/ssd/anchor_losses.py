@@ -10,6 +10,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
 from object_detection.errors import expected
 from object_detection.losses.anchor_sampling import ExpectedLossWeights, RandomExampleSampler
+from object_detection.losses.federated import FederatedClasses
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.losses.localization import fill_nan_targets
 from object_detection.meta_architectures.ssd import loss_names
@@ -75,6 +76,7 @@ class LossOptions:
       hard_example_miner: selects the anchors that contribute by their losses; None: all do.
       random_example_sampler: selects the anchors that contribute at random; None: all do.
       expected_loss_weights: weights of the losses against label and background; None: none.
+      federated: in training, samples the classes that have losses in an image; None: all have.
     """
 
     localization: Callable
@@ -87,6 +89,7 @@ class LossOptions:
     hard_example_miner: HardExampleMiner | None = None
     random_example_sampler: RandomExampleSampler | None = None
     expected_loss_weights: ExpectedLossWeights | None = None
+    federated: FederatedClasses | None = None
 
 
 class AnchorLosses:
@@ -128,7 +131,7 @@ class AnchorLosses:
           anchors: float32 [N, 4], normalized to the preprocessed image.
           groundtruth: the objects.
           training: whether they are for a training, where labels may be confidences.
-          seeds: int32 [B, 2], of the random sampler; None draws from the global generator.
+          seeds: int32 [B, 2], of the samples; None draws from the global generator.
 
         Raises:
           UserError: if the ground truth has another number of classes than the model, or lacks
@@ -155,7 +158,10 @@ class AnchorLosses:
         else:
             found = found._replace(class_weights=found.class_weights[..., tf.newaxis])
         sampler = self._options.random_example_sampler
-        return found if sampler is None else self._sample(found, sampler, seeds)
+        if sampler is not None:
+            found = self._sample(found, sampler, seeds)
+        federated = self._options.federated
+        return federated(found, groundtruth, seeds) if training and federated else found
 
     def _labels(self, groundtruth: Groundtruth) -> tf.Tensor:
         """Returns the classes of the objects, float32 [B, M, C]."""

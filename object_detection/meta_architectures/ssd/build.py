@@ -295,6 +295,8 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
     problems = Problems()
     with problems:
         losses = losses_builder.build(config.loss)
+        if losses.federated and config.explicit_background_class:
+            raise expected('ssd.explicit_background_class', 'false with a federated_loss', 'true')
     if not config.use_confidences_as_targets:
         reading.unused(config, 'implicit_example_weight', _NO_CONFIDENCES)
     with problems:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from object_detection import registry
 from object_detection.config.families import AnchorDetection, AnchorOptions, ModelFamily, Needs
-from object_detection.config.model_rules import matched_threshold
+from object_detection.config.model_rules import flags_of_federated, matched_threshold
 from object_detection.core.detector import Detector
 from object_detection.meta_architectures.ssd import loss_names, rules, warnings
 from object_detection.protos.ssd_pb2 import Ssd
@@ -18,8 +18,11 @@ def _build(config: Ssd, is_training: bool) -> Detector:
 def _needs(config: Ssd) -> Needs:
     # Boxes may be coded together with keypoints.
     coder = config.box_coder.WhichOneof('box_coder_oneof')
+    federated = config.loss.classification_loss.federated_loss
     return Needs(
-        keypoints=coder == 'keypoint_box_coder', padding_multiple=rules.padding_multiple(config)
+        keypoints=coder == 'keypoint_box_coder',
+        reader_flags=flags_of_federated(federated, 'loss.classification_loss'),
+        padding_multiple=rules.padding_multiple(config),
     )
 
 

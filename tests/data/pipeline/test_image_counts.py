@@ -29,10 +29,10 @@ def test_counts_are_read_from_a_label_map(tmp_path):
 @pytest.mark.parametrize(
     ('old', 'new', 'said'),
     [
-        (' image_count: 100', '', 'expected items with image_count. Received: none'),
+        (' image_count: 100', '', 'expected items with image_count, at least 0. Received: none'),
         ('num_images: 400', '', 'expected num_images, of at least .* 100. Received: 0'),
         ('400', '99', 'expected num_images, of at least .* 100. Received: 99'),
-        ('100', '-1', 'expected num_images, of at least'),
+        ('100', '-1', r'expected items with image_count, at least 0. Received: \[-1\]'),
         ('cat', 'dog', "labels.pbtxt, such as id 1 for 'cat'. Received: 'dog'"),
     ],
 )

@@ -282,3 +282,53 @@ def test_a_detector_mines_among_all_its_proposals():
     logits = predictions.regions.class_logits
     gradient = tape.gradient(losses[CLASSIFICATION], logits).numpy().reshape(2, 10, -1)
     np.testing.assert_array_equal(np.sum(np.any(gradient != 0, axis=2), axis=1), [3, 3])
+
+
+CASCADE = """
+second_stage_box_predictor { mask_rcnn_box_predictor { box_head { num_fcs: 1 fc_depth: 16 } } }
+cascade_stages { iou_threshold: 0.6 } second_stage_add_gt_as_proposals: true
+"""
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        pytest.param(CASCADE, marks=pytest.mark.slow),
+        'hard_example_miner { num_hard_examples: 6 }',
+    ],
+    ids=['cascade', 'miner'],
+)
+def test_classes_that_are_not_sampled_have_no_gradient(fields):
+    loss = as_field('weighted_sigmoid {} federated_loss { num_classes: 2 }')
+    detector = tiny.tiny_detector(second_stage(f'{loss} {fields}'))
+    images, groundtruth = tiny.random_images(2), tiny.random_groundtruth(2)
+    # The objects of the images are of the classes 0 and 3.
+    groundtruth = groundtruth._replace(
+        classes=tf.tile(tf.one_hot([[0], [3]], K), [1, groundtruth.boxes.shape[1], 1])
+    )
+    arguments = (detector.normalize(images), tf.constant([[64, 64, 3]] * 2), True)
+    with tf.GradientTape(persistent=True) as tape:
+        predictions = detector.predict(*arguments, groundtruth, SEEDS)
+        losses = detector.loss(predictions, groundtruth, SEEDS)
+    assert losses['Loss/BoxClassifierLoss/mask_loss'] >= 0
+    for number, stage in enumerate(predictions.box_stages):
+        name = CLASSIFICATION + (f'_{number + 1}' if number else '')
+        gradient = tape.gradient(losses[name], stage.regions.class_logits).numpy()
+        trains = np.any(gradient.reshape(2, -1, K + 1) != 0, axis=1)
+        assert trains[:, 0].all()
+        assert trains[0, 1]
+        assert trains[1, 4]
+        np.testing.assert_array_equal(trains[:, 1:].sum(1), 2)
+    again = detector.predict(*arguments, groundtruth, SEEDS).targets.class_weights
+    np.testing.assert_array_equal(again, predictions.targets.class_weights)
+    # In evaluation all classes have losses.
+    evaluated = detector.predict(*arguments[:2], False, groundtruth)
+    assert evaluated.targets.class_weights.shape.rank == 2
+
+
+def test_a_federated_softmax_is_refused():
+    message = (
+        r'federated_loss: expected a loss of each class for itself.*Received: weighted_softmax'
+    )
+    with pytest.raises(ValueError, match=message):
+        box_stage(as_field('weighted_softmax {} federated_loss {}'))

@@ -153,6 +153,40 @@ def test_classes_of_their_own_count_as_anchors_in_expected_losses():
     assert losses[LOCALIZATION] == pytest.approx(by_box.sum() / 4, rel=1e-5)
 
 
+@rows.parametrize('background', ['', NO_BACKGROUND])
+def test_classes_that_are_not_sampled_have_no_loss_in_training(background):
+    """Of the three classes, two have objects in each image."""
+    federated = 'loss { classification_loss { federated_loss { num_classes: 2 } } }'
+    columns = 3 if background else 4
+    predictions = predict(columns=columns)
+    losses, targets = compute(background + SIGMOID + federated, predictions, objects(), True)
+    weights = np.ones(columns)
+    weights[-2] = 0
+    np.testing.assert_array_equal(targets.class_weights, np.tile(weights, [2, 4, 1]))
+    logits, labels = predictions.class_logits.numpy(), targets.class_targets.numpy()
+    expected = (sigmoid_losses(logits, labels) * weights).sum() / 4
+    assert losses[CLASSIFICATION] == pytest.approx(expected, rel=1e-5)
+    losses, _ = compute(background + SIGMOID + federated, predictions, objects())
+    expected = sigmoid_losses(logits, labels).sum() / 4
+    assert losses[CLASSIFICATION] == pytest.approx(expected, rel=1e-5)
+
+
+@rows.parametrize(
+    ('changes', 'message'),
+    [
+        (SOFTMAX, 'a loss of each class for itself'),
+        (f'{SIGMOID} explicit_background_class: true', 'explicit_background_class: expected false'),
+        (
+            f'{SIGMOID} loss {{ expected_loss_weights: EXPECTED_SAMPLING }}',
+            'federated_loss or expected_loss_weights',
+        ),
+    ],
+)
+def test_what_federated_losses_do_not_fit(changes, message):
+    with pytest.raises(ValueError, match=message):
+        losses_of(f'loss {{ classification_loss {{ federated_loss {{}} }} }} {changes}')
+
+
 @pytest.mark.parametrize('kind', ['weighted_softmax', 'weighted_sigmoid'])
 def test_a_background_class_tells_of_the_whole_anchor_in_expected_losses(kind):
     changes = (
