@@ -1,6 +1,5 @@
-import importlib
+import inspect
 import posixpath
-import re
 from unittest import mock
 
 import keras
@@ -18,42 +17,34 @@ from object_detection.meta_architectures.ssd import extractors as ssd
 from tests import rows
 from tests.conftest import SHARED
 
-FUNCTIONS = {
-    **{f'resnet{depth}': f'ResNet{depth}' for depth in (50, 101, 152)},
-    **{f'resnet{depth}v2': f'ResNet{depth}V2' for depth in (50, 101)},
-    **{f'efficientnetb{i}': f'EfficientNetB{i}' for i in range(8)},
-    'inception_resnet_v2': 'InceptionResNetV2',
-    'mobilenet': 'MobileNet',
-    'mobilenet_v2': 'MobileNetV2',
-    'mobilenet_v3_large': 'MobileNetV3Large',
-    'mobilenet_v3_small': 'MobileNetV3Small',
-}
-
-
-def module_of(name: str):
-    pattern = r'(resnet)\d+(?:v2)?$|(efficientnet)b\d$|(mobilenet_v3)_.*'
-    family = re.sub(pattern, r'\1\2\3', name)
-    return importlib.import_module(f'keras.src.applications.{family}')
-
 
 @rows.parametrize('name', WEIGHTS)
 def test_addresses_are_those_that_keras_uses(name, monkeypatch):
-    module, asked = module_of(name), mock.Mock()
+    weights, asked = WEIGHTS[name], mock.Mock()
+    function = getattr(keras.applications, weights.network)
+    module = inspect.getmodule(function)
+    module = getattr(module, 'resnet', module)  # which builds those of ResNet v2
     # The networks are not built, which takes seconds: only what they are loaded from matters.
     anything = mock.MagicMock(shape=(8, 8, 8, 8))
     for method in (anything, anything.__add__, anything.__mul__):
         method.return_value = anything
     layers = type('Layers', (), {'__getattr__': lambda self, name: anything})()
     monkeypatch.setattr(module, 'layers', layers)
-    for part in ('Functional', 'CustomScaleLayer'):
+    for part in ('Functional', 'Sequential', 'CustomScaleLayer', 'LayerScale'):
         monkeypatch.setattr(module, part, anything, raising=False)
     monkeypatch.setattr(module.file_utils, 'get_file', asked)
-    getattr(keras.applications, FUNCTIONS[name])(
-        include_top=False, weights='imagenet', input_shape=(224, 224, 3)
-    )
-    file = WEIGHTS[name].file
-    assert asked.call_args.args == (file.name, f'{WEIGHTS_BASE_URLS[0]}/{file.path}')
+    size = 331 if 'Large' in weights.network and 'NASNet' in weights.network else 224
+    function(include_top=False, weights='imagenet', input_shape=(size, size, 3))
+    file = weights.file
+    name, address = asked.call_args.args
+    assert address == f'{WEIGHTS_BASE_URLS[0]}/{file.path}'
+    assert name == file.name or 'NASNet' in weights.network
     assert asked.call_args.kwargs.get('file_hash', '') == file.checksum
+
+
+def test_every_function_of_keras_has_weights():
+    functions = {name for name, _ in inspect.getmembers(keras.applications, inspect.isfunction)}
+    assert {weights.network for weights in WEIGHTS.values()} == functions
 
 
 def test_every_extractor_that_has_weights_exists():
