@@ -14,6 +14,9 @@ _MOVING_STATISTICS = ('/moving_mean', '/moving_variance', '/moving_min', '/movin
 _current_step: contextvars.ContextVar[tf.Variable | None] = contextvars.ContextVar(
     'current_step', default=None
 )
+_image_seeds: contextvars.ContextVar[tf.Tensor | None] = contextvars.ContextVar(
+    'image_seeds', default=None
+)
 _may_compile = contextvars.ContextVar('may_compile', default=True)
 
 
@@ -48,6 +51,16 @@ def training_step(step: tf.Variable) -> contextlib.AbstractContextManager:
 def current_step() -> tf.Variable | None:
     """Returns the number of steps before the one that is traced now; None outside of trainings."""
     return _current_step.get()
+
+
+def drawing_by(seeds: tf.Tensor | None) -> contextlib.AbstractContextManager:
+    """Random numbers of layers that are called in the block follow from seeds, int32 [B, 2]."""
+    return scopes.scope(_image_seeds, seeds)
+
+
+def image_seeds() -> tf.Tensor | None:
+    """Returns the seeds of the innermost `drawing_by`; None outside of all."""
+    return _image_seeds.get()
 
 
 def named(scope: str) -> Callable[[Callable], Callable]:

@@ -204,7 +204,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
           its detector read.
         """
         training, groundtruth = self.provided.for_predict(images, training, groundtruth)
-        return self.forward(images, true_shapes, training, groundtruth, seeds, **side_inputs)
+        with tracing.drawing_by(seeds):
+            return self.forward(images, true_shapes, training, groundtruth, seeds, **side_inputs)
 
     @abc.abstractmethod
     def forward(

@@ -5,7 +5,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from object_detection.config import overrides
-from object_detection.models.backbones.table import BACKBONES, KERAS, KERAS_MULTIPLE, is_backbone
+from object_detection.models.backbones.table import (
+    BACKBONES,
+    KERAS,
+    KERAS_HUB,
+    KERAS_MULTIPLE,
+    is_backbone,
+    is_foreign,
+)
 from object_detection.models.necks.table import NECKS
 
 
@@ -47,7 +54,8 @@ def _backbone_problem(type_name: str, extractor: Extractor, backbone: str) -> st
         return f'not set; the type {type_name} expects e.g. {KERAS}ConvNeXtTiny or resnet_v1_50.'
     if is_backbone(backbone):
         return None
-    return overrides.unknown_choice(backbone, [*BACKBONES, f'{KERAS}<network>'])
+    others = (f'{KERAS}<network>', f'{KERAS_HUB}<preset>')
+    return overrides.unknown_choice(backbone, [*BACKBONES, *others])
 
 
 def _neck_problem(type_name: str, extractor: Extractor, neck: str) -> str | None:
@@ -110,7 +118,7 @@ def padding_multiple(extractor: Extractor, backbone: str, given: int | None) -> 
       given: `pad_to_multiple` of the config; None if it is not set.
     """
     multiple = given or extractor.padding_multiple
-    if extractor.backbone is None and backbone.startswith(KERAS):
+    if extractor.backbone is None and is_foreign(backbone):
         return math.lcm(multiple, KERAS_MULTIPLE)
     if extractor.backbone is None and backbone in BACKBONES:
         return math.lcm(multiple, BACKBONES[backbone].padding_multiple)

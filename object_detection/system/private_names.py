@@ -4,6 +4,7 @@ There is no public interface for these functions. A new version of either librar
 module, but no other.
 """
 
+import collections
 import contextlib
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import global_state
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, context
@@ -110,6 +112,20 @@ def calls_in(model: keras.Function) -> list[Call]:
     depths = sorted(model._nodes_by_depth, reverse=True)
     nodes = [node for depth in depths for node in model._nodes_by_depth[depth]]
     return [Call(node.operation, list(node.input_tensors), list(node.outputs)) for node in nodes]
+
+
+@contextlib.contextmanager
+def fresh_layer_names() -> Iterator[None]:
+    """In the block, layers without a name of their own are named as in a new process.
+
+    Keras counts the layers of a process, and names them by their class and the count.
+    """
+    counts = global_state.get_global_attribute('object_name_uids')
+    global_state.set_global_attribute('object_name_uids', collections.defaultdict(int))
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute('object_name_uids', counts)
 
 
 def stored_value(variable: keras.Variable) -> tf.Variable:

@@ -7,11 +7,12 @@ expect BGR images, and their convolutions have biases. Most layers of Inception-
 only by numbers that count all layers of a program, so they are identified by their order.
 MobileNet v1 and v2 and EfficientNets have the names and the images of our backbones.
 
-Weights for a backbone 'keras:<network>' are read by Keras.
+Weights for a backbone 'keras:<network>' or 'keras_hub:<preset>' are read by Keras.
 """
 
 import contextlib
 import io
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from object_detection.system import files
 from object_detection.weights import backbones, networks
 from object_detection.weights.interfaces import Entry, WeightSource
 
+# End of the names of files of `keras.Model.save`, archives of which the weights alone are read.
+KERAS_MODEL, _WEIGHTS_OF_MODEL = '.keras', 'model.weights.h5'
 _SIGNATURE = b'\x89HDF\r\n\x1a\n'
 # Keras' class in snake case -> its variables in the order in which Keras 3 saves them.
 _NUMBERED = {
@@ -75,11 +78,14 @@ class KerasArrays:
         self.path = path
         try:
             source = io.BytesIO(files.read_bytes(path)) if '://' in path else path
+            if path.endswith(KERAS_MODEL):
+                with zipfile.ZipFile(source) as archive:
+                    source = io.BytesIO(archive.read(_WEIGHTS_OF_MODEL))
             with contextlib.ExitStack() as after_failure:
                 self._file = after_failure.enter_context(h5py.File(source, 'r'))
                 self._datasets = _name_by_order(_find_datasets(self._file))
                 after_failure.pop_all()
-        except (OSError, KeyError, RuntimeError) as error:
+        except (OSError, KeyError, RuntimeError, zipfile.BadZipFile) as error:
             raise CheckpointError(
                 f'{path}: expected a whole HDF5 file. Received: {error}.'
             ) from error

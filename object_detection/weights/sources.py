@@ -5,6 +5,7 @@
 
 import contextlib
 import math
+import os
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -27,10 +28,17 @@ from object_detection.weights.arrays import CheckpointArrays, NpzArrays
 from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours, is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
-from object_detection.weights.keras_applications import KerasArrays, KerasWeights, is_hdf5
+from object_detection.weights.keras_applications import (
+    KERAS_MODEL,
+    KerasArrays,
+    KerasWeights,
+    is_hdf5,
+)
 from object_detection.weights.torch_files import SafetensorsArrays, TorchArrays
 
 _MODEL = 'model/'
+# Of a folder of KerasHub.
+_PRESET_WEIGHTS = 'model.weights.h5'
 _BESIDE_VARIABLES = ('_CHECKPOINTABLE_OBJECT_GRAPH', 'save_counter')
 
 
@@ -91,12 +99,14 @@ def open_arrays(path: str) -> Arrays:
       CheckpointError: if there is no such file, or it is corrupt or not a file of weights.
     """
     path = path.removesuffix('.index')
+    if tf.io.gfile.exists(in_preset := os.path.join(path, _PRESET_WEIGHTS)):
+        path = in_preset
     is_file = tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
     if not is_file or checkpoint_files.exists(path):
         return CheckpointArrays(checkpoints.find(path))
     with tf.io.gfile.GFile(path, 'rb') as file:
         head = file.read(16)
-    if is_hdf5(head):
+    if is_hdf5(head) or path.endswith(KERAS_MODEL):
         return KerasArrays(path)
     if torch_files.is_pickle(head) or torch_files.is_torch_zip(path):
         return TorchArrays(path)
@@ -108,7 +118,7 @@ def open_arrays(path: str) -> Arrays:
         return SafetensorsArrays(path)
     raise CheckpointError(
         f'{path}: expected the prefix of a checkpoint, such as DIR/ckpt-3, a folder of them, a '
-        'Keras weights file (.h5), a NumPy archive (.npz), or a file of PyTorch (.pth, .pt), '
+        'Keras weights file (.h5, .keras), a NumPy archive (.npz), or a file of PyTorch (.pth, .pt), '
         f'detectron2 (.pkl) or safetensors. Received: a file of another kind, beginning {head!r}.'
     )
 

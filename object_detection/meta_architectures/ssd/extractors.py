@@ -95,4 +95,5 @@ EXTRACTORS: Mapping[str, Extractor] = {
     'ssd': Extractor(None, 'multi_resolution', _LAST_TWO),
     'ssd_fpn': Extractor(None, 'fpn'),
     'ssd_bifpn': Extractor(None, 'bifpn'),
+    'ssd_ppn': Extractor(None, 'pooling_pyramid', _POOLED),
 }

@@ -60,7 +60,7 @@ _FIRST_FILTERS, _LAST_FILTERS = 32, 1280
 _SQUEEZED = 0.25
 _NUM_CLASSES = 1000
 # Statistics of ImageNet.
-_IMAGENET = Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), scale=1 / 255)
+IMAGENET = Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), scale=1 / 255)
 
 
 def default_hyperparams() -> LayerHyperparams:
@@ -229,7 +229,7 @@ def _row(size: int) -> Backbone:
         hyperparams = dataclasses.replace(default, regularizer=options.hyperparams.regularizer)
         return trunk(size, levels=levels, **options.arguments() | {'hyperparams': hyperparams})
 
-    return Backbone(network, range(min(LEVELS), max(LEVELS) + 1), _IMAGENET, default)
+    return Backbone(network, range(min(LEVELS), max(LEVELS) + 1), IMAGENET, default)
 
 
 EFFICIENTNET_B0 = _row(0)

@@ -2,9 +2,7 @@
 
 import functools
 import inspect
-import re
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -12,34 +10,39 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.config import overrides
-from object_detection.errors import CheckpointError, UserError, expected, format_list
-from object_detection.models import image_channels, rounding
-from object_detection.models.backbones.table import (
-    CROP_STAGE_NAME,
-    KERAS,
-    KERAS_MULTIPLE,
-    TRUNK_NAME,
-    Backbone,
-    BackboneOptions,
-)
-from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
+from object_detection.errors import CheckpointError, UserError
+from object_detection.models import convolutions, image_channels, rounding
+from object_detection.models.backbones import adoption
+from object_detection.models.backbones.table import KERAS, Backbone, BackboneOptions
+from object_detection.models.normalization import BatchNorm, normalized
+from object_detection.system import private_names
 
-# Side of the images whose maps show the strides of layers: an odd multiple of the largest stride,
-# so that a map that is not padded as its stride needs has another size.
-_SIDE = 7 * KERAS_MULTIPLE
-_SHAPE = (_SIDE, _SIDE, image_channels.RGB)
-_LEVELS = range(1, 6)
-_REGULARIZERS = tuple(f'{kind}_regularizer' for kind in ('kernel', 'depthwise', 'pointwise'))
+_SHAPE = (adoption.SIDE, adoption.SIDE, image_channels.RGB)
+# Networks whose windows with VALID padding become SAME, as in the reference's Inception-ResNet:
+# their maps then are of size / stride. A map of Keras's own network is smaller.
+_ALIGNED = ('InceptionResNetV2', 'InceptionV3', 'Xception')
+# Networks whose first convolution alone has VALID padding: rows and columns of zeros below and to
+# the right of images, which make it SAME.
+_PADDED = {'NASNetLarge': 1, 'NASNetMobile': 1}
+# Layers of Keras -> those of this package, whose results are the same.
+_KINDS = {
+    keras.layers.Activation: rounding.Activation,
+    keras.layers.Add: rounding.Add,
+    keras.layers.AveragePooling2D: rounding.AveragePooling2D,
+    keras.layers.Concatenate: rounding.Concatenate,
+    keras.layers.Conv2D: convolutions.Convolution,
+    keras.layers.Dense: convolutions.Dense,
+    keras.layers.DepthwiseConv2D: convolutions.DepthwiseConvolution,
+    keras.layers.GlobalAveragePooling2D: rounding.GlobalAveragePooling2D,
+    keras.layers.MaxPooling2D: rounding.MaxPooling2D,
+    keras.layers.Multiply: rounding.Multiply,
+    keras.layers.SeparableConv2D: convolutions.SeparableConvolution,
+    keras.layers.ZeroPadding2D: rounding.ZeroPadding2D,
+}
 
 
 def row(network: str) -> Backbone:
     """Returns the row of a function of keras.applications, such as 'ConvNeXtTiny'.
-
-    The map of a level is the last one of its stride that all later layers depend on alone. Weights
-    are random until `read_weights` of a model reads a file, see `_read_weights`. As in an
-    EfficientNet of this package, a config that overrides the hyperparameters determines the penalty
-    alone.
 
     Raises:
       UserError: if there is no such function.
@@ -50,30 +53,9 @@ def row(network: str) -> Backbone:
             f'{KERAS}{network}', [f'{KERAS}{name}' for name in functions]
         )
         raise UserError(f'backbone: {problem}')
-    module, function = functions[network]
-
-    def trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
-        images, maps, places = _maps(network, function, options)
-        _check_levels(network, levels, maps)
-        model = keras.Model(images, [maps[level] for level in levels], name=TRUNK_NAME)
-        model.read_weights = functools.partial(_read_weights, network, places, model)
-        return model
-
-    def crop_stage(options: BackboneOptions) -> keras.Model:
-        _, maps, places = _maps(network, function, options)
-        _check_levels(network, (4, 5), maps)
-        model = keras.Model(maps[4], maps[5], name=CROP_STAGE_NAME)
-        model.read_weights = functools.partial(_read_weights, network, places, model)
-        return model
-
-    return Backbone(
-        trunk,
-        _LEVELS,
-        module.preprocess_input,
-        LayerHyperparams(),
-        padding_multiple=KERAS_MULTIPLE,
-        crop_stage=crop_stage,
-    )
+    module, _ = functions[network]
+    build = functools.partial(_build, network)
+    return adoption.row(f'{KERAS}{network}', build, module.preprocess_input)
 
 
 def _functions() -> dict[str, tuple[Any, Callable[..., keras.Model]]]:
@@ -82,50 +64,40 @@ def _functions() -> dict[str, tuple[Any, Callable[..., keras.Model]]]:
     return {name: (inspect.getmodule(function), function) for name, function in functions}
 
 
-def _check_levels(network: str, levels: Sequence[int], maps: dict[int, Any]) -> None:
-    missing = [str(2**level) for level in levels if level not in maps]
-    if missing:
-        strides = format_list([str(2**level) for level in maps]) or 'none of these strides'
-        raise UserError(
-            f'backbone: {KERAS}{network}: expected a network with maps of the strides '
-            f'{format_list([str(2**level) for level in levels])}, each of ceil(size / stride). '
-            f'Received one with {strides}.'
-        )
-
-
-def _maps(
-    network: str, function: Callable[..., keras.Model], options: BackboneOptions
-) -> tuple[keras.KerasTensor, dict[int, keras.KerasTensor], dict[str, int]]:
-    """Returns a new network for images of any size: its input, and its maps by their levels.
-
-    The third value is the index of the layer in a network of Keras for the name of each new one.
-    """
-    if rounding.current() is not None:
-        raise expected(f'backbone: {KERAS}{network}', 'no quantization in training', 'one')
-    if image_channels.current() != image_channels.RGB:
-        raise expected(
-            f'backbone: {KERAS}{network}', 'images of 3 channels', image_channels.current()
-        )
+def _build(network: str, options: BackboneOptions) -> adoption.Network:
+    _, function = _functions()[network]
+    pad = _PADDED.get(network, 0)
+    height, width, channels = _SHAPE
     with tf.Graph().as_default():  # Variables of a graph have no values.
-        given = function(include_top=False, weights=None, input_shape=_SHAPE)
-    images = keras.Input((None, None, image_channels.RGB), name='images')
-    renewal = _Renewal(options, given.layers)
-    keras.models.clone_model(
-        given, images, clone_function=renewal.layer, call_function=renewal.call
-    )
-    return images, renewal.maps(), renewal.places
+        given = function(
+            include_top=False, weights=None, input_shape=(height + pad, width + pad, channels)
+        )
+        if network in _ALIGNED:
+            given = keras.models.clone_model(given, clone_function=_with_same_padding)
+    images = x = keras.Input((None, None, image_channels.current()), name='images')
+    if pad:
+        x = rounding.ZeroPadding2D(((0, pad), (0, pad)), name='images_pad')(x)
+    renewal = _Renewal(options)
+    keras.models.clone_model(given, x, clone_function=renewal.layer, call_function=renewal.call)
+    read = functools.partial(_read, network, renewal.layers)
+    return adoption.Network(images, renewal, renewal.maps(renewal.shapes), read)
 
 
-def _read_weights(
-    network: str, places: Mapping[str, int], model: keras.Model, path: str
-) -> Iterator[tuple[keras.Variable, np.ndarray]]:
-    """Yields each variable of a model of a network, and its value in a file of Keras' weights.
+def _with_same_padding(layer: keras.layers.Layer) -> keras.layers.Layer:
+    config = layer.get_config()
+    if config.get('padding') == 'valid':
+        config['padding'] = 'same'
+    return type(layer).from_config(config)
+
+
+def _read(network: str, layers: list[Any], path: str) -> Mapping[int, np.ndarray]:
+    """Returns the values of the variables of a network, by their ids, in a file of Keras' weights.
 
     Args:
       network: name of the function.
-      places: name of a layer of the model -> its index in a network of Keras.
-      model: a part of the network.
-      path: a file that Keras publishes, or `save_weights` writes, with or without the top.
+      layers: of the new network; names are those of the layers of Keras' own.
+      path: a file that Keras publishes, or `save_weights` or `save` writes, with or without the
+        top. Of a file of `save`, the weights alone are read, and no code.
 
     Raises:
       CheckpointError: if the file is of another network.
@@ -139,86 +111,89 @@ def _read_weights(
         )
     reasons = []
     for top in ({'include_top': False, 'input_shape': _SHAPE}, {}):
-        given = function(weights=None, **top)
-        try:
-            with warnings.catch_warnings():
-                # Keras warns of layers that keep their random weights.
-                warnings.simplefilter('error', UserWarning)
-                given.load_weights(path)
-        except (ValueError, OSError, KeyError, UserWarning) as error:
-            reasons.append(str(error).partition('\n')[0])
+        with private_names.fresh_layer_names():
+            given = function(weights=None, **top)
+        if reason := adoption.load(given, path):
+            reasons.append(reason)
             continue
-        for layer in model.layers:
-            if layer.weights:
-                values = given.layers[places[layer.name]].weights
-                yield from zip(layer.weights, [each.value.numpy() for each in values], strict=True)
-        return
+        return {
+            id(variable): np.asarray(value.value.numpy())
+            for layer in layers
+            if getattr(layer, 'weights', None)
+            for variable, value in zip(
+                layer.weights, given.get_layer(layer.name).weights, strict=True
+            )
+        }
     raise CheckpointError(
         f'{path}: expected weights of keras.applications.{network}, which Keras loads. '
         f'Received: {reasons[0]}'
     )
 
 
-class _Renewal:
+class _Renewal(adoption.Calls):
     """Makes the layers of a backbone of those of a network, and notes their calls.
 
     Attributes:
-      places: name of a new layer -> index of the given one.
+      shapes: of the outputs of the calls, for images of `adoption.SIDE`.
     """
 
-    def __init__(self, options: BackboneOptions, layers: Sequence[keras.layers.Layer]):
+    def __init__(self, options: BackboneOptions):
+        super().__init__()
+        self.shapes: list[tuple[int | None, ...]] = []
         self._options = options
-        self._indices = {id(layer): index for index, layer in enumerate(layers)}
-        self.places: dict[str, int] = {}
-        # Of each call: the shape for images of `_SIDE`, the ids of inputs, and the output.
-        self._shapes: list[Sequence[int | None]] = []
-        self._inputs: list[list[int]] = []
-        self._outputs: list[keras.KerasTensor] = []
+        # Output of a layer that a norm may be folded into -> the layer and its input.
+        self._foldable: dict[int, tuple[keras.layers.Layer, Any]] = {}
 
     def layer(self, given: Any) -> Any:
-        """Returns a new layer of the same kind and name, with the norms of this package."""
-        self._shapes.append(given.output.shape)
+        """Returns a new layer of the same name, of this package where it has such a layer."""
+        self.shapes.append(tuple(given.output.shape))
+        return self._renewed(given)
+
+    def _renewed(self, given: Any) -> Any:
         if not isinstance(given, keras.layers.Layer):
             return given
+        if isinstance(given, keras.Sequential):
+            layers = [self._renewed(each) for each in given.layers]
+            return keras.Sequential(layers, name=given.name)
         config, kind = given.get_config(), type(given)
-        hyperparams = self._options.hyperparams
-        automatic = _snake_case(kind)
-        if re.fullmatch(rf'{automatic}(_\d+)?', given.name):
-            # Keras counts the layers of a process; variables have the same name in each.
-            config['name'] = f'{automatic}_{len(self._shapes)}'
         if isinstance(given, keras.layers.BatchNormalization):
-            kind = BatchNorm if self._options.batch_norm_trainable else FrozenBatchNorm
-            norm = hyperparams.batch_norm
-            config['synchronized'] = norm is not None and norm.synchronized
+            norm = BatchNorm.from_config(config)
+            adoption.set_norm(norm, self._options)
+            return norm
+        if isinstance(given, keras.layers.Normalization) and config['mean'] is not None:
+            for name in ('mean', 'variance'):
+                values = np.ravel(config[name]).tolist()
+                config[name] = image_channels.of_channels(values, image_channels.current())
         if {'init_values', 'projection_dim'} <= config.keys():
             kind = _LayerScale
-        self.places[config['name']] = self._indices[id(given)]
-        config |= {name: hyperparams.regularizer for name in _REGULARIZERS if name in config}
-        return kind.from_config(config)
+        if kind is keras.layers.Conv2D and given.groups > 1:
+            return _as_depthwise(given, config)
+        if kind is keras.layers.ReLU and given.max_value == 6:
+            return rounding.Activation('relu6', name=given.name)
+        return _KINDS.get(kind, kind).from_config(config)
 
-    def call(self, layer: Any, *arguments: Any, **options: Any) -> keras.KerasTensor:
-        """Calls a new layer."""
+    def run(self, layer: Any, *arguments: Any, **options: Any) -> Any:
+        """Calls a layer; a norm together with the convolution before it."""
+        inputs = arguments[0]
+        if isinstance(layer, BatchNorm) and id(inputs) in self._foldable:
+            return normalized(self._foldable[id(inputs)][0], layer, self._foldable[id(inputs)][1])
         output = layer(*arguments, **options)
-        self._inputs.append([id(each) for each in keras.tree.flatten((arguments, options))])
-        self._outputs.append(output)
+        if isinstance(layer, convolutions.FoldableLayer):
+            self._foldable[id(output)] = layer, inputs
         return output
 
-    def maps(self) -> dict[int, keras.KerasTensor]:
-        """Returns for each level the last map of its stride that all later calls depend on."""
-        made = {id(output): place for place, output in enumerate(self._outputs)}
-        last_use = list(range(len(made)))
-        for place, inputs in enumerate(self._inputs):
-            for tensor in inputs:
-                if tensor in made:
-                    last_use[made[tensor]] = place
-        found, used = {}, 0
-        for place, shape in enumerate(self._shapes):
-            is_passed_by_all, used = used <= place, max(used, last_use[place])
-            for level in _LEVELS:
-                side = _SIDE // 2**level
-                if is_passed_by_all and tuple(shape[1:3]) == (side, side):
-                    found[level] = self._outputs[place]
-        return found
+
+def _as_depthwise(given: keras.layers.Conv2D, config: dict[str, Any]) -> keras.layers.Layer:
+    """Returns a convolution of one group for each channel as a depthwise one.
+
+    Keras has XLA compile those of groups, which exported models should do without.
+    """
+    if given.kernel.shape[2] > 1 or given.kernel.shape[3] != given.groups:
+        return type(given).from_config(config)
+    names = ('kernel_initializer', 'kernel_regularizer', 'kernel_constraint')
+    renamed = {name.replace('kernel', 'depthwise'): config.pop(name) for name in names}
+    del config['filters'], config['groups']
+    return convolutions.DepthwiseConvolution.from_config(config | renamed)
 
 
 class _LayerScale(keras.layers.Layer):
@@ -234,8 +209,3 @@ class _LayerScale(keras.layers.Layer):
 
     def call(self, inputs):
         return inputs * self._gamma
-
-
-def _snake_case(kind: type) -> str:
-    """Returns the name that Keras gives a layer of a class, without its number."""
-    return re.sub(r'([a-z0-9])([A-Z])', r'\1_\2', kind.__name__).lower()

@@ -1,4 +1,4 @@
-"""The backbones by name: rows of this package, of plug-ins, and the networks of keras.applications.
+"""The backbones by name: rows of this package and of plug-ins, and networks of Keras and KerasHub.
 
 Loads no TensorFlow: a row of this package is in the file of its network, which is imported when the
 row is asked for.
@@ -91,8 +91,8 @@ class Backbone:
     strides: Sequence[int] = (16,)
 
 
-# Begins the names of functions of keras.applications.
-KERAS = 'keras:'
+# Begins the names of functions of keras.applications, and of presets of KerasHub.
+KERAS, KERAS_HUB = 'keras:', 'keras_hub:'
 # Multiple of the sides of their images: the stride of their last stage.
 KERAS_MULTIPLE = 32
 
@@ -160,19 +160,27 @@ BACKBONES: Registry[Backbone] = Registry(
 )
 
 
+def is_foreign(name: str) -> bool:
+    """Returns whether a name is one of a network of another package."""
+    return name.startswith((KERAS, KERAS_HUB))
+
+
 def is_backbone(name: str) -> bool:
     """Returns whether `find` has a row, as far as this is known without TensorFlow."""
-    return name.startswith(KERAS) or name in BACKBONES
+    return is_foreign(name) or name in BACKBONES
 
 
 def find(name: str) -> Backbone:
-    """Returns the row of `BACKBONES`, or that of a function of keras.applications.
+    """Returns the row of `BACKBONES`, or that of a network of another package.
 
     Raises:
       UserError: if there is none.
     """
-    if not name.startswith(KERAS):
+    if not is_foreign(name):
         return BACKBONES[name]
-    from object_detection.models.backbones import keras_networks  # loads TensorFlow
+    # These load TensorFlow.
+    from object_detection.models.backbones import keras_hub_networks, keras_networks
 
-    return keras_networks.row(name.removeprefix(KERAS))
+    kind, _, network = name.partition(':')
+    rows = {KERAS: keras_networks.row, KERAS_HUB: keras_hub_networks.row}
+    return rows[f'{kind}:'](network)

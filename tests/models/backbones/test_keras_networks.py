@@ -1,5 +1,6 @@
 """Networks of keras.applications as backbones, and detectors on them."""
 
+import dataclasses
 import functools
 
 import keras
@@ -9,6 +10,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import model_builder
+from object_detection.core import tracing
 from object_detection.core.fields import InputFields
 from object_detection.errors import CheckpointError, UserError
 from object_detection.export import exporter
@@ -20,7 +22,12 @@ from object_detection.models.backbones import keras_networks
 from object_detection.models.backbones.table import find
 from object_detection.models.feature_extractor import ExtractorOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
+from object_detection.models.normalization import (
+    BatchNorm,
+    BatchNormParams,
+    FrozenBatchNorm,
+    GroupNormParams,
+)
 from object_detection.models.quantization import Quantization, QuantizationParams
 from object_detection.protos import pipeline_pb2
 from object_detection.protos.center_net_pb2 import CenterNetFeatureExtractor
@@ -29,6 +36,7 @@ from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
 from object_detection.training import setup
 from object_detection.weights import checkpoints, restore
 from tests import rows, slow_cases
+from tests.meta_architectures.faster_rcnn.test_rfcn import RFCN
 from tests.meta_architectures.ssd.configs import tiny
 from tests.tiny_models import (
     SEEDS,
@@ -44,7 +52,7 @@ TOY = 'keras:Toy'
 
 
 def toy(*, include_top=True, weights=None, input_shape=(224, 224, 3)) -> keras.Model:
-    """A network like those of keras.applications: five strides, and a gate over the channels."""
+    """A network like those of keras.applications: five strides, a dropped path, and a gate."""
     assert weights is None
     layers = keras.layers
     images = x = keras.Input(input_shape)
@@ -54,15 +62,27 @@ def toy(*, include_top=True, weights=None, input_shape=(224, 224, 3)) -> keras.M
         x = layers.Activation('hard_silu')(x)
     gate = layers.GlobalAveragePooling2D(keepdims=True)(x)
     gate = layers.Conv2D(8, 1, activation='hard_sigmoid', name='gate')(layers.Rescaling(2.0)(gate))
+    x = layers.Dropout(0.5, noise_shape=(None, 1, 1, 1), name='drop')(x)
     x = layers.Multiply(name='last')([x, gate])
     if include_top:
         x = layers.Dense(3)(layers.GlobalAveragePooling2D()(x))
     return keras.Model(images, x)
 
 
+def odd(*, include_top=True, weights=None, input_shape=(224, 224, 3)) -> keras.Model:
+    """A network whose maps are of size / stride up to stride 2 alone."""
+    del include_top, weights
+    images = keras.Input(input_shape)
+    x = keras.layers.Conv2D(2, 3, 2, padding='same', name='conv')(images)
+    for name in ('conv_1', 'conv_2'):
+        x = keras.layers.Conv2D(2, 3, 2, name=name)(x)
+    return keras.Model(images, x)
+
+
 @pytest.fixture(autouse=True)
 def _with_toy(monkeypatch):
-    functions = keras_networks._functions() | {'Toy': (keras.applications.mobilenet_v2, toy)}
+    module = keras.applications.mobilenet_v2
+    functions = keras_networks._functions() | {'Toy': (module, toy), 'Odd': (module, odd)}
     monkeypatch.setattr(keras_networks, '_functions', lambda: functions)
 
 
@@ -114,30 +134,24 @@ def test_maps_and_the_stage_over_crops(name, channels):
     np.testing.assert_allclose(stage(maps[2]), maps[3], rtol=1e-4, atol=1e-5)
 
 
-# Those that are refused, and the strides that they have.
-REFUSED = {
-    'InceptionResNetV2': 'none of these strides',
-    'InceptionV3': 'none of these strides',
-    'NASNetLarge': '32',
-    'NASNetMobile': '32',
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize('name', keras_networks._functions())
 def test_every_network(name):
     row = find(f'keras:{name}')
     options = ExtractorOptions(batch_norm_trainable=False).for_backbone(row)
-    if name in REFUSED:
-        message = f'keras:{name}: expected .* strides 8, 16, 32.* Received one with {REFUSED[name]}'
-        with pytest.raises(UserError, match=message):
-            row.trunk((3, 4, 5), options)
-        return
     images = row.normalize(tf.random.stateless_uniform([1, 64, 96, 3], [1, 2], maxval=255))
-    maps = row.trunk((3, 4, 5), options)(images)
+    maps = row.trunk((2, 3, 4, 5), options)(images)
     sizes = [tuple(each.shape[:3]) for each in maps]
-    assert sizes == [(1, 64 // stride, 96 // stride) for stride in (8, 16, 32)]
+    assert sizes == [(1, 64 // stride, 96 // stride) for stride in (4, 8, 16, 32)]
     assert all(np.isfinite(each).all() for each in maps)
+    if not name.startswith('NASNet'):
+        stage = row.crop_stage(options)
+        assert stage(maps[2]).shape == maps[3].shape
+        return
+    # A cell reads the two before it.
+    message = f'keras:{name}: expected a network whose last stage reads the map of stride 16 alone'
+    with pytest.raises(UserError, match=message):
+        row.crop_stage(options)
 
 
 def test_layers_are_those_of_the_options():
@@ -163,7 +177,7 @@ def test_layers_are_those_of_the_options():
             'keras:ConvNextTiny',
             "Received: 'keras:ConvNextTiny'; did you mean 'keras:ConvNeXtTiny'.* Expected one of",
         ),
-        ('keras:InceptionV3', 'maps of the strides 4, 8, 16, 32.* Received one with none'),
+        ('keras:Odd', 'maps of the strides 4, 8, 16, 32.* Received one with 2.'),
     ],
 )
 def test_unknown_networks(name, message):
@@ -172,13 +186,62 @@ def test_unknown_networks(name, message):
 
 
 def test_networks_that_cannot_be_built():
+    # Keras computes hard sigmoids by bare operations.
+    message = f'backbone: {SMALL}: expected no quantization in training, or .* Received: .*Multiply'
     with (
         rounding.rounded_by(Quantization(QuantizationParams())),
-        pytest.raises(UserError, match=f'backbone: {SMALL}: expected no quantization in training'),
+        pytest.raises(UserError, match=message),
     ):
         trunk.__wrapped__(SMALL)  # Not the cached one.
-    with image_channels.scope(4), pytest.raises(UserError, match=r'3 channels\. Received: 4'):
-        trunk.__wrapped__(SMALL)
+    options = ExtractorOptions(
+        True, LayerHyperparams(group_norm=GroupNormParams()), override_backbone=True
+    )
+    row = find(TOY)
+    with pytest.raises(UserError, match=f'backbone: {TOY}: expected no group_norm'):
+        row.trunk((5,), options.for_backbone(row))
+
+
+@pytest.mark.parametrize('channels', [1, 4, 5])
+def test_images_of_other_channels(channels):
+    row = find(TOY)
+    with image_channels.scope(channels):
+        network = row.trunk((5,), ExtractorOptions(batch_norm_trainable=False).for_backbone(row))
+    assert network.get_layer('conv').kernel.shape == (3, 3, channels, 8)
+    # VGG's means for blue, green and red, the order that its networks take.
+    vgg = find('keras:VGG16').normalize(tf.zeros([1, 1, 1, channels]))[0, 0, 0]
+    means = [103.939, 116.779, 123.68] if channels > 3 else []
+    means += [114.799333] * (channels - len(means))
+    np.testing.assert_allclose(vgg, np.negative(means), rtol=1e-6)
+
+
+def test_norms_of_the_config():
+    norm = BatchNormParams(momentum=0.5, epsilon=0.25, synchronized=True, train=False)
+    options = ExtractorOptions(
+        True, LayerHyperparams(batch_norm=norm), override_backbone=True
+    ).for_backbone(find(TOY))
+    layer = find(TOY).trunk((5,), options).get_layer('conv_bn')
+    assert (type(layer), layer.momentum, layer.epsilon) == (FrozenBatchNorm, 0.5, 0.25)
+    assert layer.synchronized
+    assert layer.trainable
+    norm = dataclasses.replace(norm, freeze_affine=True)
+    options = dataclasses.replace(options, hyperparams=LayerHyperparams(batch_norm=norm))
+    assert not find(TOY).trunk((5,), options).get_layer('conv_bn').trainable
+
+
+def test_random_numbers_follow_from_those_of_the_images():
+    row = find(TOY)
+    network = row.trunk((5,), ExtractorOptions(batch_norm_trainable=False).for_backbone(row))
+    images = tf.random.stateless_uniform([8, 32, 32, 3], [1, 2])
+
+    def kept(seed: int) -> list[bool]:
+        with tracing.drawing_by(tf.constant([[seed, i] for i in range(8)])):
+            maps = network(images, training=True)
+        return np.any(maps, axis=(1, 2, 3)).tolist()
+
+    first = kept(3)
+    assert set(first) == {True, False}
+    assert kept(3) == first
+    assert any(kept(seed) != first for seed in (4, 5))
 
 
 def check_learns(detector) -> None:
@@ -211,9 +274,30 @@ def faster_rcnn_pipeline() -> pipeline_pb2.TrainEvalPipelineConfig:
     )
 
 
-@pytest.mark.parametrize('pipeline', [ssd_pipeline(), faster_rcnn_pipeline()], ids=['ssd', 'rcnn'])
-def test_detectors_learn(pipeline):
+def rfcn_pipeline() -> pipeline_pb2.TrainEvalPipelineConfig:
+    pipeline = tiny_pipeline(RFCN)
+    extractor = pipeline.model.faster_rcnn.feature_extractor
+    extractor.Clear()
+    extractor.type, extractor.backbone = 'faster_rcnn', TOY
+    return pipeline
+
+
+def test_stages_are_frozen():
+    pipeline = faster_rcnn_pipeline()
+    pipeline.model.faster_rcnn.feature_extractor.frozen_stages = 2
     detector = model_builder.build(pipeline.model, is_training=True)
+    detector.build_variables()
+    variables = detector.named_trainable_variables()
+    trained = {name.split('/')[1] for name in variables if name.startswith('backbone/')}
+    names = ('conv', 'conv_1', 'conv_2', 'conv_3')  # The pyramid ends with level 4.
+    assert trained & set(names) == set(names[2:])
+    norms = [detector.feature_extractor.backbone.get_layer(f'{name}_bn') for name in names]
+    assert [norm.trainable for norm in norms] == [False, False, True, True]
+
+
+@pytest.mark.parametrize('pipeline', [ssd_pipeline, faster_rcnn_pipeline, rfcn_pipeline])
+def test_detectors_learn(pipeline):
+    detector = model_builder.build(pipeline().model, is_training=True)
     assert detector.feature_extractor.pad_to_multiple == 32
     check_learns(detector)
 
@@ -276,6 +360,17 @@ def test_types_of_other_families(build, message, strides):
     assert tuple(maps.shape[1:3]) == (64 // strides[0], 96 // strides[0])
 
 
+def test_ssd_with_pooled_maps():
+    for backbone, depth in ((TOY, 8), ('resnet_v1_18', 256)):
+        text = f"type: 'ssd_ppn' backbone: '{backbone}' num_layers: 3 conv_hyperparams {{}}"
+        extractor = ssd.build_extractor(text_format.Parse(text, SsdFeatureExtractor()), True)
+        ((*maps,),) = extractor.feature_stacks(tf.zeros([1, 64, 64, 3]))
+        assert [tuple(each.shape) for each in maps] == [
+            (1, side, side, depth) for side in (4, 2, 1)
+        ]
+        assert extractor.strides == [16, 32, 64]
+
+
 def test_ssd_with_a_bidirectional_pyramid_on_a_row():
     text = """type: 'ssd_bifpn' backbone: 'resnet_v1_18' depth_multiplier: 0.1 conv_hyperparams {}
       bifpn { min_level: 3 max_level: 6 num_iterations: 1 num_filters: 8 }"""
@@ -331,6 +426,8 @@ def test_a_step_in_mixed_precision():
         ('MobileNetV3Small', False),
         ('MobileNetV3Small', True),
         ('ResNet50', False),
+        ('ConvNeXtTiny', True),
+        ('EfficientNetV2B0', False),
     ],
 )
 def test_weights_of_a_file_of_keras(name, include_top, tmp_path):
@@ -353,6 +450,19 @@ def test_weights_of_a_file_of_keras(name, include_top, tmp_path):
 
 # Keras converts its variables as NumPy 2 advises against.
 @pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
+def test_weights_of_a_saved_model_of_keras(tmp_path):
+    given = toy()
+    # Its code would be refused in Keras' safe mode; the weights alone are read.
+    outputs = keras.layers.Lambda(lambda x: x + 1)(given.output)
+    keras.Model(given.input, outputs).save(tmp_path / 'net.keras')
+    detector = model_builder.build(ssd_pipeline().model)
+    restore.restore(detector, str(tmp_path / 'net.keras'), 'classification')
+    kernel = detector.named_variables()['backbone/conv_3/kernel']
+    np.testing.assert_array_equal(kernel, given.get_layer('conv_3').kernel)
+
+
+# Keras converts its variables as NumPy 2 advises against.
+@pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
 def test_weights_of_another_network_are_refused(tmp_path):
     other = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(3, 3)])
     other.save_weights(tmp_path / 'net.weights.h5')
@@ -363,7 +473,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
 
 def test_weights_that_a_network_normalizes_otherwise_are_refused():
     with pytest.raises(CheckpointError, match='the backbone efficientnet-b2, as keras:Effici'):
-        list(keras_networks._read_weights('EfficientNetB2', {}, trunk(SMALL), 'b2.h5'))
+        keras_networks._read('EfficientNetB2', [], 'b2.h5')
 
 
 def _last_map(given, images):
