@@ -23,6 +23,8 @@ OPTIONAL = {
     'fastapi',
     'faster-coco-eval',
     'h11',
+    'keras-hub',
+    'keras_hub',
     'onnx',
     'onnxruntime',
     'opencv-python',

@@ -1,10 +1,12 @@
 """`tfod weights`: published weights of backbones and of whole detectors."""
 
 import os
+from typing import Any
 
 import click
 
 from object_detection.cli.common import downloading, option_flags
+from object_detection.models.backbones.table import KERAS_HUB
 
 
 @click.group(name='weights')
@@ -15,19 +17,24 @@ def command() -> None:
 @option_flags.json_option
 @command.command(name='list')
 def list_all() -> None:
-    """Lists the backbones, with the feature extractors that have them, and the detectors."""
+    """Lists the backbones, with the types of feature extractors that have them, and detectors."""
     from object_detection.dataset_tools.downloads.known_files import WEIGHTS, ZOO
 
     width = max(map(len, WEIGHTS))
     lines = []
     for name, weights in WEIGHTS.items():
-        use = ', '.join(weights.extractors) or 'no feature extractor has it yet'
+        use = ', '.join([weights.backbone, *weights.extractors])
         checksum = f'MD5 {weights.file.checksum}' if weights.file.checksum else 'no checksum'
         lines.append(f'{name:{width}}  {use}\n{"":{width}}  {weights.file.name}, {checksum}')
     lines.append('Detectors, trained on COCO, with their configs:')
     lines += [f'  {name}' for name in ZOO]
     backbones = [
-        {'name': name, 'file': weights.file.name, 'feature_extractors': weights.extractors}
+        {
+            'name': name,
+            'file': weights.file.name,
+            'backbone': weights.backbone,
+            'feature_extractors': weights.extractors,
+        }
         for name, weights in WEIGHTS.items()
     ]
     option_flags.show_result({'backbones': backbones, 'detectors': list(ZOO)}, lines)
@@ -42,49 +49,78 @@ def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) ->
     """Downloads backbones, such as resnet50, and detectors; `tfod weights list` names all.
 
     A download that was stopped or cut off continues where it was. A file that is there is verified
-    and not downloaded again. The archive of a detector is unpacked and then deleted.
+    and not downloaded again. The archive of a detector is unpacked and then deleted. A backbone may
+    also be named as in a config: keras:ConvNeXtTiny, or keras_hub:resnet_50_imagenet, of which
+    KerasHub downloads a folder.
     """
-    from object_detection.dataset_tools.downloads import archives, known_files
-    from object_detection.dataset_tools.downloads.download import Downloader
+    from object_detection.dataset_tools.downloads import known_files
 
-    backbones, detectors = known_files.WEIGHTS, known_files.ZOO
+    tables = known_files.WEIGHTS | known_files.ZOO
+    aliases = {weights.backbone: name for name, weights in known_files.WEIGHTS.items()}
+    names = tuple(aliases.get(name, name) for name in names)
     for name in names:
-        if name not in backbones | detectors:
-            known = ', '.join([*backbones, *detectors])
+        if name not in tables and not name.startswith(KERAS_HUB):
+            known = ', '.join([*tables, f'{KERAS_HUB}<preset>'])
             raise click.UsageError(f'Expected some of: {known}. Received: {name}.')
-    paths = {}
+    paths, lines = {}, []
     for name in names:
-        is_detector = name in detectors
-        file = detectors[name] if is_detector else backbones[name].file
-        path = os.path.join(output, name)
-        if is_detector and archives.is_unpacked(file.name, output):
-            paths[name] = path
-            continue
-        with downloading.resumable(), downloading.show(f'downloading {name}') as report:
-            downloaded = Downloader(report=report, print_line=downloading.print_line).fetch(
-                file, output, base_urls or known_files.WEIGHTS_BASE_URLS
-            )
-        if not is_detector:
-            paths[name] = downloaded
-            continue
-        with downloading.resumable(), downloading.show(f'unpacking {file.name}') as report:
-            archives.unpack(downloaded, output, report)
-        os.remove(downloaded)
-        paths[name] = path
-    lines = [
-        _how_to_use_detector(path)
-        if name in detectors
-        else _how_to_use_backbone(path, backbones[name].extractors)
-        for name, path in paths.items()
-    ]
+        if name.startswith(KERAS_HUB):
+            paths[name] = _download_preset(name.removeprefix(KERAS_HUB), output)
+            lines.append(_how_to_use_preset(paths[name]))
+        elif name in known_files.ZOO:
+            paths[name] = _download_detector(name, known_files.ZOO[name], output, base_urls)
+            lines.append(_how_to_use_detector(paths[name]))
+        else:
+            weights = known_files.WEIGHTS[name]
+            paths[name] = _fetch(name, weights.file, output, base_urls)
+            lines.append(_how_to_use_backbone(paths[name], weights))
     option_flags.show_result(paths, lines)
 
 
-def _how_to_use_backbone(path: str, extractors: tuple[str, ...]) -> str:
-    if not extractors:
-        return f'{path}\n  No feature extractor of this toolkit has this backbone yet.'
+def _fetch(name: str, file: Any, output: str, base_urls: tuple[str, ...]) -> str:
+    """Downloads a `RemoteFile`; returns its path."""
+    from object_detection.dataset_tools.downloads import known_files
+    from object_detection.dataset_tools.downloads.download import Downloader
+
+    with downloading.resumable(), downloading.show(f'downloading {name}') as report:
+        return Downloader(report=report, print_line=downloading.print_line).fetch(
+            file, output, base_urls or known_files.WEIGHTS_BASE_URLS
+        )
+
+
+def _download_detector(name: str, file: Any, output: str, base_urls: tuple[str, ...]) -> str:
+    """Downloads an archive unless it is unpacked; returns the folder of the detector."""
+    from object_detection.dataset_tools.downloads import archives
+
+    if not archives.is_unpacked(file.name, output):
+        downloaded = _fetch(name, file, output, base_urls)
+        with downloading.resumable(), downloading.show(f'unpacking {file.name}') as report:
+            archives.unpack(downloaded, output, report)
+        os.remove(downloaded)
+    return os.path.join(output, name)
+
+
+def _download_preset(preset: str, output: str) -> str:
+    """Has KerasHub download a preset; returns its folder."""
+    from object_detection.models.backbones import keras_hub_networks
+
+    folder = os.path.join(output, os.path.basename(preset.rstrip('/')))
+    keras_hub_networks.save(preset, folder)
+    return folder
+
+
+def _how_to_use_preset(folder: str) -> str:
     return (
-        f'{path}\n  for {" or ".join(extractors)}:\n'
+        f"{folder}\n  feature_extractor {{ backbone: '{KERAS_HUB}{folder}' }}\n"
+        f'  train_config {{ fine_tune_checkpoint: "{folder}" '
+        'fine_tune_checkpoint_type: "classification" }'
+    )
+
+
+def _how_to_use_backbone(path: str, weights: Any) -> str:
+    types = ' or '.join([f"backbone: '{weights.backbone}'", *weights.extractors])
+    return (
+        f'{path}\n  for {types}:\n'
         f'  train_config {{ fine_tune_checkpoint: "{path}" '
         'fine_tune_checkpoint_type: "classification" }'
     )

@@ -55,11 +55,11 @@ def test_the_paths_as_json(server, tmp_path):
     }
 
 
-def test_says_where_no_checksum_is_published_and_no_extractor_is_there(server, tmp_path):
+def test_says_where_no_checksum_is_published_and_which_backbone_it_is(server, tmp_path):
     result = run(server, tmp_path, 'mobilenet')
     assert 'no checksum is published' in result.output
-    result = run(server, tmp_path, 'mobilenet_v3_small')
-    assert 'No feature extractor of this toolkit has this backbone yet' in result.output
+    result = run(server, tmp_path, 'keras:MobileNetV3Small')
+    assert "for backbone: 'keras:MobileNetV3Small':" in result.output
 
 
 def test_an_unknown_name_is_reported_before_anything_is_downloaded(server, tmp_path):
