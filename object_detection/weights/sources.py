@@ -118,8 +118,9 @@ def open_arrays(path: str) -> Arrays:
         return SafetensorsArrays(path)
     raise CheckpointError(
         f'{path}: expected the prefix of a checkpoint, such as DIR/ckpt-3, a folder of them, a '
-        'Keras weights file (.h5, .keras), a NumPy archive (.npz), or a file of PyTorch (.pth, .pt), '
-        f'detectron2 (.pkl) or safetensors. Received: a file of another kind, beginning {head!r}.'
+        'Keras weights file (.h5, .keras), a NumPy archive (.npz), or a file of PyTorch (.pth, '
+        f'.pt), detectron2 (.pkl) or safetensors. Received: a file of another kind, beginning '
+        f'{head!r}.'
     )
 
 
