@@ -1,6 +1,5 @@
 """Builds the heads of the second and third stage that a BoxPredictor proto describes."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -131,11 +130,11 @@ def build_box_head(
     hyperparams = hyperparams_builder.build(config.fc_hyperparams)
     if config.HasField('box_head'):
         # The fully connected layers of `box_head` have the norm.
-        hyperparams = dataclasses.replace(hyperparams, batch_norm=None, group_norm=None)
+        hyperparams = hyperparams.without_norm()
     else:
         harmless = [Hyperparams.RELU, Hyperparams.NONE]
         reading.unused(config.fc_hyperparams, 'activation', _OUTPUTS, harmless=harmless)
-        reading.unused(config.fc_hyperparams, 'force_use_bias', _OUTPUTS)
+        reading.unused(config.fc_hyperparams, ('force_use_bias', 'leaky_relu_slope'), _OUTPUTS)
     return BoxHead(
         num_classes,
         hyperparams=hyperparams,

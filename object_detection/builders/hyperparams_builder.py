@@ -9,9 +9,13 @@ from google.protobuf.message import Message
 from object_detection.config import ranges, reading, walk
 from object_detection.config.oneof import build_oneof
 from object_detection.errors import UserError
-from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.hyperparams import GELU, L2, LEAKY_RELU, LayerHyperparams
 from object_detection.models.necks import fpn
-from object_detection.models.normalization import BatchNormParams, GroupNormParams
+from object_detection.models.normalization import (
+    BatchNormParams,
+    GroupNormParams,
+    LayerNormParams,
+)
 from object_detection.protos import fpn_pb2, hyperparams_pb2
 
 M = TypeVar('M', bound=Message)
@@ -21,6 +25,10 @@ ACTIVATIONS: Mapping[int, str | None] = {
     hyperparams_pb2.Hyperparams.RELU: 'relu',
     hyperparams_pb2.Hyperparams.RELU_6: 'relu6',
     hyperparams_pb2.Hyperparams.SWISH: 'swish',
+    hyperparams_pb2.Hyperparams.LEAKY_RELU: LEAKY_RELU,
+    hyperparams_pb2.Hyperparams.GELU: GELU,
+    hyperparams_pb2.Hyperparams.HARD_SWISH: 'hard_swish',
+    hyperparams_pb2.Hyperparams.MISH: 'mish',
 }
 
 # The proto's L2 weight multiplies half the sum of squares, that of Keras and L2 the whole sum.
@@ -44,10 +52,12 @@ INITIALIZERS: Mapping[str, Callable[[Any], keras.initializers.Initializer]] = {
     'keras_initializer_by_name': keras.initializers.get,
 }
 
-NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams | GroupNormParams]] = {
-    'batch_norm': lambda config: _batch_norm(config, synchronized=False),
-    'sync_batch_norm': lambda config: _batch_norm(config, synchronized=True),
-    'group_norm': lambda config: GroupNormParams(config.groups, config.epsilon),
+# Option -> the argument of `LayerHyperparams`.
+NORMALIZERS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    'batch_norm': lambda config: {'batch_norm': _batch_norm(config, synchronized=False)},
+    'sync_batch_norm': lambda config: {'batch_norm': _batch_norm(config, synchronized=True)},
+    'group_norm': lambda config: {'group_norm': GroupNormParams(config.groups, config.epsilon)},
+    'layer_norm': lambda config: {'layer_norm': LayerNormParams(config.epsilon)},
 }
 
 # The coarsest map of a backbone.
@@ -90,7 +100,9 @@ def _is_initializer(name: str) -> bool:
     return True
 
 
-def build(config: hyperparams_pb2.Hyperparams, *, separable: bool = False) -> LayerHyperparams:
+def build(
+    config: hyperparams_pb2.Hyperparams, *, separable: bool = False, activation: int | None = None
+) -> LayerHyperparams:
     """Builds the hyperparameters of layers.
 
     The default initializer is Glorot uniform, as in Keras; without a normalizer there is no
@@ -99,6 +111,7 @@ def build(config: hyperparams_pb2.Hyperparams, *, separable: bool = False) -> La
     Args:
       config: the message.
       separable: whether the layers are those of a network of TF-Slim with separable convolutions.
+      activation: a value of `Hyperparams.Activation` in place of that of the message.
 
     Raises:
       ValueError: for a Keras initializer that does not exist, or a number out of its range.
@@ -113,10 +126,14 @@ def build(config: hyperparams_pb2.Hyperparams, *, separable: bool = False) -> La
     if config.regularizer.WhichOneof('regularizer_oneof'):
         options['regularizer'] = build_oneof(config.regularizer, 'regularizer_oneof', REGULARIZERS)
     if config.WhichOneof('normalizer_oneof'):
-        norm = build_oneof(config, 'normalizer_oneof', NORMALIZERS)
-        options['group_norm' if isinstance(norm, GroupNormParams) else 'batch_norm'] = norm
+        options |= build_oneof(config, 'normalizer_oneof', NORMALIZERS)
+    if activation is None:
+        activation = config.activation
+    if activation != hyperparams_pb2.Hyperparams.LEAKY_RELU:
+        reading.unused(config, 'leaky_relu_slope', 'the activation is not LEAKY_RELU')
     return LayerHyperparams(
-        activation=ACTIVATIONS[config.activation],
+        activation=ACTIVATIONS[activation],
+        leaky_relu_slope=config.leaky_relu_slope,
         force_use_bias=config.force_use_bias,
         regularize_depthwise=config.regularize_depthwise,
         **options,

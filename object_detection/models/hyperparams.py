@@ -9,6 +9,9 @@ import tensorflow as tf
 
 from object_detection.models import convolutions, normalization, rounding
 
+# Activations with layers of their own.
+GELU, LEAKY_RELU = 'gelu', 'leaky_relu'
+
 
 class L2(keras.regularizers.L2):
     """Keras's L2 penalty, l2 * sum(x^2), with a third of the operations to trace."""
@@ -42,8 +45,10 @@ class LayerHyperparams:
       initializer: initializer of kernels; every layer has its own seed.
       regularizer: penalty of kernels, or None.
       activation: name of a Keras activation; None is the identity.
+      leaky_relu_slope: slope of `LEAKY_RELU` below zero.
       batch_norm: None means no batch normalisation.
-      group_norm: None means no group normalisation. At most one of the two is set.
+      group_norm: None means no group normalisation.
+      layer_norm: None means no layer normalisation. At most one of the three is set.
       force_use_bias: whether convolutions have a bias although a centred norm follows.
       regularize_depthwise: whether the penalty includes depthwise kernels in separable convolutions
         like those of TF-Slim.
@@ -54,16 +59,27 @@ class LayerHyperparams:
     )
     regularizer: keras.regularizers.Regularizer | None = None
     activation: str | None = 'relu'
+    leaky_relu_slope: float = 0.1
     batch_norm: normalization.BatchNormParams | None = None
     group_norm: normalization.GroupNormParams | None = None
+    layer_norm: normalization.LayerNormParams | None = None
     force_use_bias: bool = False
     regularize_depthwise: bool = False
 
     @property
     def use_bias(self) -> bool:
         """Whether a layer before a norm has a bias of its own."""
-        has_center = self.batch_norm.center if self.batch_norm else self.group_norm is not None
+        has_center = self.batch_norm.center if self.batch_norm else self.has_norm
         return self.force_use_bias or not has_center
+
+    @property
+    def has_norm(self) -> bool:
+        """Whether there is a normalisation."""
+        return any((self.batch_norm, self.group_norm, self.layer_norm))
+
+    def without_norm(self) -> 'LayerHyperparams':
+        """Returns the same without a normalisation."""
+        return dataclasses.replace(self, batch_norm=None, group_norm=None, layer_norm=None)
 
     def kernel_options(self) -> dict[str, Any]:
         """Returns `kernel_initializer` and `kernel_regularizer` for one layer's constructor."""
@@ -146,6 +162,8 @@ class LayerHyperparams:
             return normalization.GroupNorm(
                 params.groups, epsilon=params.epsilon, name=name, **options
             )
+        if self.layer_norm is not None:
+            return normalization.LayerNorm(epsilon=self.layer_norm.epsilon, name=name, **options)
         if self.batch_norm is None:
             return rounding.Identity(name=name, **options)
         params = self.batch_norm
@@ -164,4 +182,8 @@ class LayerHyperparams:
         )
 
     def activation_layer(self, *, name: str) -> keras.layers.Layer:
+        if self.activation == LEAKY_RELU:
+            return rounding.LeakyReLU(self.leaky_relu_slope, name=name)
+        if self.activation == GELU:
+            return rounding.Gelu(name=name)
         return rounding.Activation(self.activation or 'linear', name=name)

@@ -50,6 +50,17 @@ class GroupNormParams:
     epsilon: float = 1e-5
 
 
+@dataclasses.dataclass(frozen=True)
+class LayerNormParams:
+    """Parameters of layer normalisation (https://arxiv.org/abs/1607.06450).
+
+    Attributes:
+      epsilon: added to the variance.
+    """
+
+    epsilon: float = 1e-6
+
+
 class BatchNorm(Roundable, keras.layers.BatchNormalization):
     """Batch normalisation of feature maps [B, H, W, C] by one kernel, or by none.
 
@@ -169,6 +180,10 @@ class GroupNorm(Roundable, keras.layers.GroupNormalization):
                 f'{self.name}: group_norm.groups', f'a divisor of {input_shape[-1]}', self.groups
             )
         super().build(input_shape)
+
+
+class LayerNorm(Roundable, keras.layers.LayerNormalization):
+    """Layer normalisation over the channels of each pixel, as in ConvNeXt."""
 
 
 def normalized(

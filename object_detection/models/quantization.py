@@ -35,7 +35,10 @@ _FUSED = (normalization.BatchNorm, keras.layers.Identity)
 _COMPUTING = (
     convolutions.FoldableLayer,
     normalization.GroupNorm,
+    normalization.LayerNorm,
     keras.layers.Activation,
+    keras.layers.LeakyReLU,
+    rounding.Gelu,
     keras.layers.Add,
     keras.layers.Concatenate,
     keras.layers.Multiply,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
-from object_detection.core import scopes
+from object_detection.core import scopes, tracing
 
 
 class Rounding(Protocol):
@@ -86,6 +86,19 @@ class GlobalAveragePooling2D(Roundable, keras.layers.GlobalAveragePooling2D):
 
 
 class Identity(Roundable, keras.layers.Identity):
+    """Keras's layer."""
+
+
+class Gelu(Roundable):
+    """Keras's GELU; in exports by operations that ONNX has, too."""
+
+    def call(self, inputs):
+        if tracing.BasicOperations.is_on():
+            return 0.5 * inputs * (1.0 + tf.math.erf(inputs * 0.5**0.5))
+        return keras.activations.gelu(inputs, approximate=False)
+
+
+class LeakyReLU(Roundable, keras.layers.LeakyReLU):
     """Keras's layer."""
 
 

@@ -6,7 +6,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import hyperparams_builder
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.normalization import GroupNormParams
+from object_detection.models.normalization import GroupNormParams, LayerNormParams
 from object_detection.protos import hyperparams_pb2
 from tests import goldens
 from tests.schema import missing_options
@@ -111,6 +111,41 @@ def test_group_norm():
     assert hyperparams.group_norm == GroupNormParams(groups=4, epsilon=0.5)
     assert hyperparams.use_bias
     assert build('batch_norm {}').group_norm is None
+
+
+def test_layer_norm():
+    hyperparams = build('layer_norm { epsilon: 0.5 }')
+    assert hyperparams.layer_norm == LayerNormParams(epsilon=0.5)
+    assert not hyperparams.use_bias
+    assert hyperparams.without_norm().use_bias
+    assert build('layer_norm {}').layer_norm.epsilon == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(
+    ('text', 'expected'),
+    [
+        ('LEAKY_RELU', [-0.4, -0.1, 0.0, 1.0, 2.0]),
+        ('LEAKY_RELU leaky_relu_slope: 0.25', [-1.0, -0.25, 0.0, 1.0, 2.0]),
+        # x times the normal distribution's 0.0000317, 0.1586553, 0.8413447 and 0.9772499.
+        ('GELU', [-0.0001267, -0.1586553, 0.0, 0.8413447, 1.9544997]),
+        ('HARD_SWISH', [0.0, -1 / 3, 0.0, 2 / 3, 5 / 3]),
+        ('MISH', [-4 * np.tanh(np.log1p(np.exp(-4))), -0.3034015, 0.0, 0.8650984, 1.9439590]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else '',
+)
+def test_activations_by_hand(text, expected):
+    activation = build(f'activation: {text}').activation_layer(name='activation')
+    values = tf.constant([-4.0, -1.0, 0.0, 1.0, 2.0])
+    np.testing.assert_allclose(activation(values), expected, atol=1e-6)
+    compiled = tf.function(activation, jit_compile=True)
+    np.testing.assert_allclose(compiled(values), expected, atol=1e-6)
+    rough = activation(tf.cast(values, tf.bfloat16))
+    np.testing.assert_allclose(tf.cast(rough, tf.float32), expected, atol=0.02)
+    extreme = tf.constant([-1e4, 1e4])
+    with tf.GradientTape() as tape:
+        tape.watch(extreme)
+        results = activation(extreme)
+    assert np.isfinite(tape.gradient(results, extreme)).all()
 
 
 def test_errors():

@@ -11,6 +11,7 @@ from object_detection.models.normalization import (
     BatchNormParams,
     GroupNorm,
     GroupNormParams,
+    LayerNormParams,
     normalized,
 )
 from tests import forks, goldens, rows
@@ -44,6 +45,26 @@ def test_group_norm_needs_groups_that_divide_the_channels():
     message = r'classes_bn: group_norm\.groups: .*a divisor of 91.*Received: 32'
     with pytest.raises(ValueError, match=message):
         norm.build((None, 91))
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'mixed_bfloat16'])
+def test_layer_norm_by_numpy(dtype):
+    hyperparams = LayerHyperparams(layer_norm=LayerNormParams(epsilon=0.1))
+    norm = hyperparams.norm(frozen=True, name='norm', dtype=dtype)
+    rng = np.random.default_rng(0)
+    maps = tf.constant(rng.normal(3.0, 2.0, [2, 3, 5, 8]), tf.float32)
+    norm.build(maps.shape)
+    scale, offset = rng.normal(size=[2, 8]).astype(np.float32)
+    norm.set_weights([scale, offset])
+    maps = tf.cast(maps, norm.compute_dtype)
+    inputs = np.asarray(tf.cast(maps, tf.float32))
+    mean, variance = (f(inputs, axis=-1, keepdims=True) for f in (np.mean, np.var))
+    expected = (inputs - mean) / np.sqrt(variance + 0.1) * scale + offset
+    outputs = norm(maps, training=True)
+    assert outputs.dtype == norm.compute_dtype
+    tolerance = 1e-5 if dtype == 'float32' else 4e-2
+    np.testing.assert_allclose(tf.cast(outputs, tf.float32), expected, atol=tolerance)
+    assert len(norm.trainable_variables) == len(norm.variables) == 2
 
 
 @goldens.rows('hyperparams', prefix='freezable_bn_ctor_False')

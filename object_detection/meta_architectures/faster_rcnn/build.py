@@ -3,7 +3,6 @@
 The feature extractor and the first stage are built here, the later stages in `build_second_stage`.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -220,12 +219,10 @@ def build_rpn(
 def head_hyperparams(config: faster_rcnn_pb2.FasterRcnn) -> LayerHyperparams:
     """Builds the hyperparameters of the layers of the first stage."""
     layers = config.first_stage_box_predictor_conv_hyperparams
-    hyperparams = hyperparams_builder.build(layers)
     # The default of the schema is not harmless here, since the head behaves differently.
     harmless = [config.first_stage_activation]
     reading.unused(layers, 'activation', _ACTIVATION, harmless=harmless)
-    activation = hyperparams_builder.ACTIVATIONS[config.first_stage_activation]
-    return dataclasses.replace(hyperparams, activation=activation)
+    return hyperparams_builder.build(layers, activation=config.first_stage_activation)
 
 
 def _anchors(config: faster_rcnn_pb2.FasterRcnn, num_levels: int) -> Any:

@@ -122,7 +122,10 @@ _NO_DEPTH = 'min_depth and max_depth are 0, which leaves these layers out'
 _NO_LAYERS = 'num_layers_before_predictor is 0'
 _NO_BIAS = 'with use_depthwise the classes begin without a bias'
 _ONLY_OUTPUTS = 'the class and box layers have a bias, no norm and no activation'
-_HIDDEN = ('activation', 'batch_norm', 'sync_batch_norm', 'group_norm', 'force_use_bias')
+_HIDDEN = (
+    *('activation', 'batch_norm', 'sync_batch_norm', 'group_norm', 'layer_norm'),
+    *('force_use_bias', 'leaky_relu_slope'),
+)
 _NO_CONFIDENCES = 'without use_confidences_as_targets: true it is not read'
 
 BoxPredictor = ConvolutionalBoxPredictor | WeightSharedConvolutionalBoxPredictor

@@ -47,7 +47,7 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
     a convolution for each. All convolutions are shared by the levels; each level has its own norms.
     Feature maps of different depths first get a 1x1 convolution and norm (if configured) each, to
     the most frequent depth. Unlike in the reference, which then builds no norm at all,
-    `sync_batch_norm` and `group_norm` are norms as `batch_norm` is.
+    `sync_batch_norm`, `group_norm` and `layer_norm` are norms as `batch_norm` is.
 
     The names of the layers, and their keys below `model/_box_predictor/` in the reference's
     checkpoints (i counts the convolutions of a tower, l the levels, both from 0):
@@ -164,8 +164,7 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
     def _use_bias(self) -> bool:
         """Whether convolutions before norms have a bias: as in the reference, with any `center`."""
         hyperparams = self._hyperparams
-        has_norm = hyperparams.batch_norm is not None or hyperparams.group_norm is not None
-        return hyperparams.force_use_bias or not has_norm
+        return hyperparams.force_use_bias or not hyperparams.has_norm
 
     def _build_tower(
         self, tower: list[tuple[keras.layers.Layer, list[keras.layers.Layer]]], channels: int
