@@ -82,6 +82,9 @@ class AnchorOptions(NamedTuple):
         are.
       detection: how what the detector's `anchor_predictions` returns becomes detections; None if
         they do not come from anchors in one step.
+      map_sizes: returns a function from height and width of images in pixels, padding included, to
+        those of the feature maps in cells; it loads TensorFlow. None: the generator knows them, or
+        maps are as those of most single-shot detectors.
     """
 
     path: str
@@ -91,6 +94,7 @@ class AnchorOptions(NamedTuple):
     is_inside_only: bool = False
     sees_static_size: bool = False
     detection: AnchorDetection | None = None
+    map_sizes: Callable[[], Callable[[int, int], list[tuple[int, int]]]] | None = None
 
 
 def _nothing(*_: object) -> Iterator[Any]:

@@ -30,6 +30,7 @@ class Extractor(NamedTuple):
       counts_maps: whether the field `num_layers` may say how many maps there are, if the neck reads
         it.
       keeps_hyperparams: whether the backbone keeps its hyperparameters if a config overrides them.
+      needs_override: whether the config must override the hyperparameters of the backbone.
     """
 
     backbone: str | None
@@ -40,6 +41,7 @@ class Extractor(NamedTuple):
     image_size: int | None = None
     counts_maps: bool = True
     keeps_hyperparams: bool = False
+    needs_override: bool = False
 
 
 def _backbone_problem(type_name: str, extractor: Extractor, backbone: str) -> str | None:

@@ -85,8 +85,9 @@ class FeatureExtractor(keras.layers.Layer):
           training: whether batch norms that are not frozen use and update batch statistics.
 
         Returns:
-          For each stack one map per stride: [B, ceil(H' / stride), ceil(W' / stride), C], where
-          (H', W') is `padded_size(H, W)`.
+          For each stack one map per stride, in the shapes of `map_shapes` except for B. With an
+          aligned backbone these are [B, ceil(H' / stride), ceil(W' / stride), C], where (H', W') is
+          `padded_size(H, W)`.
         """
         maps = self.backbone(self.pad(images), training=training)
         if self.pyramid is not None:
@@ -112,14 +113,19 @@ class FeatureExtractor(keras.layers.Layer):
         """
         return tuple(round_up(size, self.pad_to_multiple) for size in (height, width))
 
+    def map_shapes(self, height: int, width: int) -> list[tuple[int, ...]]:
+        """Returns the shapes [1, H', W', C] of the last stack for one image of (height, width)."""
+        shapes = (1, *self.padded_size(height, width), self.backbone.inputs[0].shape[-1])
+        for network in (self.backbone, self.pyramid):
+            if network is not None:
+                shapes = network.compute_output_shape(shapes)
+        # Keras unpacks lists of one output.
+        shapes = shapes if isinstance(shapes, list) else [shapes]
+        return shapes[-self.num_levels :]
+
     def empty_features(self, size: int) -> list[tf.Tensor]:
         """Returns zeros in the shapes of the last stack for one square image of `size`."""
-        sides = [-(-size // stride) for stride in self.strides]
-        outputs = self._outputs()[-self.num_levels :]
-        return [
-            tf.zeros([1, side, side, output.shape[-1]])
-            for side, output in zip(sides, outputs, strict=True)
-        ]
+        return [tf.zeros(shape) for shape in self.map_shapes(size, size)]
 
     def _outputs(self) -> list[keras.KerasTensor]:
         return (self.backbone if self.pyramid is None else self.pyramid).outputs
@@ -203,7 +209,14 @@ def find_parts(
     if neck:
         _check_neck(neck, extractor.neck)
     named = extractor._replace(backbone=extractor.backbone or backbone, neck=neck or extractor.neck)
-    return named, find(named.backbone)
+    row = find(named.backbone)
+    if named.neck and not row.is_aligned and 'num_layers' not in NECKS[named.neck].uses:
+        raise expected(
+            'backbone',
+            f'maps of ceil(size / stride) cells, which the neck {named.neck} needs',
+            repr(named.backbone),
+        )
+    return named, row
 
 
 def _check_neck(name: str, own: str) -> None:

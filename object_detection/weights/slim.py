@@ -1,15 +1,17 @@
 """Checkpoints of TensorFlow 1: detectors of the TensorFlow Object Detection API, and Inception
-networks and MobileNets of TF-Slim.
+networks, MobileNets and NASNets of TF-Slim.
 
 The scopes of a detector end with `FeatureExtractor`, below which its networks lie, or with
 `BoxPredictor`, which may have a number. Networks are in `slim_networks`, except for the names of
 ResNets, which are in `third_party_names`.
 
-Inception networks and MobileNets in checkpoints of TF-Slim, alone or within a detector.
+Networks in checkpoints of TF-Slim are alone or within a detector.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import numpy as np
 
 from object_detection.core.detector import Detector
 from object_detection.core.variable_names import VariableNames
@@ -19,12 +21,12 @@ from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry,
 from object_detection.weights.third_party_resnets import ThirdPartyResnet
 
 _INCEPTION = re.compile(
-    r'(?:(?:FirstStage|SecondStage)FeatureExtractor/)?'
-    r'(?:InceptionV2|InceptionResnetV2)/(?:InceptionV2/|InceptionResnetV2/)?'
+    r'(?:(?:FirstStage|SecondStage|)FeatureExtractor/)?'
+    r'(?:Inception(?:V2|V3|ResnetV2)/)+'
     r'(?P<path>.+?)/(?:depthwise_weights|weights)'
 )
 _STEM = re.compile(r'Conv2d_(\d[a-z])_\dx\d')
-_IN_BRANCH = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Branch_(?P<branch>\d)/Conv2d_\w+')
+_IN_BRANCH = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Branch_(?P<branch>\d)/Conv\w+')
 _EXPANSION = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Conv2d_1x1')
 # The last block of each kind has a separate scope.
 _BLOCKS = {'Block8': 'block8_10'}
@@ -48,6 +50,13 @@ _MOBILEDET = re.compile(
     r'(?:Conv|(?P<kind>IBNNoExpansion|IBN|FusedConv|TuckerConv)(?:_(?P<block>\d+))?/'
     r'(?P<part>(?:SqueezeExcite/)?Conv(?:_[12])?|SeparableConv2d))/(?:depthwise_weights|weights)'
 )
+_NASNET = re.compile(
+    r'(?:(?:First|Second)StageFeatureExtractor/)?'
+    r'(?P<path>conv0(?:_bn)?|(?:cell(?:_stem)?|reduction_cell)_\d+/.+)/'
+    r'(?:(?:depthwise_|pointwise_|)weights|gamma|beta|moving_mean|moving_variance)'
+)
+# Ends the names in checkpoints of NASNet alone, which hold the averages of its weights only.
+_AVERAGE = '/ExponentialMovingAverage'
 _V1_PARTS = {'depthwise': 'conv_dw', 'pointwise': 'conv_pw'}
 _V2_ENDS = {'Conv': 'Conv1', 'Conv_1': 'Conv_1'}
 _V3_ENDS = {'Conv': 'first_conv', 'Conv_1': 'last_conv'}
@@ -68,8 +77,10 @@ _MOBILEDET_PARTS = {
 
 def is_known(keys: Iterable[str]) -> bool:
     """Whether the checkpoint of a classifier or detector holds one of these networks."""
-    patterns = (_INCEPTION, _MOBILENET_V1, _MOBILENET_V2, _MOBILENET_V3, _MOBILEDET)
-    return any(pattern.fullmatch(key) for key in keys for pattern in patterns)
+    mobile = (_MOBILENET_V1, _MOBILENET_V2, _MOBILENET_V3, _MOBILEDET)
+    patterns = (_INCEPTION, *mobile, _NASNET)
+    names = [key.removesuffix(_AVERAGE) for key in keys]
+    return any(pattern.fullmatch(name) for name in names for pattern in patterns)
 
 
 def match_network(
@@ -84,7 +95,8 @@ def match_network(
     """
     yield from _inception(own, keys, parts)
     for key in keys:
-        name = _mobilenet_layer(key)
+        found = _NASNET.fullmatch(key)
+        name = found['path'].replace('/', '_') if found else _mobilenet_layer(key)
         if name is not None:
             yield backbones.name_in_detector(name, own, parts), key.rpartition('/')[0]
 
@@ -154,11 +166,18 @@ _NORMS = ('gamma', 'beta', 'moving_mean', 'moving_variance')
 
 
 class SlimCheckpoint(WeightSource):
-    """A detector, an Inception network or a MobileNet."""
+    """A detector, an Inception network, a MobileNet or a NASNet."""
 
     def __init__(self, arrays: Arrays):
-        shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
-        has_detector = is_detector(shapes)
+        has_detector = is_detector(arrays.shapes)
+        keys = {k: k for k in sorted(arrays.shapes) if is_weight(k)}
+        if not has_detector:
+            averages = [k for k in sorted(arrays.shapes) if k.endswith(_AVERAGE)]
+            names = {k.removesuffix(_AVERAGE): k for k in averages}
+            keys |= {name: k for name, k in names.items() if _NASNET.fullmatch(name)}
+        # Name of a variable -> its key in the file.
+        self._keys = keys
+        shapes = {k: arrays.shapes[k] for k in keys.values()}
         what = 'detector of TensorFlow 1' if has_detector else 'TF-Slim network'
         types = CHECKPOINT_TYPES if has_detector else CHECKPOINT_TYPES[:1]
         super().__init__(arrays, f'{what} {arrays.path}', shapes, types)
@@ -169,8 +188,19 @@ class SlimCheckpoint(WeightSource):
         if third_party_names.FIRST in third_party_names.SLIM_RESNET.translate(self.shapes):
             resnet = ThirdPartyResnet(self._arrays, third_party_names.SLIM_RESNET)
             entries = resnet.entries(detector)
-        keys = match(detector.named_variables(), self.shapes, detector.variable_names)
-        return entries | {ours: self._entry(theirs) for ours, theirs in keys.items()}
+        variables = detector.named_variables()
+        keys = match(variables, self._keys, detector.variable_names)
+        entries |= {ours: self._entry(self._keys[theirs]) for ours, theirs in keys.items()}
+        for name in variables:
+            layer, _, variable = name.rpartition('/')
+            if variable == 'gamma' and name not in entries and f'{layer}/beta' in entries:
+                entries[name] = _ones(entries[f'{layer}/beta'])
+        return entries
+
+
+def _ones(beta: Entry) -> Entry:
+    """Returns the scale of a norm that has an offset alone, as in Inception networks of TF-Slim."""
+    return beta._replace(read=lambda: np.ones(beta.shape, np.float32))
 
 
 def is_detector(keys: Collection[str]) -> bool:

@@ -19,8 +19,8 @@ from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.targets.default_boxes import SsdAnchorGenerator
 
-# Cells of the first map of an SSD, whose anchors do not say their distance, are so many pixels; the
-# other maps have half as many cells each.
+# Cells of the first map of most SSDs, whose anchors do not say their distance, are so many pixels;
+# the other maps have half as many cells each.
 _SSD_STRIDE = 16
 _CHUNK = 4096
 
@@ -151,6 +151,9 @@ class Grids:
             getattr(config, kind).normalize_coordinates = False
         self._generator = anchor_generator_builder.build(config).for_images(shape and shape[:2])
         self._fixed: list[Grid] | None = None
+        self._map_sizes = self._halved_sizes
+        if isinstance(self._generator, SsdAnchorGenerator) and options.map_sizes is not None:
+            self._map_sizes = options.map_sizes()
 
     def of_size(self, height: int, width: int) -> list[Grid]:
         """Returns the anchors on an image of a size in pixels, padding included."""
@@ -167,16 +170,19 @@ class Grids:
     def _num_levels(self) -> int:
         return len(self._generator.num_anchors_per_location())
 
+    def _halved_sizes(self, height: int, width: int) -> list[tuple[int, ...]]:
+        sizes = [(-(-height // _SSD_STRIDE), -(-width // _SSD_STRIDE))]
+        while len(sizes) < self._num_levels():
+            sizes.append(tuple((side + 1) // 2 for side in sizes[-1]))
+        return sizes
+
     def _of_ssd(self, height: int, width: int) -> list[Grid]:
-        shapes = [(-(-height // _SSD_STRIDE), -(-width // _SSD_STRIDE))]
-        while len(shapes) < self._num_levels():
-            shapes.append(tuple((side + 1) // 2 for side in shapes[-1]))
         size = np.array([height, width], np.float64)
         return [
             grid._replace(
                 sizes=grid.sizes * size, offset=grid.offset * size, stride=grid.stride * size
             )
-            for grid in self._place(shapes, height, width)
+            for grid in self._place(self._map_sizes(height, width), height, width)
         ]
 
     def _place(self, shapes: list[tuple[int, int]], height: int, width: int) -> list[Grid]:

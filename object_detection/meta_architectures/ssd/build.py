@@ -71,6 +71,16 @@ def build_extractor(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> 
         return build_ssd(config.type, options)
 
 
+def map_sizes(config: SsdFeatureExtractor) -> Callable[[int, int], list[tuple[int, int]]]:
+    """Returns a function from height and width of images to those of the feature maps in cells.
+
+    Raises:
+      ValueError: as `build_extractor`.
+    """
+    extractor = build_extractor(config, False)
+    return lambda height, width: [shape[1:3] for shape in extractor.map_shapes(height, width)]
+
+
 def _options(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> SingleShotOptions:
     problem = rules.type_problem(config.type)
     if problem:
@@ -81,7 +91,9 @@ def _options(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> SingleS
     return SingleShotOptions(
         batch_norm_trainable=batch_norm_trainable,
         hyperparams=(
-            hyperparams_builder.build(config.conv_hyperparams)
+            hyperparams_builder.build(
+                config.conv_hyperparams, separable='inception' in f'{config.type} {config.backbone}'
+            )
             if config.HasField('conv_hyperparams')
             else None
         ),

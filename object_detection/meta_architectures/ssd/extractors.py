@@ -73,6 +73,16 @@ EXTRACTORS: Mapping[str, Extractor] = {
         f'ssd_resnet{depth}_v1_fpn': Extractor(f'resnet_v1_{depth}_slim', 'fpn', None, _SLIM)
         for depth in (50, 101, 152)
     },
+    'ssd_inception_v2': Extractor(
+        'inception_v2_mixed_4c', 'multi_resolution', _LAST_TWO, needs_override=True
+    ),
+    'ssd_inception_v3': Extractor(
+        'inception_v3',
+        'multi_resolution',
+        range(3, 6),
+        {'filters': (512, 256, 128)},
+        needs_override=True,
+    ),
     **{
         f'ssd_resnet{depth}_v1_ppn': Extractor(
             f'resnet_v1_{depth}_slim', 'pooling_pyramid', _POOLED, {'depth': 1024}

@@ -1,12 +1,13 @@
 """The row of the SSD family; loads no TensorFlow before a detector is built."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from object_detection import registry
 from object_detection.config.families import AnchorDetection, AnchorOptions, ModelFamily, Needs
 from object_detection.config.model_rules import flags_of_federated, matched_threshold
 from object_detection.core.detector import Detector
 from object_detection.meta_architectures.ssd import loss_names, rules, warnings
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
 from object_detection.protos.ssd_pb2 import Ssd
 
 
@@ -34,6 +35,11 @@ def _warnings(config: Ssd, is_random: bool) -> Iterator[str]:
 
 def _anchors(config: Ssd) -> AnchorOptions:
     num_classes = config.num_classes - config.explicit_background_class
+
+    def map_sizes() -> Callable[[int, int], list[tuple[int, int]]]:
+        find = registry.load('object_detection.meta_architectures.ssd.build:map_sizes')
+        return find(config.feature_extractor)
+
     return AnchorOptions(
         'anchor_generator',
         config.anchor_generator,
@@ -41,6 +47,7 @@ def _anchors(config: Ssd) -> AnchorOptions:
         matched_threshold(config.matcher, 0.5),
         sees_static_size=True,
         detection=AnchorDetection(num_classes, config.box_coder, config.post_processing),
+        map_sizes=map_sizes if config.feature_extractor.type in EXTRACTORS else None,
     )
 
 

@@ -99,6 +99,12 @@ def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Bac
     extractor, row = find_parts(type_name, EXTRACTORS, options)
     if options.hyperparams is None:
         raise UserError('The feature extractor needs `conv_hyperparams`. Received: none.')
+    if extractor.needs_override and not options.override_backbone:
+        raise expected(
+            'override_base_feature_extractor_hyperparams',
+            'true, as the backbone has no hyperparameters but those of `conv_hyperparams`',
+            'false',
+        )
     if not options.depth_multiplier > 0:
         raise expected('depth_multiplier', 'a positive number', f'{options.depth_multiplier:g}')
     if options.min_depth < 1:

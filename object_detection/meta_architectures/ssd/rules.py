@@ -17,8 +17,6 @@ _FPNLITE = 'ssd_mobilenet_v2_fpn_keras with use_depthwise: true'
 # Types of the reference implementation that are not built here -> what comes nearest in size and
 # in the strides of its maps.
 NEAREST: Mapping[str, str] = {
-    'ssd_inception_v2': _SIX_MAPS,
-    'ssd_inception_v3': 'ssd_resnet50_v1_fpn_keras',
     'ssd_pnasnet': 'ssd_resnet101_v1_fpn_keras',
     'ssd_mobilenet_v2_mnasfpn': _FPNLITE,
     'ssd_spaghettinet': _SSDLITE,

@@ -13,7 +13,7 @@ import keras
 
 from object_detection.errors import UserError
 from object_detection.models import image_channels, rounding
-from object_detection.models.backbones import inception_v2
+from object_detection.models.backbones import inception
 from object_detection.models.backbones.table import CROP_STAGE_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_values import scale_to_unit
@@ -228,7 +228,7 @@ def _row(padding: str) -> Backbone:
         network,
         range(4, 5),
         scale_to_unit,
-        inception_v2.default_hyperparams(),
+        inception.default_hyperparams(),
         crop_stage=crop_stage,
         strides=STRIDES,
     )

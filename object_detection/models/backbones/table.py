@@ -78,6 +78,8 @@ class Backbone:
       crop_stage: options -> the rest of the network as a layer named 'box_classifier', from crops
         [N, h, w, C'] of the map of level 4 to [N, h', w', C'']; None if it has none.
       strides: those that its map of level 4 may have; see `BackboneOptions.stride`.
+      is_aligned: whether its maps have the sizes that `trunk` says. Others have fewer cells, which
+        are not those of pyramids.
     """
 
     trunk: Callable[[Sequence[int], BackboneOptions], 'keras.Model']
@@ -89,6 +91,7 @@ class Backbone:
     refusals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     crop_stage: Callable[[BackboneOptions], 'keras.layers.Layer'] | None = None
     strides: Sequence[int] = (16,)
+    is_aligned: bool = True
 
 
 # Begins the names of functions of keras.applications, and of presets of KerasHub.
@@ -148,6 +151,9 @@ BACKBONES: Registry[Backbone] = Registry(
         'efficientnet-b6': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B6',
         'efficientnet-b7': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B7',
         'inception_v2': f'{_NETWORKS}.inception_v2:INCEPTION_V2',
+        # Its map of level 4 is an earlier one, as in SSD.
+        'inception_v2_mixed_4c': f'{_NETWORKS}.inception_v2:INCEPTION_V2_MIXED_4C',
+        'inception_v3': f'{_NETWORKS}.inception_v3:INCEPTION_V3',
         'inception_resnet_v2': f'{_NETWORKS}.inception_resnet_v2:INCEPTION_RESNET_V2',
         'inception_resnet_v2_slim': f'{_NETWORKS}.inception_resnet_v2:INCEPTION_RESNET_V2_SLIM',
         'hourglass_10': f'{_NETWORKS}.hourglass:HOURGLASS_10',

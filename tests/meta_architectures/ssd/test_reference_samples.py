@@ -44,7 +44,7 @@ def test_number_of_samples():
     if not SAMPLES.is_dir():
         pytest.skip('needs ../shared/reference')
     built = [name for name in samples() if is_built(name)]
-    assert (len(built), len(samples())) == (31, 35)
+    assert (len(built), len(samples())) == (34, 35)
 
 
 @rows.parametrize('name', [name for name in samples() if not is_built(name)])

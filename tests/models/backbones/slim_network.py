@@ -1,38 +1,44 @@
-"""TF-Slim's own Inception v2 with random weights, of which it keeps the names.
+"""TF-Slim's own Inception networks with random weights, of which it keeps the names.
 
 Its layers need a package that TensorFlow no longer has, so they are written anew here; what they
 are connected like, and called, is TF-Slim's.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 import tf_slim
-from tf_slim.nets import inception_v2
+from tf_slim.nets import inception_v2, inception_v3
 
+_MODULES = {'inception_v2': inception_v2, 'inception_v3': inception_v3}
 _EPSILON = 0.001
 
 
-class InceptionV2:
+class Inception:
     """Maps images [B, H, W, 3] to a dict of all its feature maps.
+
+    Args:
+      network: 'inception_v2' or 'inception_v3'.
+      depth_multiplier: factor of the numbers of channels, which stay at least 16.
 
     Attributes:
       arrays: name in a checkpoint -> value; filled by the first call.
     """
 
-    def __init__(self, depth_multiplier: float):
+    def __init__(self, network: str, depth_multiplier: float):
         self.arrays: dict[str, np.ndarray] = {}
+        self._network, self._module = network, _MODULES[network]
         self._depth_multiplier = depth_multiplier
         self._random = np.random.default_rng(0)
 
     def __call__(self, images: np.ndarray) -> dict[str, tf.Tensor]:
         with self._layers():
-            _, endpoints = inception_v2.inception_v2_base(
-                tf.constant(images), depth_multiplier=self._depth_multiplier
-            )
+            base = getattr(self._module, f'{self._network}_base')
+            _, endpoints = base(tf.constant(images), depth_multiplier=self._depth_multiplier)
         return endpoints
 
     @contextlib.contextmanager
@@ -68,8 +74,8 @@ class InceptionV2:
         layers = mock.Mock(conv2d=conv2d, separable_conv2d=separable_conv2d)
         pooling = mock.Mock(max_pool2d=max_pool2d, avg_pool2d=avg_pool2d)
         with (
-            mock.patch.object(inception_v2, 'layers', layers),
-            mock.patch.object(inception_v2, 'layers_lib', pooling),
+            mock.patch.object(self._module, 'layers', layers),
+            mock.patch.object(self._module, 'layers_lib', pooling),
         ):
             yield
 
@@ -78,7 +84,9 @@ class InceptionV2:
         return self._array(name, self._random.normal(0, np.sqrt(2 / fan_in), shape))
 
     def _array(self, name: str, value: np.ndarray) -> np.ndarray:
-        name = f'{tf.compat.v1.get_variable_scope().name}/{name}'
+        # A second network of a process has a number in its scope.
+        scope = re.sub(r'^(\w+V\d)_\d+', r'\1', tf.compat.v1.get_variable_scope().name)
+        name = f'{scope}/{name}'
         return self.arrays.setdefault(name, value.astype(np.float32))
 
     def _normalize(self, inputs: tf.Tensor, scope: str) -> tf.Tensor:
