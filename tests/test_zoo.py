@@ -91,6 +91,10 @@ OLD_TRAINED = (
     'mask_rcnn_inception_v2_coco',
     'faster_rcnn_resnet101_atrous_coco',
     'mask_rcnn_resnet50_atrous_coco',
+    'faster_rcnn_nas_coco',
+    'ssd_inception_v2_coco',
+    'ssd_inception_v2_pets',
+    'ssd_inception_v3_pets',
 )
 # Those that the page about TPUs recommends.
 OLD_FOR_TPUS = (
@@ -114,7 +118,6 @@ MOBILE = (
 OLD_REJECTED = {
     'faster_rcnn_inception_resnet_v2_atrous_oid': 'eval_config.metrics_set',
     'faster_rcnn_inception_resnet_v2_atrous_oid_v4': 'eval_config.metrics_set',
-    'faster_rcnn_nas_coco': "'faster_rcnn_nas'",
 }
 # Fields that the zoo's configs set, that have no effect, and that one warning names.
 TPU_FIELDS = (
@@ -354,7 +357,8 @@ def test_the_lists_are_complete():
     assert {name for name in configs_of('center_net', 'tf2') if 'deepmac' in name} == set(DEEPMAC)
     center_nets = {name for name in configs_of('center_net', 'tf2') if 'deepmac' not in name}
     assert center_nets == set(CENTER_NET)
-    assert set(OLD_REJECTED) | set(OLD_TRAINED) <= configs_of('faster_rcnn', 'samples')
+    old = configs_of('faster_rcnn', 'samples') | configs_of('ssd', 'samples')
+    assert set(OLD_REJECTED) | set(OLD_TRAINED) <= old
 
 
 @pytest.mark.parametrize(

@@ -238,9 +238,9 @@ def test_a_sound_config_passes(tmp_path):
             'faster_rcnn_resnet34_fpn_keras',
         ),
         (
-            f'{MODEL}.feature_extractor.type=faster_rcnn_nas',
+            f'{MODEL}.feature_extractor.type=faster_rcnn_pnas',
             'export',
-            f"{MODEL}.feature_extractor.type: Received: 'faster_rcnn_nas', a feature extractor "
+            f"{MODEL}.feature_extractor.type: Received: 'faster_rcnn_pnas', a feature extractor "
             'of the reference implementation that is not built here. Expected one of ',
             'faster_rcnn_resnet34_fpn_keras',
         ),

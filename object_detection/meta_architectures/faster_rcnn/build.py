@@ -57,6 +57,8 @@ PADDINGS: Mapping[int, Padding] = {
 }
 
 
+# In the names of networks of TF-Slim with separable convolutions.
+_SEPARABLE = ('inception', 'nas')
 _OWN_STRIDES = 'a feature pyramid has the strides of its levels'
 _ACTIVATION = 'first_stage_activation says what follows the convolution of the proposal head'
 _NOT_STATIC = 'without use_static_shapes: true it is not read'
@@ -111,7 +113,8 @@ def _options(
         batch_norm_trainable=config.batch_norm_trainable and is_training,
         hyperparams=(
             hyperparams_builder.build(
-                config.conv_hyperparams, separable='inception' in f'{config.type} {config.backbone}'
+                config.conv_hyperparams,
+                separable=any(name in f'{config.type} {config.backbone}' for name in _SEPARABLE),
             )
             if config.HasField('conv_hyperparams')
             else None

@@ -38,6 +38,7 @@ EXTRACTORS: Mapping[str, Extractor] = {
     },
     'faster_rcnn_inception_v2': Extractor('inception_v2', None, _ONE_MAP),
     'faster_rcnn_inception_resnet_v2': Extractor('inception_resnet_v2_slim', None, _ONE_MAP),
+    'faster_rcnn_nas': Extractor('nasnet_large', None, _ONE_MAP),
     # On the network that the field `backbone` names.
     'faster_rcnn_fpn': _pyramid(None),
     'faster_rcnn': Extractor(None, None, _ONE_MAP),

@@ -209,7 +209,7 @@ def _set_fields(config: FasterRcnn) -> list[str]:
 _VALID_STRIDE = 'inception_resnet_v2_slim'
 
 # Types of the reference implementation that have no counterpart here.
-_NOT_BUILT = ('faster_rcnn_nas', 'faster_rcnn_pnas', 'faster_rcnn_mobilenet_v1')
+_NOT_BUILT = ('faster_rcnn_pnas', 'faster_rcnn_mobilenet_v1')
 _NETWORK = re.compile(r'inception_resnet_v2|inception_v2|resnet\d+')
 
 

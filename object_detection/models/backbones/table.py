@@ -156,6 +156,7 @@ BACKBONES: Registry[Backbone] = Registry(
         'inception_v3': f'{_NETWORKS}.inception_v3:INCEPTION_V3',
         'inception_resnet_v2': f'{_NETWORKS}.inception_resnet_v2:INCEPTION_RESNET_V2',
         'inception_resnet_v2_slim': f'{_NETWORKS}.inception_resnet_v2:INCEPTION_RESNET_V2_SLIM',
+        'nasnet_large': f'{_NETWORKS}.nasnet:NASNET_LARGE',
         'hourglass_10': f'{_NETWORKS}.hourglass:HOURGLASS_10',
         'hourglass_20': f'{_NETWORKS}.hourglass:HOURGLASS_20',
         'hourglass_32': f'{_NETWORKS}.hourglass:HOURGLASS_32',
