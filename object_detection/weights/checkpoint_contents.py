@@ -42,13 +42,15 @@ _WEIGHTS_ALONE = (
     'train_config.fine_tune_checkpoint.'
 )
 
-# Names of values that programs store in addition to a model's weights, in TensorFlow 2 or 1.
+# Names of values that programs store in addition to a model's weights, in TensorFlow or PyTorch.
 _NO_WEIGHT = re.compile(
     r'(^|/)(optimizer|\.OPTIMIZER_SLOT)/'
     r'|/(Adagrad|Adam|Adam_1|ExponentialMovingAverage|Momentum|RMSProp|RMSProp_1)$'
     rf'|^{INPUT}(layout|places|seed)(/|:|$)'
     r'|^(beta[12]_power|global_step|learning_rate|loss_scale|save_counter|step)(/|:|$)'
     rf'|^{_OBJECT_GRAPH}$'
+    # Buffers of PyTorch: counters, and constants of the images and anchors.
+    r'|(^|\.)(num_batches_tracked|n_averaged|pixel_mean|pixel_std|cell_anchors\.\d+)$'
 )
 
 # Names of further optional state -> its description, and the field that enables it.

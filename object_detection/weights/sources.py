@@ -22,7 +22,6 @@ from object_detection.weights import (
     slim,
     third_party_names,
     third_party_resnets,
-    torch_files,
 )
 from object_detection.weights.arrays import CheckpointArrays, NpzArrays
 from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours, is_weight
@@ -34,7 +33,9 @@ from object_detection.weights.keras_applications import (
     KerasWeights,
     is_hdf5,
 )
-from object_detection.weights.torch_files import SafetensorsArrays, TorchArrays
+from object_detection.weights.pytorch import detectors as torch_detectors
+from object_detection.weights.pytorch import files as torch_files
+from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
 
 _MODEL = 'model/'
 # Of a folder of KerasHub.
@@ -132,6 +133,8 @@ def recognize(arrays: Arrays) -> WeightSource:
     """
     if isinstance(arrays, KerasArrays):
         return KerasWeights(arrays)
+    if isinstance(arrays, (TorchArrays, SafetensorsArrays)):
+        return torch_detectors.recognize(arrays)
     if isinstance(arrays, NpzArrays):
         return third_party_resnets.recognize(arrays, (third_party_names.TENSORPACK,))
     if reference.is_reference(arrays.shapes):

@@ -19,6 +19,10 @@ _VARIABLES = {
     **dict.fromkeys(('kernel', 'conv2d/kernel', 'weights', 'W'), 'conv/kernel'),
     'bn/mean/EMA': 'bn/moving_mean',
     'bn/variance/EMA': 'bn/moving_variance',
+    # Of PyTorch, where the layer before a norm names it.
+    'weight': 'conv/kernel',
+    **{'norm.weight': 'bn/gamma', 'norm.bias': 'bn/beta'},
+    **{'norm.running_mean': 'bn/moving_mean', 'norm.running_var': 'bn/moving_variance'},
     **{
         f'{norm}/{name}': f'bn/{name}'
         for norm in ('BatchNorm', 'bn')
@@ -53,6 +57,7 @@ class Format(NamedTuple):
       pixels: normalisation of its images.
       options: options of its networks, whose differences no conversion of weights can compensate.
       remark: remark on these options, if its networks differ among each other.
+      epsilon: epsilon of its batch norms.
     """
 
     title: str
@@ -61,9 +66,10 @@ class Format(NamedTuple):
     pixels: Pixels
     options: Options
     remark: str = ''
+    epsilon: float = 1e-5
 
 
-def _structured(stem: str, unit: str, *, first_stage: int, first_block: int) -> Translation:
+def structured(stem: str, unit: str, *, first_stage: int, first_block: int) -> Translation:
     """Translates names that contain stage, block and convolution.
 
     Args:
@@ -115,7 +121,7 @@ def _counted(names: Collection[str]) -> dict[str, str]:
     return found
 
 
-_IMAGENET = Pixels(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375))
+IMAGENET = Pixels(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375))
 
 _NVIDIA = rf'(?P<variable>conv2d/kernel|BatchNorm/{_NORM})'
 _SLIM_SCOPE = r'(?:(?:FirstStage|SecondStage)?FeatureExtractor/)?(?:resnet_v1_\d+/)?resnet_v1_\d+'
@@ -127,7 +133,7 @@ _TENSORPACK = r'(?P<variable>W|bn/(?:beta|gamma|mean/EMA|variance/EMA))(?::0)?'
 SLIM_RESNET = Format(
     'TF-Slim ResNet v1',
     'resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights',
-    _structured(
+    structured(
         rf'{_SLIM_SCOPE}/conv1/{_SLIM}',
         rf'{_SLIM_SCOPE}/block(?P<stage>\d)/unit_(?P<block>\d+)/bottleneck_v1/'
         rf'(?:conv(?P<conv>[123])|shortcut)/{_SLIM}',
@@ -141,32 +147,32 @@ NAME_BASED = (
     Format(
         'NVIDIA ResNet v1.5',
         'resnet50/btlnck_block_0_0/bottleneck_1/conv2d/kernel',
-        _structured(
+        structured(
             rf'(?:[^/]+/)?conv2d/{_NVIDIA}',
             r'(?:[^/]+/)?btlnck_block_(?P<stage>\d)_(?P<block>\d+)/'
             rf'(?:bottleneck_(?P<conv>[123])|shortcut/conv2d)/{_NVIDIA}',
             first_stage=0,
             first_block=0,
         ),
-        _IMAGENET,
+        IMAGENET,
         Options(stride_in_1x1=False, padding=Padding.SAME),
     ),
     Format(
-        'TPU or Habana ResNet', 'conv2d_1/kernel', _counted, _IMAGENET, Options(stride_in_1x1=False)
+        'TPU or Habana ResNet', 'conv2d_1/kernel', _counted, IMAGENET, Options(stride_in_1x1=False)
     ),
     SLIM_RESNET,
 )
 TENSORPACK = Format(
     'tensorpack ResNet',
     'group0/block0/conv1/W',
-    _structured(
+    structured(
         rf'conv0/{_TENSORPACK}',
         r'group(?P<stage>\d)/block(?P<block>\d+)/'
         rf'conv(?:(?P<conv>[123])|shortcut)/{_TENSORPACK}',
         first_stage=0,
         first_block=0,
     ),
-    _IMAGENET._replace(is_bgr=True),
+    IMAGENET._replace(is_bgr=True),
     Options(stride_in_1x1=False, padding=Padding.SYMMETRIC_ALL),
     ' (MSRA variants have their stride at the 1x1)',
 )

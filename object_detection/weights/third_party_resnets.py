@@ -28,8 +28,6 @@ from object_detection.weights.interfaces import Arrays, Entry, WeightSource
 from object_detection.weights.third_party_names import FIRST, Format
 
 _MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
-# Epsilon of the batch norms of those systems. Only our first norm compensates for another epsilon.
-_EPSILON = 1e-5
 
 
 class ThirdPartyResnet(WeightSource):
@@ -71,13 +69,14 @@ class ThirdPartyResnet(WeightSource):
         """
 
         def read(ours: str) -> np.ndarray:
-            change = _change_of_pixels(self._format.pixels, detector)
-            epsilon = _epsilon_of(detector)
+            change = change_of_pixels(self._format.pixels, detector)
+            theirs = self._format.epsilon
+            epsilon = _epsilon_of(detector, theirs)
             value = self._read(there[ours])
-            if change.is_none and np.isclose(epsilon, _EPSILON, rtol=1e-3, atol=0):
+            if change.is_none and np.isclose(epsilon, theirs, rtol=1e-3, atol=0):
                 return value
             if ours == _VARIANCE:
-                return np.maximum(change.ratio**2 * (value + _EPSILON) - epsilon, 0)
+                return np.maximum(change.ratio**2 * (value + theirs) - epsilon, 0)
             kernel = self._read(there[FIRST])
             if self._format.pixels.is_bgr:
                 kernel = kernel[:, :, ::-1]
@@ -98,7 +97,7 @@ class ThirdPartyResnet(WeightSource):
         return np.asarray(self._arrays.read(name), np.float32)
 
 
-class _Change(NamedTuple):
+class Change(NamedTuple):
     """Converts their normalised images to ours, with one number per channel, red first.
 
     Attributes:
@@ -114,7 +113,8 @@ class _Change(NamedTuple):
     is_none: bool
 
 
-def _change_of_pixels(pixels: third_party_names.Pixels, detector: Detector) -> _Change:
+def change_of_pixels(pixels: third_party_names.Pixels, detector: Detector) -> Change:
+    """Returns the change from the images of a system to those of a detector."""
     mean, std = np.array(pixels.mean), np.array(pixels.std)
     ends = tf.reshape(tf.constant([0.0, 255.0]), [2, 1, 1, 1]) * tf.ones([1, 1, 1, 3])
     black, white = np.asarray(detector.normalize(ends), np.float64)[:, 0, 0]
@@ -124,14 +124,14 @@ def _change_of_pixels(pixels: third_party_names.Pixels, detector: Detector) -> _
     shift = (our_mean - mean) / our_std
     ratio = float(np.exp(-np.mean(np.log(factor))))
     same = np.allclose(factor, 1, rtol=1e-5) and np.allclose(our_mean, mean, atol=1e-3)
-    return _Change(factor, shift, ratio, same and not pixels.is_bgr)
+    return Change(factor, shift, ratio, same and not pixels.is_bgr)
 
 
-def _epsilon_of(detector: Detector) -> float:
-    """Returns the epsilon of the norm after the first convolution; the default if there is none."""
+def _epsilon_of(detector: Detector, default: float) -> float:
+    """Returns the epsilon of the norm after the first convolution; `default` if there is none."""
     backbone = detector.parts().get(detector.variable_names.backbone_parts[0])
     norm = backbone and backbone.get_layer(_MEAN.partition('/')[0])
-    return getattr(norm, 'epsilon', _EPSILON)
+    return getattr(norm, 'epsilon', default)
 
 
 def recognize(arrays: Arrays, formats: tuple[Format, ...]) -> ThirdPartyResnet:

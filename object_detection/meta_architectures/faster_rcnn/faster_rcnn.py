@@ -46,6 +46,7 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
     proposals_as_detections,
 )
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
+from object_detection.targets.anchors import AnchorGenerator
 from object_detection.targets.targets import Targets
 
 # Distinguish the seeds of the samples of the two stages, of dropout, and of further box stages.
@@ -121,6 +122,11 @@ class FasterRcnn(DetectionModel):
         self.context_stage = stages.context
         self._cropper, self._pool = stages.crops or (None, None)
         self._outputs = stages.outputs
+
+    @property
+    def anchor_generator(self) -> AnchorGenerator:
+        """That of the first stage."""
+        return self.rpn.anchor_generator
 
     def parts(self) -> dict[str, keras.layers.Layer]:
         layers = {**self.feature_extractor.parts(), 'rpn': self.rpn.head}

@@ -94,7 +94,7 @@ class Ssd(DetectionModel):
             )
         self.feature_extractor = feature_extractor
         self.box_predictor = box_predictor
-        self._anchor_generator = anchor_generator
+        self.anchor_generator = anchor_generator
         self._anchor_losses = anchor_losses
         self._post_processing = post_processing
         self._tasks = {task.output.name: task for task in tasks}
@@ -249,8 +249,8 @@ class Ssd(DetectionModel):
         """Returns the anchors of each level, float32 [N_l, 4], normalized to the images."""
         height, width = dimensions(images, 1, 2)
         shapes = [dimensions(features, 1, 2) for features in maps]
-        anchors = self._anchor_generator.generate(shapes, height, width)
-        if self._anchor_generator.normalized:
+        anchors = self.anchor_generator.generate(shapes, height, width)
+        if self.anchor_generator.normalized:
             return anchors
         return [box_ops.absolute_to_normalized(rows, height, width) for rows in anchors]
 

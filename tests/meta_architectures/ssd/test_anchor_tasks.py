@@ -48,7 +48,7 @@ def detector_of(kind, **options) -> Ssd:
     plain = build.build_detector(tiny(ANCHORS).ssd, is_training=True)
     predictor = kind(
         4,
-        plain._anchor_generator.num_anchors_per_location(),
+        plain.anchor_generator.num_anchors_per_location(),
         hyperparams=LayerHyperparams(),
         further=[Centerness.output],
         **options,
@@ -57,7 +57,7 @@ def detector_of(kind, **options) -> Ssd:
         num_classes=3,
         resizer=plain.resizer,
         feature_extractor=plain.feature_extractor,
-        anchor_generator=plain._anchor_generator,
+        anchor_generator=plain.anchor_generator,
         box_predictor=predictor,
         anchor_losses=plain._anchor_losses,
         post_processing=plain._post_processing,

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from object_detection.errors import CheckpointError, UserError, format_list
-from object_detection.system import files
-from object_detection.weights import pickles
-from object_detection.weights.pickles import BFLOAT16, Array, Storage, brief
+from object_detection.system import files as system_files
+from object_detection.weights.pytorch import pickles
+from object_detection.weights.pytorch.pickles import BFLOAT16, Array, Storage, brief
 
 # Where a checkpoint of a training may have tensors by name, and which of them is taken.
 _STATES = (('model_ema',), ('ema', 'module'), ('model',), ('state_dict',))
@@ -252,7 +252,7 @@ class SafetensorsArrays(_FileArrays):
 
 
 def _open(path: str) -> BinaryIO:
-    return io.BytesIO(files.read_bytes(path)) if '://' in path else open(path, 'rb')
+    return io.BytesIO(system_files.read_bytes(path)) if '://' in path else open(path, 'rb')
 
 
 def _size_of(storage: Storage) -> int:

@@ -14,9 +14,9 @@ import pytest
 
 from object_detection.errors import CheckpointError
 from object_detection.weights import sources
-from object_detection.weights.torch_files import SafetensorsArrays, TorchArrays
-from tests.weights import torch_writers
-from tests.weights.torch_writers import Storage, Tensor
+from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
+from tests.weights.pytorch import writers
+from tests.weights.pytorch.writers import Storage, Tensor
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -40,9 +40,9 @@ def check_all(arrays, expected=ARRAYS):
         np.testing.assert_array_equal(read, array)
 
 
-@pytest.mark.parametrize('write', [torch_writers.write_zip, torch_writers.write_stream])
+@pytest.mark.parametrize('write', [writers.write_zip, writers.write_stream])
 def test_a_state_dict_is_read_from_both_formats_of_torch_save(tmp_path, write):
-    path = write(tmp_path / 'model.pth', torch_writers.tensors(ARRAYS))
+    path = write(tmp_path / 'model.pth', writers.tensors(ARRAYS))
     with opened(path) as arrays:
         check_all(arrays)
 
@@ -51,15 +51,15 @@ def test_a_state_dict_is_read_from_both_formats_of_torch_save(tmp_path, write):
 def test_a_pickle_of_arrays_is_read(tmp_path, protocol):
     arrays = ARRAYS | {'fortran': np.asfortranarray(RNG.normal(size=(2, 3))), 'one': np.float32(3)}
     tree = {'model': arrays, '__author__': 'somebody', 'matching_heuristics': True}
-    path = torch_writers.write_pickle(tmp_path / 'model_final.pkl', tree, protocol)
+    path = writers.write_pickle(tmp_path / 'model_final.pkl', tree, protocol)
     with opened(path) as read:
         assert read.taken == 'model'
         check_all(read, arrays)
 
 
 def test_safetensors_are_read(tmp_path):
-    header, data = torch_writers.header_of(ARRAYS)
-    path = torch_writers.write_safetensors(tmp_path / 'model.safetensors', header, data)
+    header, data = writers.header_of(ARRAYS)
+    path = writers.write_safetensors(tmp_path / 'model.safetensors', header, data)
     with opened(path) as arrays:
         check_all(arrays)
 
@@ -70,8 +70,8 @@ def test_bfloat16_is_read_as_float32(tmp_path):
     tree = {'a': Tensor(Storage(bits, '0', kind='BFloat16'))}
     header = {'a': {'dtype': 'BF16', 'shape': [3], 'data_offsets': [0, 6]}}
     for path in (
-        torch_writers.write_zip(tmp_path / 'a.pth', tree),
-        torch_writers.write_safetensors(tmp_path / 'a.safetensors', header, bits.tobytes()),
+        writers.write_zip(tmp_path / 'a.pth', tree),
+        writers.write_safetensors(tmp_path / 'a.safetensors', header, bits.tobytes()),
     ):
         with opened(path) as arrays:
             assert arrays.dtypes['a'] == 'bfloat16'
@@ -86,7 +86,7 @@ def test_views_of_one_storage_are_read(tmp_path):
         'part': Tensor(storage, (2, 2), (12, 4), offset=5),
     }
     cube = numbers.reshape(2, 3, 4)
-    with opened(torch_writers.write_zip(tmp_path / 'a.pth', tree)) as arrays:
+    with opened(writers.write_zip(tmp_path / 'a.pth', tree)) as arrays:
         np.testing.assert_array_equal(arrays.read('permuted'), cube.transpose(2, 0, 1))
         np.testing.assert_array_equal(arrays.read('part'), cube[:, 1:, 1])
 
@@ -102,7 +102,7 @@ def test_views_of_one_storage_are_read(tmp_path):
 def test_of_a_checkpoint_one_model_is_taken(tmp_path, keys, taken):
     tree = {key: {f'module.of_{key}': Tensor(Storage(np.ones(2, np.float32), key))} for key in keys}
     tree['epoch'] = 3
-    with opened(torch_writers.write_zip(tmp_path / 'a.pth', tree)) as arrays:
+    with opened(writers.write_zip(tmp_path / 'a.pth', tree)) as arrays:
         assert (arrays.taken, list(arrays.shapes)) == (taken, [f'of_{taken}'])
 
 
@@ -141,8 +141,8 @@ def test_a_call_in_a_pickle_is_refused_and_not_run(tmp_path, reason):
     data = hostile(tmp_path)[reason]
     (tmp_path / 'c.pkl').write_bytes(data)
     for path in (
-        torch_writers.write_zip(tmp_path / 'a.pth', {}, data=data),
-        torch_writers.write_stream(tmp_path / 'b.pth', {}, data=data),
+        writers.write_zip(tmp_path / 'a.pth', {}, data=data),
+        writers.write_stream(tmp_path / 'b.pth', {}, data=data),
         str(tmp_path / 'c.pkl'),
     ):
         with pytest.raises(CheckpointError, match=re.escape(reason)) as error:
@@ -158,7 +158,7 @@ def tensor(size=None, key='0', **options):
     return {'a': Tensor(Storage(SIX, key, size=size), **options)}
 
 
-@pytest.mark.parametrize('write', [torch_writers.write_zip, torch_writers.write_stream])
+@pytest.mark.parametrize('write', [writers.write_zip, writers.write_stream])
 @pytest.mark.parametrize(
     ('tree', 'reason'),
     [
@@ -241,13 +241,13 @@ def test_a_persistent_identifier_finds_storages_of_the_file_alone(tmp_path, iden
 
     storage = Storage(SIX, '0', size=identifier[-1])
     storage.identifier = written
-    for write in (torch_writers.write_zip, torch_writers.write_stream):
+    for write in (writers.write_zip, writers.write_stream):
         with pytest.raises(CheckpointError, match=r'storage|damaged'):
             TorchArrays(write(tmp_path / 'a.pth', {'a': Tensor(storage, (6,))}))
 
 
 def test_a_pickle_without_storages_names_none(tmp_path):
-    data = torch_writers.dumps({'a': Tensor(Storage(SIX, '0'))})
+    data = writers.dumps({'a': Tensor(Storage(SIX, '0'))})
     (tmp_path / 'a.pkl').write_bytes(data)
     with pytest.raises(CheckpointError, match='BINPERSID'):
         TorchArrays(str(tmp_path / 'a.pkl'))
@@ -255,7 +255,7 @@ def test_a_pickle_without_storages_names_none(tmp_path):
 
 def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path):
     bomb = [('archive/data/1', bytes(10**7))]
-    path = torch_writers.write_zip(
+    path = writers.write_zip(
         tmp_path / 'a.pth', tensor(), compression=zipfile.ZIP_DEFLATED, further=bomb
     )
     assert os.path.getsize(path) < 50_000
@@ -265,15 +265,13 @@ def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path):
 
 @pytest.mark.filterwarnings('ignore:Duplicate name')
 def test_two_members_of_one_name_are_refused(tmp_path):
-    path = torch_writers.write_zip(
-        tmp_path / 'a.pth', tensor(), further=[('archive/data/0', bytes(24))]
-    )
+    path = writers.write_zip(tmp_path / 'a.pth', tensor(), further=[('archive/data/0', bytes(24))])
     with pytest.raises(CheckpointError, match='two members of one name'):
         TorchArrays(path)
 
 
 def test_members_that_overlap_are_refused(tmp_path):
-    path = torch_writers.write_zip(tmp_path / 'a.pth', tensor(), further=[('b', bytes(5000))])
+    path = writers.write_zip(tmp_path / 'a.pth', tensor(), further=[('b', bytes(5000))])
     data = bytearray((tmp_path / 'a.pth').read_bytes())
     at = data.rindex(b'PK\x01\x02')  # of the member in the directory at the end
     data[at + 20 : at + 28] = struct.pack('<II', 10**6, 10**6)
@@ -286,12 +284,12 @@ def test_many_tensors_of_one_storage_are_refused(tmp_path):
     storage = Storage(np.zeros(1000, np.float32), '0')
     tree = {str(i): Tensor(storage) for i in range(500)}
     with pytest.raises(CheckpointError, match='arrays of 2000000 bytes in a file of'):
-        TorchArrays(torch_writers.write_zip(tmp_path / 'a.pth', tree))
+        TorchArrays(writers.write_zip(tmp_path / 'a.pth', tree))
 
 
-@pytest.mark.parametrize('write', [torch_writers.write_zip, torch_writers.write_stream])
+@pytest.mark.parametrize('write', [writers.write_zip, writers.write_stream])
 def test_a_file_that_was_cut_off_is_refused(tmp_path, write):
-    path = write(tmp_path / 'a.pth', torch_writers.tensors(ARRAYS))
+    path = write(tmp_path / 'a.pth', writers.tensors(ARRAYS))
     whole = (tmp_path / 'a.pth').read_bytes()
     for size in range(4, len(whole) - 1, 61):
         (tmp_path / 'a.pth').write_bytes(whole[:size])
@@ -300,7 +298,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path, write):
 
 
 def test_a_damaged_storage_is_refused(tmp_path):
-    path = torch_writers.write_zip(tmp_path / 'a.pth', tensor())
+    path = writers.write_zip(tmp_path / 'a.pth', tensor())
     whole = bytearray((tmp_path / 'a.pth').read_bytes())
     whole[whole.index(SIX.tobytes())] ^= 1
     (tmp_path / 'a.pth').write_bytes(whole)
@@ -333,14 +331,14 @@ def entry(dtype='F32', shape=(6,), offsets=(0, 24)):
     ids=lambda value: value if isinstance(value, str) and len(value) < 40 else '',
 )
 def test_a_damaged_file_of_safetensors_is_refused(tmp_path, header, reason):
-    path = torch_writers.write_safetensors(tmp_path / 'a.safetensors', header, SIX.tobytes())
+    path = writers.write_safetensors(tmp_path / 'a.safetensors', header, SIX.tobytes())
     with pytest.raises(CheckpointError, match=reason) as error:
         SafetensorsArrays(path)
     assert path in str(error.value)
 
 
 def test_a_header_of_10_gigabytes_is_refused(tmp_path):
-    path = torch_writers.write_safetensors(
+    path = writers.write_safetensors(
         tmp_path / 'a.safetensors', {'a': entry()}, SIX.tobytes(), length=10**10
     )
     with pytest.raises(CheckpointError, match='a header of 10000000000 bytes'):

@@ -1,0 +1,247 @@
+"""Detectors and ResNets of torchvision and detectron2, whose names are in `names`.
+
+Kernels of convolutions [out, in, height, width] and of transposed ones [in, out, height, width]
+become [height, width, in, out] and [height, width, out, in], those of fully connected layers [out,
+in] become [in, out]. Images are converted as in `third_party_resnets`.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from object_detection.core.detector import Detector
+from object_detection.errors import CheckpointError, format_list
+from object_detection.weights.checkpoint_contents import is_weight
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
+from object_detection.weights.pytorch import names
+from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
+from object_detection.weights.pytorch.names import Here, Row, System
+from object_detection.weights.third_party_names import FIRST, Pixels
+from object_detection.weights.third_party_resnets import ThirdPartyResnet, change_of_pixels
+
+_logger = logging.getLogger(__name__)
+
+_OF_LAYER = {'weight': 'kernel', 'bias': 'bias'}
+_OF_NORM = {
+    **{'weight': 'gamma', 'bias': 'beta'},
+    **{'running_mean': 'moving_mean', 'running_var': 'moving_variance'},
+}
+_NORM = re.compile(r'.*_bn(_\d+)?')
+_BEFORE_DENSE = re.compile(r'(fpn/smoothing_\d+|box_classifier/conv_\d+)/kernel')
+_FIRST_GAMMA = '/conv1_bn/gamma'
+_PIXELS = ('pixel_mean', 'pixel_std')
+# Number of dimensions -> the order of their axes here.
+_AXES = {4: (2, 3, 1, 0), 2: (1, 0)}
+# Of an image to generate anchors for, in pixels.
+_SIDE = 512
+
+
+class TorchWeights(WeightSource):
+    """A detector, or its backbone, of one of `names.SYSTEMS`.
+
+    Args:
+      arrays: the open file, which this object closes.
+      system: its system.
+    """
+
+    def __init__(self, arrays: TorchArrays | SafetensorsArrays, system: System):
+        shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
+        taken = f', its {arrays.taken!r}' if arrays.taken else ''
+        super().__init__(
+            arrays,
+            f'{system.title} {arrays.path}{taken}',
+            shapes,
+            CHECKPOINT_TYPES if system.rows else CHECKPOINT_TYPES[:1],
+        )
+        self._system = system
+
+    def entries(self, detector: Detector) -> dict[str, Entry]:
+        """Returns the file's entries for a detector, by the detector's names.
+
+        Differences between the networks that no conversion makes up for are logged.
+        """
+        resnet = ThirdPartyResnet(_Transposed(self._arrays), self._system.resnet)
+        resnet.description = self.description
+        entries = self._with_epsilon(resnet.entries(detector), detector)
+        self._log_images(detector)
+        layers = list(dict.fromkeys(k.rpartition('/')[0] for k in detector.named_variables()))
+        here = self._here(detector)
+        for ours, theirs, row in names.match(self._system, layers, list(self.shapes)):
+            for suffix, variable in (_OF_NORM if _NORM.fullmatch(ours) else _OF_LAYER).items():
+                if f'{theirs}.{suffix}' in self.shapes:
+                    entries[f'{ours}/{variable}'] = self._arranged(f'{theirs}.{suffix}', row, here)
+        return entries
+
+    def _arranged(self, key: str, row: Row, here: Here) -> Entry:
+        """Returns an array in our order and layout."""
+        shape = self.shapes[key]
+        if not shape:
+            return self._entry(key)
+
+        def read() -> np.ndarray:
+            array = row.arrange(self._arrays.read(key), here)
+            return _transposed(_channels_last(array, here.crop_depth) if row.sees_crops else array)
+
+        try:
+            # The first axis alone changes its size.
+            count = len(row.arrange(np.zeros(shape[:1], bool), here))
+        except ValueError:  # Outputs of another number than anchors can have; they do not fit.
+            count = shape[0]
+        return Entry((key,), _transposed_shape((count, *shape[1:])), read)
+
+    def _here(self, detector: Detector) -> Here:
+        shapes = {name: tuple(v.shape) for name, v in detector.named_variables().items()}
+
+        def outputs(layer: str) -> int:
+            return shapes.get(f'{layer}/bias', (0,))[-1]
+
+        num_anchors = (outputs('rpn/box_codes_0') or outputs('box_predictor/box_codes')) // 4
+        if not num_anchors:
+            return Here()
+        of_crops = [name for name in shapes if _BEFORE_DENSE.fullmatch(name)]
+        return Here(
+            self._anchor_order(detector, num_anchors),
+            outputs('rpn/objectness_0') // num_anchors,
+            outputs('box_predictor/classes') // num_anchors > detector.num_classes,
+            shapes[min(of_crops)][-1] if of_crops else 0,
+        )
+
+    def _anchor_order(self, detector: Detector, num_anchors: int) -> Sequence[int]:
+        """Returns for each anchor of a cell its number there, by its shape and its size."""
+        theirs = self._system.anchors.get(num_anchors, ())
+        generator = getattr(detector, 'anchor_generator', None)
+        if generator is None or not theirs:
+            return range(num_anchors)
+        levels = len(generator.num_anchors_per_location())
+        cell = np.asarray(generator.generate([(1, 1)] * levels, _SIDE, _SIDE)[0])
+        height, width = (cell[:, 2:] - cell[:, :2]).T
+        ours = list(zip(np.round(width / height, 3), height * width, strict=True))
+        order = sorted(range(num_anchors), key=ours.__getitem__)
+        their_order = sorted(range(num_anchors), key=theirs.__getitem__)
+        ratios = [[each[i][0] for i in o] for each, o in ((ours, order), (theirs, their_order))]
+        if not np.allclose(*ratios, atol=0.01):
+            _logger.warning(
+                '%s is of anchors of the aspect ratios (width / height) %s, here %s: its box '
+                'codes and scores do not hold for these.',
+                self.description,
+                *(sorted({float(ratio) for ratio in each}) for each in reversed(ratios)),
+            )
+        found = dict(zip(order, their_order, strict=True))
+        return [found[i] for i in range(num_anchors)]
+
+    def _log_images(self, detector: Detector) -> None:
+        """Logs if the first convolution is converted to images of another normalisation."""
+        pixels = self._system.resnet.pixels
+        if change_of_pixels(pixels, detector).is_none:
+            return
+        _logger.info(
+            '%s sees %s images of the mean %s and the deviation %s, in red, green and blue; its '
+            'first convolution and the norm after it are converted to the images of %s.',
+            self.description,
+            'BGR' if pixels.is_bgr else 'RGB',
+            list(pixels.mean),
+            list(pixels.std),
+            detector.variable_names.backbone_field,
+        )
+
+    def _with_epsilon(self, entries: dict[str, Entry], detector: Detector) -> dict[str, Entry]:
+        """Returns the entries of a ResNet whose norms give the same with the detector's epsilon.
+
+        With e there and f here the scale is multiplied by sqrt((variance + f) / (variance + e)).
+        The norm after the first convolution is converted already.
+        """
+        theirs = self._system.resnet.epsilon
+        scaled = {}
+        for name, entry in entries.items():
+            part, layer, variable = name.split('/')
+            model = detector.parts().get(part)
+            epsilon = getattr(_layer(model, layer), 'epsilon', theirs)
+            if variable != 'gamma' or name.endswith(_FIRST_GAMMA) or np.isclose(epsilon, theirs):
+                continue
+            variance = entries[f'{part}/{layer}/moving_variance']
+
+            def read(gamma=entry, variance=variance, epsilon=epsilon) -> np.ndarray:
+                values = np.asarray(variance.read(), np.float64)
+                return gamma.read() * np.sqrt((values + epsilon) / (values + theirs))
+
+            scaled[name] = Entry((*entry.keys, *variance.keys), entry.shape, read)
+        if scaled:
+            _logger.info(
+                '%s has norms with the epsilon %g, and the backbone here with another one: their '
+                'scale is converted.',
+                self.description,
+                theirs,
+            )
+        return entries | scaled
+
+
+class _Transposed:
+    """An open file whose arrays have our layout; see `interfaces.Arrays`."""
+
+    def __init__(self, arrays: Arrays):
+        self.path, self.dtypes = arrays.path, arrays.dtypes
+        self.shapes: Mapping[str, tuple[int, ...]] = {
+            name: _transposed_shape(shape) for name, shape in arrays.shapes.items()
+        }
+        self._arrays = arrays
+
+    def read(self, name: str) -> np.ndarray:
+        return _transposed(self._arrays.read(name))
+
+    def close(self) -> None:
+        self._arrays.close()
+
+
+def _transposed(array: np.ndarray) -> np.ndarray:
+    return array.transpose(_AXES.get(array.ndim, range(array.ndim)))
+
+
+def _transposed_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape[axis] for axis in _AXES.get(len(shape), range(len(shape))))
+
+
+def _channels_last(kernel: np.ndarray, depth: int) -> np.ndarray:
+    """Orders the inputs of a layer over square crops: (channel, y, x) -> (y, x, channel)."""
+    if kernel.ndim != 2 or not depth or kernel.shape[1] % depth:
+        return kernel
+    side = math.isqrt(kernel.shape[1] // depth)
+    if side**2 * depth != kernel.shape[1]:
+        return kernel
+    crops = kernel.reshape(-1, depth, side, side)
+    return crops.transpose(0, 2, 3, 1).reshape(kernel.shape)
+
+
+def _layer(model: Any, name: str) -> Any:
+    layers = getattr(model, 'layers', ())
+    return next((layer for layer in layers if layer.name == name), None)
+
+
+def recognize(arrays: TorchArrays | SafetensorsArrays) -> TorchWeights:
+    """Returns an open file as weights of the system that its names are of.
+
+    Raises:
+      CheckpointError: if they are of no known system.
+    """
+    for system in names.SYSTEMS:
+        is_named = any(name.startswith(system.begins) for name in arrays.shapes)
+        if is_named and FIRST in system.resnet.translate(arrays.shapes):
+            pixels = _pixels(arrays)
+            resnet = system.resnet._replace(pixels=pixels) if pixels else system.resnet
+            return TorchWeights(arrays, system._replace(resnet=resnet))
+    known = dict.fromkeys(f'{each.title} ({each.example})' for each in names.SYSTEMS)
+    received = format_list(sorted(arrays.shapes)) or 'no tensors'
+    raise CheckpointError.expected(
+        arrays.path, f'the names of one of these: {", ".join(known)}', received
+    )
+
+
+def _pixels(arrays: Arrays) -> Pixels | None:
+    """Returns the normalisation of images that detectron2 has stored, of BGR; None without."""
+    if not all(math.prod(arrays.shapes.get(name, ())) == 3 for name in _PIXELS):
+        return None
+    mean, std = (arrays.read(name).reshape(3)[::-1].tolist() for name in _PIXELS)
+    return Pixels(tuple(mean), tuple(std), is_bgr=True)
