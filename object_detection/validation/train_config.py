@@ -15,7 +15,7 @@ from object_detection.protos.optimizer_pb2 import LearningRate, Optimizer
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.system import files
-from object_detection.weights.interfaces import check_type
+from object_detection.weights.interfaces import PRESET_WEIGHTS, check_type
 
 # A learning rate below this share of the highest rate has no effect in practice.
 _NEGLIGIBLE = 0.01
@@ -271,7 +271,7 @@ _SCHEDULE_WARNINGS = {
 }
 
 
-WEIGHTS_SUFFIXES = ('.h5', '.hdf5', '.npz')
+WEIGHTS_SUFFIXES = ('.h5', '.hdf5', '.keras', '.npz')
 
 _ROOT = 'train_config'
 
@@ -314,4 +314,6 @@ def check_fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 def _exists(path: str) -> bool:
     if files.exists(f'{path}.index'):
         return True
-    return files.exists(os.path.join(path, 'checkpoint') if os.path.isdir(path) else path)
+    if not os.path.isdir(path):
+        return files.exists(path)
+    return any(files.exists(os.path.join(path, name)) for name in ('checkpoint', PRESET_WEIGHTS))

@@ -16,6 +16,8 @@ from object_detection.core.detector import Detector
 
 # The values of `train_config.fine_tune_checkpoint_type`, in increasing order of restored layers.
 CHECKPOINT_TYPES = ('classification', 'detection', 'full')
+# The file with the weights in the folder of a preset of KerasHub.
+PRESET_WEIGHTS = 'model.weights.h5'
 
 
 def check_type(checkpoint_type: str) -> Iterator[str]:

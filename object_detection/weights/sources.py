@@ -26,7 +26,13 @@ from object_detection.weights import (
 from object_detection.weights.arrays import CheckpointArrays, NpzArrays
 from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours, is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
-from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
+from object_detection.weights.interfaces import (
+    CHECKPOINT_TYPES,
+    PRESET_WEIGHTS,
+    Arrays,
+    Entry,
+    WeightSource,
+)
 from object_detection.weights.keras_applications import (
     KERAS_MODEL,
     KerasArrays,
@@ -38,8 +44,6 @@ from object_detection.weights.pytorch import files as torch_files
 from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
 
 _MODEL = 'model/'
-# Of a folder of KerasHub.
-_PRESET_WEIGHTS = 'model.weights.h5'
 _BESIDE_VARIABLES = ('_CHECKPOINTABLE_OBJECT_GRAPH', 'save_counter')
 
 
@@ -100,7 +104,7 @@ def open_arrays(path: str) -> Arrays:
       CheckpointError: if there is no such file, or it is corrupt or not a file of weights.
     """
     path = path.removesuffix('.index')
-    if tf.io.gfile.exists(in_preset := os.path.join(path, _PRESET_WEIGHTS)):
+    if tf.io.gfile.exists(in_preset := os.path.join(path, PRESET_WEIGHTS)):
         path = in_preset
     is_file = tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
     if not is_file or checkpoint_files.exists(path):

@@ -234,7 +234,11 @@ def _freeze(network: Network, stages: int) -> None:
     ends = [each.place for level, each in network.maps.items() if level <= stages]
     if stages and not ends:
         raise expected('frozen_stages', f'0, or {min(network.maps)} to 5', stages)
-    for layer in network.calls.layers[: max(ends, default=-1) + 1]:
+    count = max(ends, default=-1) + 1
+    frozen, others = network.calls.layers[:count], network.calls.layers[count:]
+    for layer in frozen:
+        if any(layer is other for other in others):
+            raise expected('frozen_stages', f'0, as {layer.name} computes further stages', stages)
         if isinstance(layer, keras.layers.Layer):
             layer.trainable = False
 

@@ -1,20 +1,25 @@
 """Networks of KerasHub as backbones, from folders of presets with random weights."""
 
+import dataclasses
 import importlib.util
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from click.testing import CliRunner
 
 from object_detection.builders import model_builder
+from object_detection.cli.weights import command as weights_command
 from object_detection.errors import CheckpointError, UserError
 from object_detection.models import image_channels
 from object_detection.models.backbones.table import find
 from object_detection.models.feature_extractor import ExtractorOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
+from object_detection.protos import pipeline_pb2
 from object_detection.system import private_names
+from object_detection.validation import train_config
 from object_detection.weights import restore
 from tests.tiny_models import tiny_pipeline
 
@@ -148,6 +153,28 @@ def test_maps_are_those_of_the_network(kind, preset, tmp_path):
     paths = [weight.path for weight in trunk.weights]
     assert paths == [weight.path for weight in again.weights]
     assert len(set(paths)) == len(paths)
+
+
+def test_stages_are_frozen_where_layers_are_of_one_stage(preset, tmp_path):
+    preset('HGNetV2')
+    row = find(f'keras_hub:{tmp_path}/preset')
+    options = ExtractorOptions(batch_norm_trainable=False).for_backbone(row)
+    options = dataclasses.replace(options, settings={'frozen_stages': 2})
+    with pytest.raises(
+        UserError, match=r'frozen_stages: expected 0, as .*encoder computes further'
+    ):
+        row.trunk((5,), options)
+
+
+def test_a_preset_is_copied_to_a_folder(preset, tmp_path):
+    preset('VGG')
+    arguments = ['download', f'keras_hub:{tmp_path}/preset', '--output', str(tmp_path / 'weights')]
+    result = CliRunner().invoke(weights_command, arguments)
+    assert f"backbone: 'keras_hub:{tmp_path}/weights/preset'" in result.output
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig()
+    pipeline.train_config.fine_tune_checkpoint = str(tmp_path / 'weights' / 'preset')
+    assert not [*train_config.check_fine_tuning(pipeline)]
+    assert find(f'keras_hub:{tmp_path}/weights/preset').trunk
 
 
 def test_norms_are_frozen(preset, tmp_path):
