@@ -153,6 +153,7 @@ class ExtractorOptions:
       pad_to_multiple: multiple to which images are padded; None is the extractor's default.
       backbone: name in `BACKBONES`, of types that do not name it; None if the config has none.
       neck: name in `NECKS` in place of that of the type; None if the config has none.
+      drop_path_rate: see `BackboneOptions`.
     """
 
     batch_norm_trainable: bool
@@ -161,6 +162,7 @@ class ExtractorOptions:
     pad_to_multiple: int | None = None
     backbone: str | None = None
     neck: str | None = None
+    drop_path_rate: float | None = None
 
     def for_backbone(self, row: Backbone, **fields: Any) -> BackboneOptions:
         """Returns the options of a backbone; `fields` are those that only some families have."""
@@ -169,6 +171,7 @@ class ExtractorOptions:
             hyperparams=self.hyperparams if self.override_backbone else default,
             batch_norm_trainable=self.batch_norm_trainable,
             is_overridden=self.override_backbone,
+            drop_path_rate=self.drop_path_rate,
             **fields,
         )
 
@@ -215,6 +218,12 @@ def find_parts(
             'backbone',
             f'maps of ceil(size / stride) cells, which the neck {named.neck} needs',
             repr(named.backbone),
+        )
+    if options.drop_path_rate is not None and 'drop_path_rate' not in row.uses:
+        raise expected(
+            'drop_path_rate',
+            f'none, as the backbone {named.backbone} has no stochastic depth',
+            options.drop_path_rate,
         )
     return named, row
 

@@ -306,6 +306,7 @@ def _extractor_options(
         bilinear=config.upsampling_interpolation == 'bilinear',
         backbone=config.backbone or None,
         neck=config.neck or None,
+        drop_path_rate=config.drop_path_rate if config.HasField('drop_path_rate') else None,
     )
 
 

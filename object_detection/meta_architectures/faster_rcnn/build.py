@@ -127,6 +127,7 @@ def _options(
         resnet={name: value for name, value in resnet.items() if value is not None},
         backbone=config.backbone or None,
         neck=config.neck or None,
+        drop_path_rate=if_set('drop_path_rate'),
     )
 
 

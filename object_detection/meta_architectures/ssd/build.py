@@ -101,6 +101,7 @@ def _options(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> SingleS
         pad_to_multiple=config.pad_to_multiple,
         backbone=config.backbone or None,
         neck=config.neck or None,
+        drop_path_rate=config.drop_path_rate if config.HasField('drop_path_rate') else None,
         depth_multiplier=config.depth_multiplier,
         min_depth=config.min_depth,
         use_explicit_padding=config.use_explicit_padding,

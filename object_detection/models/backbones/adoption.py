@@ -1,7 +1,7 @@
 """Makes networks of other packages backbones: their maps, norms, penalties and random numbers."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -137,6 +137,7 @@ def row(
     name: str,
     build: Callable[[BackboneOptions], Network],
     normalize: Callable[[tf.Tensor], tf.Tensor],
+    uses: Collection[str] = (),
 ) -> Backbone:
     """Returns the row of a network of another package.
 
@@ -148,6 +149,7 @@ def row(
       name: of the backbone in configs.
       build: options -> a new network.
       normalize: converts float32 images [B, H, W, 3], RGB in 0..255, to its input.
+      uses: fields that it reads besides those of all such networks.
     """
 
     def trunk(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
@@ -174,7 +176,7 @@ def row(
         _of_any_channels(normalize),
         LayerHyperparams(),
         padding_multiple=KERAS_MULTIPLE,
-        uses=frozenset({'frozen_stages'}),
+        uses=frozenset({'frozen_stages', *uses}),
         crop_stage=crop_stage,
     )
 
@@ -182,8 +184,8 @@ def row(
 def _checked(
     name: str, build: Callable[[BackboneOptions], Network], options: BackboneOptions
 ) -> Network:
-    if options.hyperparams.group_norm is not None:
-        raise expected(f'backbone: {name}', 'no group_norm, as its norms stay', 'one')
+    if options.hyperparams.group_norm or options.hyperparams.layer_norm:
+        raise expected(f'backbone: {name}', 'no group_norm or layer_norm, as its norms stay', 'one')
     with private_names.fresh_layer_names():
         network = build(options)
     others = {type(layer) for layer in network.calls.layers} - _UNROUNDED

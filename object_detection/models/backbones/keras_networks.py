@@ -24,6 +24,9 @@ _ALIGNED = ('InceptionResNetV2', 'InceptionV3', 'Xception')
 # Networks whose first convolution alone has VALID padding: rows and columns of zeros below and to
 # the right of images, which make it SAME.
 _PADDED = {'NASNetLarge': 1, 'NASNetMobile': 1}
+# Networks whose residual blocks may be left out in training, and the probability of the last one
+# that the functions of EfficientNets have.
+_WITH_DROP_PATH, _EFFICIENTNET_RATE = ('ConvNeXt', 'EfficientNet'), 0.2
 # Layers of Keras -> those of this package, whose results are the same.
 _KINDS = {
     keras.layers.Activation: rounding.Activation,
@@ -55,7 +58,8 @@ def row(network: str) -> Backbone:
         raise UserError(f'backbone: {problem}')
     module, _ = functions[network]
     build = functools.partial(_build, network)
-    return adoption.row(f'{KERAS}{network}', build, module.preprocess_input)
+    uses = {'drop_path_rate'} if network.startswith(_WITH_DROP_PATH) else ()
+    return adoption.row(f'{KERAS}{network}', build, module.preprocess_input, uses)
 
 
 def _functions() -> dict[str, tuple[Any, Callable[..., keras.Model]]]:
@@ -77,10 +81,29 @@ def _build(network: str, options: BackboneOptions) -> adoption.Network:
     images = x = keras.Input((None, None, image_channels.current()), name='images')
     if pad:
         x = rounding.ZeroPadding2D(((0, pad), (0, pad)), name='images_pad')(x)
-    renewal = _Renewal(options)
+    renewal = _Renewal(options, _drop_path_rates(given, options.drop_path_rate))
     keras.models.clone_model(given, x, clone_function=renewal.layer, call_function=renewal.call)
     read = functools.partial(_read, network, renewal.layers)
     return adoption.Network(images, renewal, renewal.maps(renewal.shapes), read)
+
+
+def _drop_path_rates(given: keras.Model, rate: float | None) -> dict[str, float]:
+    """Returns the names of the layers that leave residual blocks out -> their probabilities.
+
+    Those of an EfficientNet are in proportion to Keras's; a ConvNeXt has identities in their place,
+    whose probabilities rise from 0.
+
+    Args:
+      given: a network.
+      rate: probability of the last block; None leaves the network as it is.
+    """
+    if rate is None:
+        return {}
+    dropouts = [each for each in given.layers if getattr(each, 'noise_shape', None)]
+    if dropouts:
+        return {each.name: each.rate * rate / _EFFICIENTNET_RATE for each in dropouts}
+    names = [each.name for each in given.layers if each.name.endswith('_identity')]
+    return dict(zip(names, np.linspace(0.0, rate, len(names)).tolist(), strict=True))
 
 
 def _with_same_padding(layer: keras.layers.Layer) -> keras.layers.Layer:
@@ -133,14 +156,19 @@ def _read(network: str, layers: list[Any], path: str) -> Mapping[int, np.ndarray
 class _Renewal(adoption.Calls):
     """Makes the layers of a backbone of those of a network, and notes their calls.
 
+    Args:
+      options: of the backbone.
+      drop_path_rates: see `_drop_path_rates`.
+
     Attributes:
       shapes: of the outputs of the calls, for images of `adoption.SIDE`.
     """
 
-    def __init__(self, options: BackboneOptions):
+    def __init__(self, options: BackboneOptions, drop_path_rates: Mapping[str, float]):
         super().__init__()
         self.shapes: list[tuple[int | None, ...]] = []
         self._options = options
+        self._drop_path_rates = drop_path_rates
         # Output of a layer that a norm may be folded into -> the layer and its input.
         self._foldable: dict[int, tuple[keras.layers.Layer, Any]] = {}
 
@@ -155,6 +183,10 @@ class _Renewal(adoption.Calls):
         if isinstance(given, keras.Sequential):
             layers = [self._renewed(each) for each in given.layers]
             return keras.Sequential(layers, name=given.name)
+        if given.name in self._drop_path_rates:
+            rate = self._drop_path_rates[given.name]
+            # A whole map of an image is dropped, or divided by the probability that it is not.
+            return keras.layers.Dropout(rate, noise_shape=(None, 1, 1, 1), name=given.name)
         config, kind = given.get_config(), type(given)
         if isinstance(given, keras.layers.BatchNormalization):
             norm = BatchNorm.from_config(config)

@@ -36,6 +36,8 @@ class BackboneOptions:
         2**level.
       keeps_crops: whether the stage over crops keeps their size.
       is_overridden: whether the hyperparameters are those of the config.
+      drop_path_rate: probability that training leaves out the last residual block for an image;
+        None is the network's own.
       settings: further arguments of the network, by name.
     """
 
@@ -48,6 +50,7 @@ class BackboneOptions:
     stride: int | None = None
     keeps_crops: bool = False
     is_overridden: bool = False
+    drop_path_rate: float | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def arguments(self, name: str = TRUNK_NAME) -> dict[str, Any]:
