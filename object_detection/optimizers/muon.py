@@ -30,6 +30,7 @@ class Muon(Adam):
       decay: decoupled weight decay, of all that it does not exclude.
     """
 
+    slot_names = ('momentum', 'm', 'v')
     title = 'muon_optimizer'
 
     def __init__(
@@ -47,7 +48,7 @@ class Muon(Adam):
 
     def _needs(self, slot, name, variable):
         is_kernel = min(_sides(variable)) > 1 and not self.decay.excludes(name)
-        return slot == 'm' or not is_kernel
+        return is_kernel == (slot == 'momentum')
 
     def _update(self, variable, gradient, learning_rate, step, *slots):
         if len(slots) > 1:

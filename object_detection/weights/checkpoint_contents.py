@@ -253,8 +253,9 @@ def _slots(names: Iterable[str]) -> frozenset[str]:
 
 def _optimizer(slots: frozenset[str]) -> str:
     slots = slots.difference(_OPTIONAL)
-    # Subclasses of these have the same slots, and those of this package come first.
-    for kind in Optimizer.__subclasses__():
+    # Those of this package come first, and classes before subclasses with the same slots.
+    kinds = Optimizer.__subclasses__()
+    for kind in [*kinds, *(below for each in kinds for below in each.__subclasses__())]:
         if kind.title and slots == set(kind.slot_names):
             return kind.title
     return f'one that keeps {", ".join(sorted(slots))}' if slots else 'one without state'

@@ -165,8 +165,9 @@ def test_muon_is_for_kernels_with_several_inputs_and_outputs():
         'a/factor': [],
     }
     optimizer.build({name: tf.Variable(tf.ones(shape)) for name, shape in shapes.items()})
-    assert optimizer.state()['v'].keys() == shapes.keys() - {'a/kernel'}
-    assert optimizer.state()['m'].keys() == shapes.keys()
+    state = optimizer.state()
+    assert state['momentum'].keys() == {'a/kernel'}
+    assert state['m'].keys() == state['v'].keys() == shapes.keys() - {'a/kernel'}
     assert optimizer.decayed == {'a/kernel', 'a/depthwise_kernel', 'a/factor'}
 
 
@@ -245,3 +246,30 @@ def test_a_skipped_update_decays_nothing():
     np.testing.assert_array_equal(variable.numpy(), VALUES[KERNEL])
     step(gradients, tf.constant(0, tf.int64), tf.constant(True))
     assert np.abs(variable.numpy() - VALUES[KERNEL]).min() > 0.1
+
+
+@rows.parametrize(
+    ('text', 'rate'),
+    [
+        ('adamw_optimizer', 'cosine_restarts_learning_rate { first_period_steps: 2 }'),
+        ('lion_optimizer', 'one_cycle_learning_rate { total_steps: 3 }'),
+        ('muon_optimizer', 'polynomial_learning_rate { total_steps: 3 } warmup { steps: 2 }'),
+    ],
+)
+def test_a_compiled_update_is_the_same(text, rate):
+    """As XLA compiles a whole step, averages with it."""
+    text = f'{text} {{ learning_rate {{ {rate} }} }} moving_average_ramp: 2'
+    ends = []
+    for is_compiled in (False, True):
+        optimizer = optimizer_builder.build(text_format.Parse(text, optimizer_pb2.Optimizer()))
+        variables = {name: tf.Variable(value) for name, value in VALUES.items()}
+        optimizer.build(variables, multipliers={KERNEL: 0.5})
+        step = tf.function(optimizer.apply_gradients, jit_compile=is_compiled, autograph=False)
+        for k in range(3):
+            given = {name: tf.constant(GRADIENTS[name][k]) for name in VALUES}
+            step(given, tf.constant(k, tf.int64))
+        ends.append(
+            [each.numpy() for each in (*variables.values(), *optimizer.averages().values())]
+        )
+    for plain, compiled in zip(*ends, strict=True):
+        np.testing.assert_allclose(compiled, plain, rtol=2e-5, atol=2e-6)

@@ -105,6 +105,12 @@ def test_parameters_are_merged_by_name_and_by_path(configs):
             'cosine_decay_learning_rate { learning_rate_base: 0.1 warmup_learning_rate: 0.05 }',
             'cosine_decay_learning_rate { learning_rate_base: 0.2 warmup_learning_rate: 0.1 }',
         ),
+        (
+            """polynomial_learning_rate { learning_rate_base: 0.1 total_steps: 9 }
+                 warmup { learning_rate: 0.05 steps: 3 }""",
+            """polynomial_learning_rate { learning_rate_base: 0.2 total_steps: 9 }
+                 warmup { learning_rate: 0.1 steps: 3 }""",
+        ),
     ],
 )
 def test_the_learning_rate_of_each_schedule_is_merged(configs, schedule, changed):

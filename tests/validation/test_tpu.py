@@ -155,6 +155,14 @@ ADVICE = [
         _rate('constant_learning_rate { learning_rate: 0.04 }'),
     ),
     (
+        f'{RATE}.constant_learning_rate',
+        _rate('constant_learning_rate { learning_rate: 0.04 } warmup { steps: 100 }'),
+    ),
+    (
+        f'{RATE}.polynomial_learning_rate.learning_rate_base',
+        _rate('polynomial_learning_rate { learning_rate_base: 4 } warmup { steps: 1000 }'),
+    ),
+    (
         f'{RATE}.exponential_decay_learning_rate',
         _rate('exponential_decay_learning_rate { initial_learning_rate: 0.04 }'),
     ),
@@ -197,6 +205,9 @@ def test_advice(path, change):
           schedule { step: 2000 learning_rate: 0.04 }
           schedule { step: 15000 learning_rate: 0.004 } }"""),
         _train('optimizer { adam_optimizer { learning_rate { cosine_decay_learning_rate {} } } }'),
+        _rate('constant_learning_rate { learning_rate: 0.04 } warmup { steps: 1000 }'),
+        _rate('one_cycle_learning_rate { learning_rate_base: 0.04 total_steps: 20000 }'),
+        _rate("plugin { name: 'inverse_root' }"),
         _train('num_steps: 0 num_epochs: 12'),
         _train('batch_size: 512 auto_scale_lr { reference_batch_size: 64 }'),
         _train('use_bfloat16: false precision: MIXED_BFLOAT16'),

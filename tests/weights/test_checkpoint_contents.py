@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
+from object_detection.optimizers import muon
 from object_detection.optimizers import optimizers as optimizer_classes
 from object_detection.optimizers.moving_averages import Averaging
 from object_detection.training.checkpoints import manager, recovery
@@ -43,6 +44,13 @@ def _make(directory, slots, names=('backbone/conv1/kernel', 'head/bias'), model=
         ({'momentum'}, {'momentum', 'average'}, 'without moving averages, and the config is with'),
         ({'momentum', 'average'}, {'momentum'}, 'with moving averages, and the config is without'),
         ({'momentum'}, {'momentum', 'loss_scale'}, 'without a dynamic loss scale, and the config'),
+        (
+            {'momentum', 'plateau'},
+            {'momentum'},
+            'with a reduced learning rate, and the config is w',
+        ),
+        ({'m'}, {'m', 'v'}, 'with lion_optimizer, and the config now says adam_optimizer'),
+        ({'m', 'v'}, set(muon.Muon.slot_names), 'adam_optimizer, and the config now says muon_opt'),
         ({'m', 'v', 'average'}, {'rms', 'momentum'}, 'with adam_optimizer, and'),
     ],
 )
