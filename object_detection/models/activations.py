@@ -1,4 +1,7 @@
-"""Activations that Keras does not have, or not in the form that fuses with other operations."""
+"""Activations that Keras does not have, or not in a form that other operations fuse with.
+
+Convolutions on CPUs compute `hard_swish` with their bias, and TFLite has an operation of it.
+"""
 
 import tensorflow as tf
 
@@ -11,6 +14,11 @@ def hard_swish(x: tf.Tensor) -> tf.Tensor:
     return x * tf.nn.relu6(x + 3.0) * (1.0 / 6.0)
 
 
-def hard_sigmoid(x: tf.Tensor) -> tf.Tensor:
-    """relu6(x + 3) * 0.16667, the gate of MobileNet v3; its greatest value is 1.00002."""
-    return tf.nn.relu6(x + 3.0) * _SIXTH
+def shifted_relu6(x: tf.Tensor) -> tf.Tensor:
+    """relu6(x + 3), which `sixth` makes a gate of values in 0..1.00002."""
+    return tf.nn.relu6(x + 3.0)
+
+
+def sixth(x: tf.Tensor) -> tf.Tensor:
+    """x * 0.16667."""
+    return x * _SIXTH

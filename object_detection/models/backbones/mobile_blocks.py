@@ -75,7 +75,7 @@ class Network:
       rounded: a number of channels, and the least one -> the number that a layer has.
       last_filters: channels of a last convolution, of size 1; None if there is none.
       activation: of the first and last convolution, and within blocks that have none of their own.
-      squeeze: activations of the two convolutions of squeeze-and-excitation.
+      squeeze: activations after each of the two convolutions of squeeze-and-excitation, in order.
       hyperparams: of all layers unless the config overrides them.
       depthwise: kernel size -> those of depthwise convolutions that differ unless the config
         overrides them.
@@ -90,7 +90,7 @@ class Network:
     depthwise: Callable[[int], Mapping[str, Any]]
     last_filters: int | None = None
     activation: Activation = 'relu'
-    squeeze: tuple[Activation, Activation] = ('relu', 'sigmoid')
+    squeeze: tuple[Sequence[Activation], Sequence[Activation]] = (('relu',), ('sigmoid',))
     scope: str | None = None
     padding: str = 'its convolutions always have SAME padding'
 
@@ -224,10 +224,13 @@ class _Layers(mobilenet.Layers):
         channels = x.shape[-1]
         squeezed = self._network.rounded(_SQUEEZED * channels, 8)
         factors = rounding.GlobalAveragePooling2D(keepdims=True, name=f'{name}_pool')(x)
-        for part, filters, activation in zip(
+        for part, filters, activations in zip(
             ('squeeze', 'excite'), (squeezed, channels), self._network.squeeze, strict=True
         ):
-            factors = self._hyperparams.conv(
-                filters, 1, use_bias=True, activation=activation, name=f'{name}_{part}'
-            )(factors)
+            conv = self._hyperparams.conv(filters, 1, use_bias=True, name=f'{name}_{part}')
+            factors = conv(factors)
+            # Integer models store the value after each of them.
+            for i, activation in enumerate(activations, start=1):
+                layer = rounding.Activation(activation, name=f'{name}_{part}_activation_{i}')
+                factors = layer(factors)
         return rounding.Multiply(name=f'{name}_scale')([x, factors])

@@ -123,7 +123,9 @@ _network = functools.partial(
     activation='relu6',
 )
 
-MOBILEDET_CPU = _network(16, _CPU, activation=hard_swish, squeeze=(hard_swish, 'sigmoid')).row()
+MOBILEDET_CPU = _network(
+    16, _CPU, activation=hard_swish, squeeze=((hard_swish,), ('sigmoid',))
+).row()
 MOBILEDET_DSP, MOBILEDET_EDGETPU, MOBILEDET_GPU = (
     _network(32, blocks).row() for blocks in (_DSP, _EDGETPU, _GPU)
 )

@@ -6,7 +6,7 @@ the channels of a classifier, and neither has the layers after the last map.
 
 import functools
 
-from object_detection.models.activations import hard_sigmoid, hard_swish
+from object_detection.models.activations import hard_swish, shifted_relu6, sixth
 from object_detection.models.backbones import mobilenet
 from object_detection.models.backbones.mobile_blocks import FUSED, INVERTED, Block, Network
 
@@ -60,7 +60,7 @@ _network = functools.partial(
     rounded=mobilenet.round_to_eights,
     hyperparams=mobilenet.default_hyperparams(),
     depthwise=lambda kernel_size: {'regularizer': None},
-    squeeze=('relu', hard_sigmoid),
+    squeeze=(('relu',), (shifted_relu6, sixth)),
     scope='expanded_conv',
     padding='the reference pads whole blocks by it, which changes the sizes of its maps',
 )

@@ -1,5 +1,6 @@
 """TFLite files, run by the interpreter, against the model in process."""
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -156,9 +157,9 @@ def test_int8_takes_pixels_as_they_are(int8_file, shared):
     assert len(set(scores)) > 1
 
 
-def quantized(family: str) -> ExportSource:
+def quantized(family: str, *overrides: str) -> ExportSource:
     """A model as of a training with `graph_rewriter.quantization`, with ranges for all values."""
-    model = sources.source(family)
+    model = sources.source(family, *overrides)
     pipeline = pipeline_pb2.TrainEvalPipelineConfig()
     pipeline.CopyFrom(model.pipeline)
     pipeline.graph_rewriter.quantization.delay = 0
@@ -179,9 +180,14 @@ def test_a_file_is_benchmarked_in_its_runtime(int8_file):
     assert 'parts' not in found
 
 
+# Hard swish, and squeeze-and-excitation of two operations.
+V3 = "feature_extractor { type: 'ssd' backbone: 'mobilenet_v3_small' }"
+
+
 @pytest.mark.slow
-def test_int8_takes_the_ranges_of_a_training(tmp_path, shared):
-    model = quantized('ssd')
+@pytest.mark.parametrize('overrides', [[], [V3]], ids=['v2', 'v3'])
+def test_int8_takes_the_ranges_of_a_training(overrides, tmp_path, shared):
+    model = quantized('ssd', *overrides)
     path = sources.written('tflite', model, tmp_path, FormatOptions(quantization='int8'))
     interpreter = tflite.interpreter(path, path.read_bytes())
     types = {each['index']: each['dtype'] for each in interpreter.get_tensor_details()}
@@ -192,6 +198,21 @@ def test_int8_takes_the_ranges_of_a_training(tmp_path, shared):
     ]
     assert len(convolutions) > 20
     assert all(each == {np.int8} for each in convolutions)
+    if overrides:
+        others = ('ADD', 'HARD_SWISH', 'MEAN', 'MUL')
+        found = collections.Counter(
+            (each['op_name'], types[each['outputs'][0]])
+            for each in interpreter._get_ops_details()
+            if each['op_name'] in others
+        )
+        # Eleven blocks, nine of which squeeze, and the first and last convolution.
+        assert found == {
+            ('ADD', np.int8): 16,
+            ('HARD_SWISH', np.int8): 18,
+            ('MEAN', np.int8): 9,
+            ('MUL', np.int8): 18,
+            ('MUL', np.float32): 1,
+        }
     detector, in_process = formats.load(path), sources.in_process(model)
     assert 'calibration_images' not in detector.description.details
     expected = [(each, in_process(tf.constant(each[None]))) for each in sources.photos(shared, 3)]

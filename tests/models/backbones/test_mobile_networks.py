@@ -143,6 +143,9 @@ def test_layers_of_a_network():
         'tucker_0_core_activation': 'hard_swish',
         'ibn_0_expand_activation': 'hard_swish',
         'ibn_0_depthwise_activation': 'hard_swish',
+        'ibn_0_squeeze_activation_1': 'relu',
+        'ibn_0_excite_activation_1': 'shifted_relu6',
+        'ibn_0_excite_activation_2': 'sixth',
         'last_conv_activation': 'hard_swish',
     }
     kernels = {
@@ -177,7 +180,7 @@ def model_of(table, **fields) -> keras.Model:
         lambda _: {'regularizer': None},
         last_filters=24,
         activation=activations.hard_swish,
-        squeeze=('relu', activations.hard_sigmoid),
+        squeeze=(('relu',), (activations.shifted_relu6, activations.sixth)),
     )
     options = {'hyperparams': network.hyperparams, 'batch_norm_trainable': True}
     return mobile_blocks.trunk(network, (1, 2), BackboneOptions(**options | fields), {})
@@ -224,7 +227,7 @@ def test_activations():
     x = tf.constant([-4.0, -3.0, -1.0, 0.0, 1.0, 3.0, 5.0])
     np.testing.assert_allclose(activations.hard_swish(x), [0, 0, -1 / 3, 0, 2 / 3, 3, 5], rtol=1e-6)
     gates = np.array([0, 0, 2, 3, 4, 6, 6]) * 0.16667
-    np.testing.assert_allclose(activations.hard_sigmoid(x), gates, rtol=1e-6)
+    np.testing.assert_allclose(activations.sixth(activations.shifted_relu6(x)), gates, rtol=1e-6)
 
 
 def norm_of(model: keras.Model, name: str) -> tuple[float, float, bool, bool]:
