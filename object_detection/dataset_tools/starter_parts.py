@@ -247,6 +247,8 @@ class _Sizes:
     num_sampled: int
 
 
+# Others have no 1x1 convolution that could have a stride.
+_LEAST_WITH_BOTTLENECKS = 50
 _SIZES = {'cpu': _Sizes(18, 64, 256, 100, 32), 'gpu': _Sizes(50, 256, 1024, 300, 128)}
 
 
@@ -348,6 +350,10 @@ def fit_two_stage(
         extractor.batch_norm_trainable = False
         extractor.override_base_feature_extractor_hyperparams = False
         extractor.frozen_stages = 2
+        if weights.is_torchvision:
+            extractor.padding_mode = extractor.SYMMETRIC_ALL
+            if depth >= _LEAST_WITH_BOTTLENECKS:
+                extractor.stride_in_1x1 = False
         why = f'the backbone of the weights {weights.path}; its first two stages stay frozen.'
     else:
         why = f'a ResNet that suits --for {device}; it trains from random weights.'

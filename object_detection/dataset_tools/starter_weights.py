@@ -13,10 +13,13 @@ DEFAULT_FOLDER = 'weights'
 # The first file is written by a training, the second one is in archives of models.
 _CONFIG_NAMES = ('resolved_pipeline.config', 'pipeline.config')
 _KERAS_RESNET = re.compile(r'^resnet(50|101|152)_weights_\w*notop\.h5$')
+# As torchvision publishes them.
+_TORCH_RESNET = re.compile(r'^resnet(18|34|50|101|152)-[0-9a-f]{8}\.pth$')
 _KERAS_MOBILENET = re.compile(r'^mobilenet_v2_weights_\w*_1\.0_\d+_no_top\.h5$')
 _EXPECTED = (
-    'a file that `tfod weights download` wrote for {}, a folder of them, or the folder of a '
-    'trained detector with its config (a zoo model, a model_dir)'
+    'a file that `tfod weights download` wrote for {}, a folder of them, a ResNet of torchvision '
+    '(resnet50-0676ba61.pth), or the folder of a trained detector with its config (a zoo model, a '
+    'model_dir)'
 )
 _RESNETS, _MOBILENET = 'resnet50, resnet101 or resnet152', 'mobilenet_v2'
 
@@ -29,12 +32,14 @@ class Weights:
       path: the value of `train_config.fine_tune_checkpoint`.
       kind: the value of `train_config.fine_tune_checkpoint_type`.
       depth: depth of their ResNet; 0 for a MobileNet or a whole detector.
+      is_torchvision: whether it is a ResNet of torchvision, with strides and padding of its own.
       pipeline: the config of their detector; None for a backbone.
     """
 
     path: str
     kind: str
     depth: int = 0
+    is_torchvision: bool = False
     pipeline: TrainEvalPipelineConfig | None = None
 
 
@@ -65,7 +70,9 @@ def find(path: str, *, is_mobile: bool = False) -> Weights | None:
 
 def _files(path: str) -> list[str]:
     """Returns the files of weights in a folder, or the given file."""
-    return glob.glob(os.path.join(path, '*.h5')) if os.path.isdir(path) else glob.glob(path)
+    if not os.path.isdir(path):
+        return glob.glob(path)
+    return [name for each in ('*.pth', '*.h5') for name in glob.glob(os.path.join(path, each))]
 
 
 def _mobilenet(path: str) -> Weights | None:
@@ -77,13 +84,14 @@ def _resnet(path: str) -> Weights | None:
     """Returns the shallowest ResNet among the files of a folder, or the given file."""
     found = {}
     for name in _files(path):
-        match = _KERAS_RESNET.match(os.path.basename(name))
-        if match:
-            found[int(match[1])] = name
+        for pattern in (_TORCH_RESNET, _KERAS_RESNET):
+            if match := pattern.match(os.path.basename(name)):
+                found[int(match[1])] = name, pattern is _TORCH_RESNET
     if not found:
         return None
     depth = min(found)
-    return Weights(found[depth], 'classification', depth=depth)
+    name, is_torchvision = found[depth]
+    return Weights(name, 'classification', depth=depth, is_torchvision=is_torchvision)
 
 
 def _checkpoint(folder: str) -> str:

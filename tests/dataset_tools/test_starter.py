@@ -200,6 +200,19 @@ def test_weights_of_a_mobilenet_are_found_for_phones(tmp_path):
         starter_weights.find(str(tmp_path / name))
 
 
+def test_weights_of_torchvision_have_strides_and_padding_of_their_own(tmp_path):
+    for depth, strides in ((50, {'stride_in_1x1': False}), (18, {})):
+        path = tmp_path / f'resnet{depth}-0676ba61.pth'
+        path.touch()
+        found = starter_weights.find(str(path))
+        assert (found.path, found.kind, found.depth) == (str(path), 'classification', depth)
+        extractor = model_of(make(weights=found)).feature_extractor
+        fields = {field.name: value for field, value in extractor.ListFields()}
+        assert fields['type'] == f'faster_rcnn_resnet{depth}_fpn_keras'
+        assert fields['padding_mode'] == extractor.SYMMETRIC_ALL
+        assert {k: v for k, v in fields.items() if k == 'stride_in_1x1'} == strides
+
+
 def test_weights_are_found_by_their_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert starter_weights.find('') is None
