@@ -23,7 +23,8 @@ def command() -> None:
     """Look into checkpoints and weights files, and convert them.
 
     PATH is the prefix of a checkpoint (DIR/ckpt-3), a folder of checkpoints (the newest is taken),
-    a Keras weights file (.h5) or a NumPy archive of tensorpack (.npz). A checkpoint may be one of
+    a file of PyTorch (.pth, .pt, .safetensors) or detectron2 (.pkl), in which nothing is run, a
+    Keras weights file (.h5) or a NumPy archive of tensorpack (.npz). A checkpoint may be one of
     this toolkit, of the TensorFlow Object Detection API (TF 2 or TF 1), of a ResNet with variable
     names of NVIDIA, TPU and Habana, or TF-Slim, or of an Inception network or MobileNet of TF-Slim.
     """

@@ -43,7 +43,7 @@ def load_detector(
     Args:
       pipeline: the config that the checkpoint was trained with.
       checkpoint: a folder, whose newest checkpoint is restored, or the prefix of one checkpoint; of
-        this toolkit or of the TensorFlow Object Detection API.
+        this toolkit or of the TensorFlow Object Detection API; or a file of another system.
       precision: the precision in which it computes; None takes the config's.
 
     Raises:

@@ -44,8 +44,9 @@ def load(
       path: the output of `tfod export` or `exporter_main_v2`, or a SavedModel's own folder; or the
         `model_dir` of a training, whose newest checkpoint is loaded; or the unpacked archive of a
         trained model; or a folder with checkpoints and a config, or the prefix of one checkpoint in
-        it; or a file of another format of `tfod export --format`, or a folder that holds one such
-        file. If there is a SavedModel, it is loaded, and else the model file.
+        it; or the file of a detector of torchvision or detectron2 (.pth, .pt, .pkl, .safetensors),
+        with `config`; or a file of another format of `tfod export --format`, or a folder that holds
+        one such file. If there is a SavedModel, it is loaded, and else the model file.
       checkpoint: loads the config and this checkpoint in place of a SavedModel: 'best', the best
         model of the training (`model_dir/best`); a name in `path`, such as 'ckpt-7'; or another
         folder or prefix.

@@ -29,6 +29,9 @@ from object_detection.weights.checkpoint_files import exists
 
 _logger = logging.getLogger(__name__)
 
+# Of files of other systems that may hold a whole detector; see `weights.pytorch`.
+_DETECTOR_SUFFIXES = ('.pth', '.pt', '.pkl', '.safetensors')
+
 
 def save_model(
     directory: str, variables: Mapping[str, tf.Variable], step: int, *, number: int = 0
@@ -96,16 +99,16 @@ def restore_model(
 
 
 def find(path: str) -> str:
-    """Returns the prefix of one checkpoint.
+    """Returns the prefix of one checkpoint, or the path of a file of weights.
 
     Args:
-      path: a prefix ('dir/ckpt-3'); a folder, whose newest checkpoint is returned; or an archive as
-        described at `is_archive`.
+      path: a prefix ('dir/ckpt-3'); a folder, whose newest checkpoint is returned; an archive as
+        described at `is_archive`; or a file as described at `is_weights_file`, which is returned.
 
     Raises:
       CheckpointError: if there is no checkpoint, or the state file names a missing one.
     """
-    if exists(path):
+    if exists(path) or is_weights_file(path):
         return path
     if is_archive(path):
         path = os.path.join(path, checkpoint_files.STATE_FILE)
@@ -123,6 +126,11 @@ def find(path: str) -> str:
     if not checkpoint_files.is_complete(state.newest):
         raise CheckpointError(f'{path}: files of {state.newest} are missing{hint}.')
     return state.newest
+
+
+def is_weights_file(path: str) -> bool:
+    """Whether a path is a file of another system that may hold a whole detector, by its name."""
+    return path.endswith(_DETECTOR_SUFFIXES) and tf.io.gfile.exists(path)
 
 
 def is_archive(path: str) -> bool:

@@ -33,7 +33,7 @@ from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import Comparison, check, check_backbones, compare
-from object_detection.weights.interfaces import Entry, check_type
+from object_detection.weights.interfaces import Entry, WeightSource, check_type
 
 _logger = logging.getLogger(__name__)
 
@@ -182,7 +182,8 @@ def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
 
     Args:
       detector: detector with all its variables.
-      prefix: prefix of one checkpoint of this toolkit or of the TensorFlow Object Detection API.
+      prefix: prefix of one checkpoint of this toolkit or of the TensorFlow Object Detection API, or
+        a file as described at `checkpoints.is_weights_file`.
       averages: whether variables are restored from their moving averages, if the checkpoint has
         them.
 
@@ -193,6 +194,13 @@ def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
     Raises:
       CheckpointError: if the checkpoint is absent or damaged, or is of another model.
     """
+    if checkpoints.is_weights_file(prefix):
+        with weight_sources.open_source(prefix) as source:
+            entries = _restore_all(detector, source, prefix)
+            used = {key for name in detector.named_variables() for key in entries[name].keys}
+            if unused := source.shapes.keys() - used:
+                _logger.info('not used of it: %s', format_list(sorted(unused)))
+        return 0
     if not _is_reference(prefix):
         return checkpoints.restore_model(
             prefix, detector.named_variables(), averages=averages, names=detector.variable_names
@@ -231,6 +239,8 @@ def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
 
 def read_step(prefix: str) -> int:
     """Returns the step at which a checkpoint was saved; 0 if it does not store one."""
+    if checkpoints.is_weights_file(prefix):
+        return 0
     return checkpoints.read_step(prefix, is_ours=not _is_reference(prefix))
 
 
@@ -241,25 +251,31 @@ def _is_reference(prefix: str) -> bool:
 
 def _restore_reference(detector: Detector, prefix: str, averages: bool) -> dict[str, str]:
     """Restores a detector; returns the key of each variable."""
-    variables, names = detector.named_variables(), detector.variable_names
     arrays = CheckpointArrays(prefix)
     with reference.ReferenceCheckpoint(arrays, averages=averages) as source:
-        entries = source.entries(detector)
-        found = compare(variables, entries, detector.num_classes, names)
-        ranges = sorted(name for name in variables if name.startswith(RANGES))
-        if ranges:
-            raise CheckpointError(f'{prefix} {checkpoint_contents.NO_RANGES}')
-        unfit = [*found.absent, *found.of_classes, *found.reshaped, *found.extra]
-        if unfit:
-            advice = names.advice(
-                {name: entry.shape for name, entry in entries.items()},
-                {name: variable.shape.as_list() for name, variable in variables.items()},
-            )
-            raise CheckpointError(
-                f'{prefix} is a checkpoint of another model than the config describes; variables '
-                f'that do not fit: {format_list(unfit)}. '
-                f'{advice or "Use the pipeline.config that came with it."}'
-            )
-        assign(variables, entries, prefix)
+        entries = _restore_all(detector, source, prefix)
+    return {name: entries[name].keys[-1] for name in detector.named_variables()}
+
+
+def _restore_all(detector: Detector, source: WeightSource, path: str) -> dict[str, Entry]:
+    """Restores all variables of a detector; returns the entries of the source."""
+    variables, names = detector.named_variables(), detector.variable_names
+    entries = source.entries(detector)
+    found = compare(variables, entries, detector.num_classes, names)
+    ranges = sorted(name for name in variables if name.startswith(RANGES))
+    if ranges:
+        raise CheckpointError(f'{path} {checkpoint_contents.NO_RANGES}')
+    unfit = [*found.absent, *found.of_classes, *found.reshaped, *found.extra]
+    if unfit:
+        advice = names.advice(
+            {name: entry.shape for name, entry in entries.items()},
+            {name: variable.shape.as_list() for name, variable in variables.items()},
+        )
+        raise CheckpointError(
+            f'{path} is a checkpoint of another model than the config describes; variables '
+            f'that do not fit: {format_list(unfit)}. '
+            f'{advice or "Use the pipeline.config that came with it."}'
+        )
+    assign(variables, entries, path)
     _logger.info('restored from %s', source.description)
-    return {name: entries[name].keys[-1] for name in variables}
+    return entries

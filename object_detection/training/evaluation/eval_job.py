@@ -134,7 +134,11 @@ def evaluate_directory(
       CheckpointError: if no checkpoint appeared, or one belongs to another model.
     """
     directory = os.fspath(checkpoint_dir)
-    is_one = checkpoints.exists(directory) or checkpoints.is_archive(directory)
+    is_one = (
+        checkpoints.exists(directory)
+        or checkpoints.is_weights_file(directory)
+        or checkpoints.is_archive(directory)
+    )
     waits = timeout > 0 and not is_one
     with Interrupts() as interrupts:
 
@@ -270,7 +274,7 @@ class CheckpointEvaluation:
             return restore.restore_exactly(self._detector, prefix, averages=averages)
         except (CheckpointError, tf.errors.NotFoundError):
             # The training deletes the file that `exists` looks for before the other files.
-            if checkpoints.exists(prefix):
+            if checkpoints.exists(prefix) or checkpoints.is_weights_file(prefix):
                 raise
             _logger.warning('%s was deleted before it could be evaluated', prefix)
             return None

@@ -116,8 +116,8 @@ ssd {
 }
 
 
-def build(name, *overrides, is_small=True, text=('', '')):
-    """The detector of a name of MODELS; `overrides` are text protos of a model.
+def pipeline_of(name, *overrides, is_small=True, text=('', '')):
+    """The config of a name of MODELS; `overrides` are text protos of a model.
 
     `text` is replaced in the config: what, and by what.
     """
@@ -134,6 +134,12 @@ def build(name, *overrides, is_small=True, text=('', '')):
             head.keypoint_head.conv_depth = 4
     for part in overrides:
         text_format.Merge(part, pipeline.model)
-    detector = model_builder.build(pipeline.model, is_training=False)
+    return pipeline
+
+
+def build(name, *overrides, **options):
+    """The detector of a config; see `pipeline_of`."""
+    model = pipeline_of(name, *overrides, **options).model
+    detector = model_builder.build(model, is_training=False)
     detector.build_variables()
     return detector
