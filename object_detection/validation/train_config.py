@@ -305,7 +305,8 @@ def check_fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     if not _exists(path):
         yield (
             f'{_ROOT}.fine_tune_checkpoint: expected the prefix of a checkpoint, such as '
-            'DIR/ckpt-3, a folder of checkpoints, a Keras weights file or a NumPy archive. '
+            'DIR/ckpt-3, a folder of checkpoints, or a file of weights of Keras, tensorpack, '
+            'PyTorch or detectron2. '
             f'Received: {path!r}, where there is none; leave it empty to train from scratch, or '
             'to go on in a model_dir.'
         )

@@ -21,7 +21,8 @@ _MOST_DIMENSIONS = 8
 BFLOAT16 = 'bfloat16'
 # The kinds and sizes of NumPy's dtypes that are numbers.
 _NUMBERS = frozenset({'b1', *(f'{k}{n}' for k in 'iu' for n in (1, 2, 4, 8)), 'f2', 'f4', 'f8'})
-_KEYS = (str, bytes, int, float, bool, type(None))
+# Larger keys of dicts can be chosen so that they all have one hash.
+_LARGEST_KEY = 2**60
 
 
 class Storage(NamedTuple):
@@ -246,7 +247,7 @@ def _required(value: Any, kind: type) -> Any:
 def _fill(mapping: dict, items: Iterable[tuple[Any, Any]]) -> None:
     for key, value in items:
         # The hash of a tuple would be computed by recursion of any depth.
-        if type(key) not in _KEYS:
+        if type(key) is not str and not (type(key) is int and abs(key) <= _LARGEST_KEY):
             raise UserError(f'a damaged pickle ({type(key).__name__} as a key)')
         if key in mapping:
             raise UserError(f'the key {brief(key)} twice')

@@ -191,6 +191,7 @@ PICKLES = {
     'no tensors by name': instructions(b'}'),
     'FloatStorage, which was not run': instructions(b'ctorch\nFloatStorage\n', b')R'),
     'tuple as a key': instructions(b'}', b')' + b'\x85' * 200_000, b'K\x01', b's'),
+    'int as a key': instructions(b'}', b'\x8a\x09', bytes(8), b'\x01', b'K\x01s'),
     'an array of the dtype .O': instructions(
         b'cnumpy._core.multiarray\nscalar\n',
         b'cnumpy\ndtype\n',
@@ -304,6 +305,35 @@ def test_a_damaged_storage_is_refused(tmp_path):
     (tmp_path / 'a.pth').write_bytes(whole)
     with opened(path) as arrays, pytest.raises(CheckpointError, match='CRC'):
         arrays.read('a')
+
+
+def test_damage_anywhere_is_an_error_of_the_file_or_changes_numbers_alone(tmp_path):
+    tree = writers.tensors(ARRAYS)
+    header, data = writers.header_of(ARRAYS)
+    paths = [
+        writers.write_zip(tmp_path / 'a.pth', tree),
+        writers.write_stream(tmp_path / 'b.pth', tree),
+        writers.write_pickle(tmp_path / 'c.pkl', {'model': ARRAYS}),
+        writers.write_safetensors(tmp_path / 'd.safetensors', header, data),
+    ]
+    rng = np.random.default_rng(0)
+    errors = []
+    for path in paths:
+        kind = SafetensorsArrays if path.endswith('.safetensors') else TorchArrays
+        whole = pathlib.Path(path).read_bytes()
+        for _ in range(150):
+            damaged = bytearray(whole)
+            for place in rng.integers(0, len(whole), rng.integers(1, 4)):
+                damaged[place] = rng.integers(0, 256)
+            pathlib.Path(path).write_bytes(damaged)
+            try:
+                with contextlib.closing(kind(path)) as arrays:
+                    for name in arrays.shapes:
+                        arrays.read(name)
+            except CheckpointError as error:
+                errors.append((path, str(error)))
+    assert all(path in text for path, text in errors)
+    assert 300 < len(errors) < 600
 
 
 def entry(dtype='F32', shape=(6,), offsets=(0, 24)):
