@@ -95,6 +95,7 @@ OLD_TRAINED = (
     'ssd_inception_v2_coco',
     'ssd_inception_v2_pets',
     'ssd_inception_v3_pets',
+    'ssd_mobilenet_v2_mnasfpn_shared_box_predictor_320x320_coco_sync',
 )
 # Those that the page about TPUs recommends.
 OLD_FOR_TPUS = (
@@ -142,6 +143,8 @@ DETECTIONS = 4
 # Length of the context features of the records.
 CONTEXT = 5
 SIZE = 96
+# Types that take images of 256 pixels only, or of multiples of 64.
+SIZES = {'embedded_ssd_mobilenet_v1': 256, 'ssd_mobilenet_v2_mnasfpn': 128}
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -212,8 +215,7 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
     }[resizer]
     readers = ('train_input_reader', 'eval_input_reader[0]')
     has_context = is_two_stage and message.HasField('context_config')
-    # One type takes images of 256 pixels only.
-    size = 256 if message.feature_extractor.type == 'embedded_ssd_mobilenet_v1' else SIZE
+    size = SIZES.get(message.feature_extractor.type, SIZE)
     return [
         *(f'{model}.image_resizer.{resizer}.{side}={size}' for side in sides),
         f'{model}.num_classes={CLASSES}',  # that of the label map here; some have fewer

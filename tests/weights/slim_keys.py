@@ -271,3 +271,66 @@ def _cell(
 
 def dense(scope: str, before: int, depth: int) -> Shapes:
     return {f'{scope}/weights': (before, depth), f'{scope}/biases': (depth,)}
+
+
+# MobileNet v2 up to its last block: stride, input, inner width and output of each block.
+MOBILENET_V2 = (
+    (1, 32, 32, 16), (2, 16, 96, 24), (1, 24, 144, 24), (2, 24, 144, 32), (1, 32, 192, 32),
+    (1, 32, 192, 32), (2, 32, 192, 64), (1, 64, 384, 64), (1, 64, 384, 64), (1, 64, 384, 64),
+    (1, 64, 384, 96), (1, 96, 576, 96), (1, 96, 576, 96), (2, 96, 576, 160), (1, 160, 960, 160),
+    (1, 160, 960, 160), (1, 160, 960, 320),
+)  # fmt: skip
+# MnasFPN: inputs, their levels, level, size, inner width. Nodes 0 to 3 are of the levels 3 to 6.
+MNASFPN = (
+    ((1, 2), (4, 5), 4, 3, 256),
+    ((0, 4), (3, 4), 3, 3, 128),
+    ((5, 4), (3, 4), 4, 3, 128),
+    ((4, 3), (4, 6), 5, 5, 128),
+    ((4, 3), (4, 6), 6, 3, 96),
+)
+
+
+def mobilenet_v2() -> Shapes:
+    shapes = conv('Conv', 3, 3, 32)
+    for i, (_, before, inner, depth) in enumerate(MOBILENET_V2):
+        scope = f'expanded_conv_{i}' if i else 'expanded_conv'
+        if i:
+            shapes |= conv(f'{scope}/expand', 1, before, inner)
+        shapes |= depthwise(f'{scope}/depthwise', 3, inner)
+        shapes |= conv(f'{scope}/project', 1, inner, depth)
+    return shapes
+
+
+def mnasfpn(
+    channels: Sequence[int], depth: int, rounded: Callable[[int], int] = lambda depth: depth
+) -> Shapes:
+    """The cells on maps of the levels 3 to 5 with these channels."""
+    shapes = conv('C6_Conv1x1', 1, channels[-1], depth)
+    nodes = [*channels, depth]
+    for cell in range(4):
+        nodes = nodes if cell == 0 else [depth] * 4
+        for i, (inputs, _, _, size, inner) in enumerate(MNASFPN):
+            scope = f'cell_{cell}/block_{i}'
+            for j, node in enumerate(inputs):
+                shapes |= conv(f'{scope}/input_{j}/Conv1x1', 1, nodes[node], rounded(inner))
+            shapes |= separable(f'{scope}/SepConv', size, rounded(inner), depth)
+            shapes |= norm(f'{scope}/SepConv/BatchNorm', depth)
+            nodes = [*nodes, depth]
+    return shapes
+
+
+def shared_predictor(
+    maps: int, before: int, depth: int, layers: int, anchors: int, k: int
+) -> Shapes:
+    """A weight-shared predictor whose separable tower boxes and classes share, with its norms."""
+    scope = 'WeightSharedConvolutionalBoxPredictor'
+    shapes = {}
+    for layer in range(layers):
+        tower = f'{scope}/PredictionTower/conv2d_{layer}'
+        shapes |= separable(tower, 3, before if layer == 0 else depth, depth)
+        for i in range(maps):
+            shapes |= norm(f'{tower}/BatchNorm/feature_{i}', depth)
+    for name, outputs in (('BoxPredictor', 4 * anchors), ('ClassPredictor', k * anchors)):
+        shapes |= separable(f'{scope}/{name}', 3, depth, outputs)
+        shapes[f'{scope}/{name}/biases'] = (outputs,)
+    return shapes

@@ -139,6 +139,43 @@ def test_a_classifier_without_scales_sets_the_scales_of_a_detector_to_one(
     np.testing.assert_array_equal(backbone, arrays[key])
 
 
+MNASFPN = """
+  feature_extractor {
+    type: 'ssd_mobilenet_v2_mnasfpn' depth_multiplier: 1 min_depth: 16
+    fpn { min_level: 3 max_level: 6 additional_layer_depth: 48 }
+  }
+  box_predictor {
+    weight_shared_convolutional_box_predictor {
+      depth: 64 num_layers_before_predictor: 4 share_prediction_tower: true use_depthwise: true
+      conv_hyperparams { batch_norm { scale: true } }
+    }
+  }
+  anchor_generator {
+    multiscale_anchor_generator {
+      min_level: 3 max_level: 6 aspect_ratios: [1, 2, 0.5] scales_per_octave: 3
+    }
+  }
+"""
+
+
+def mnasfpn() -> slim_keys.Shapes:
+    scope = 'FeatureExtractor'
+    return (
+        slim_keys.within(f'{scope}/MobilenetV2', slim_keys.mobilenet_v2())
+        | slim_keys.within(f'{scope}/MnasFPN', slim_keys.mnasfpn((32, 96, 320), 48))
+        | slim_keys.shared_predictor(4, 48, 64, layers=4, anchors=9, k=4)
+    )
+
+
+def test_a_single_shot_detector_with_mnasfpn(tmp_path):
+    config = configs.tiny()
+    for field in ('feature_extractor', 'box_predictor', 'anchor_generator'):
+        config.ssd.ClearField(field)
+    detector = build(text_format.Merge(f'ssd {{ {MNASFPN} }}', config))
+    prefix, arrays = write(tmp_path, mnasfpn())
+    check_restored(detector, restore.restore(detector, prefix, 'full'), arrays)
+
+
 NAS = """
 faster_rcnn {
   num_classes: 3

@@ -39,6 +39,7 @@ from object_detection.models.heads.weight_shared import (
     WeightSharedConvolutionalBoxPredictor,
     WeightSharedOptions,
 )
+from object_detection.models.necks.table import NECKS
 from object_detection.protos import box_predictor_pb2, fpn_pb2, ssd_pb2
 from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
 from object_detection.targets.assigners import SimilarityAssigner
@@ -65,10 +66,16 @@ def build_extractor(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> 
     """
     with within(f'{config.DESCRIPTOR.full_name} {config.type!r}'):
         options = _options(config, batch_norm_trainable)
-        if EXTRACTORS[config.type].keeps_hyperparams:
+        row = EXTRACTORS[config.type]
+        if row.keeps_hyperparams:
             name = 'override_base_feature_extractor_hyperparams'
             reading.unused(config, name, 'as in the reference, the backbone keeps its own')
-        return build_ssd(config.type, options)
+        extractor = build_ssd(config.type, options)
+        neck = config.neck or row.neck
+        if NECKS[neck].hyperparams is not None:
+            reading.unused(config, 'conv_hyperparams', _KEPT)
+            reading.unused(config.fpn, _VARIANTS, f'there is one kind of {neck}')
+        return extractor
 
 
 def map_sizes(config: SsdFeatureExtractor) -> Callable[[int, int], list[tuple[int, int]]]:
@@ -131,6 +138,9 @@ def _bifpn(config: fpn_pb2.BidirectionalFeaturePyramidNetworks) -> BiFpnOptions:
     )
 
 
+_KEPT = 'as in the reference, backbone and neck keep their own'
+# Fields of a pyramid for kinds of it.
+_VARIANTS = ('extra_level_type', 'upsample_type', 'smoothing_type')
 _NO_DEPTH = 'min_depth and max_depth are 0, which leaves these layers out'
 _NO_LAYERS = 'num_layers_before_predictor is 0'
 _NO_BIAS = 'with use_depthwise the classes begin without a bias'

@@ -10,7 +10,7 @@ strides at the ends of stages, which gives the same maps as those at the beginni
 stages here.
 
 Papers: SSD (arXiv:1512.02325), RetinaNet (1708.02002), PPN (1807.03284), MobileNet v3 (1905.02244),
-EfficientDet (1911.09070), MobileDet (2004.14525).
+EfficientDet (1911.09070), MnasFPN (1912.01106), MobileDet (2004.14525).
 """
 
 from collections.abc import Mapping
@@ -100,6 +100,9 @@ EXTRACTORS: Mapping[str, Extractor] = {
         'mobilenet_v1_slim',
         settings={'filters': (512, 256, 256), 'last_kernel_size': 2},
         image_size=256,
+    ),
+    'ssd_mobilenet_v2_mnasfpn': Extractor(
+        'mobilenet_v2_mnasfpn', 'mnasfpn', keeps_hyperparams=True
     ),
     # On the network that the field `backbone` names.
     'ssd': Extractor(None, 'multi_resolution', _LAST_TWO),

@@ -97,7 +97,7 @@ def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
 def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Backbone]:
     """Returns the rows of a type and of its backbone, after checking the options."""
     extractor, row = find_parts(type_name, EXTRACTORS, options)
-    if options.hyperparams is None:
+    if options.hyperparams is None and NECKS[extractor.neck].hyperparams is None:
         raise UserError('The feature extractor needs `conv_hyperparams`. Received: none.')
     if extractor.needs_override and not options.override_backbone:
         raise expected(
@@ -158,6 +158,10 @@ def _check_maps(extractor: Extractor, options: SingleShotOptions, row: Backbone)
                 )
         bifpn.check(pyramid)
         return
+    levels = NECKS[extractor.neck].levels
+    if levels not in (None, range(low, high + 1)):
+        only = f'min_level {levels[0]} and max_level {levels[-1]}'
+        raise expected('fpn', f'{only}, as {extractor.neck} has no others', f'{low} and {high}')
     if not first <= low <= min(high, last):
         raise expected(
             'fpn', f'{first} <= min_level <= {last}, min_level <= max_level', f'{low} and {high}'
@@ -213,21 +217,23 @@ def _backbone_options(
 
 
 def _neck_options(extractor: Extractor, options: SingleShotOptions, taken: range) -> NeckOptions:
-    pyramid, settings, depth = _pyramid(extractor, options), dict(extractor.settings), None
+    pyramid, settings = _pyramid(extractor, options), dict(extractor.settings)
+    depth = nominal = None
     if isinstance(pyramid, BiFpnOptions):
         names = ('num_iterations', 'num_filters', 'combine_method')
         settings = {name: getattr(pyramid, name) for name in names}
     elif pyramid is not None:
         settings = vars(pyramid.network) | {'crop_upsampled': True} | settings
-        depth = options.depth(pyramid.depth)
+        nominal, depth = pyramid.depth, options.depth(pyramid.depth)
     else:
         depth = settings.pop('depth', None)
     return NeckOptions(
-        hyperparams=options.hyperparams,
+        hyperparams=NECKS[extractor.neck].hyperparams or options.hyperparams,
         batch_norm_trainable=options.batch_norm_trainable,
         levels=_levels(extractor, options),
         inputs=taken,
         depth=depth,
+        nominal_depth=nominal,
         depth_multiplier=options.depth_multiplier,
         min_depth=options.min_depth,
         use_depthwise=options.use_depthwise,

@@ -12,13 +12,11 @@ from object_detection.protos.ssd_pb2 import Ssd
 
 _SIX_MAPS = 'ssd_mobilenet_v2_keras'
 _SSDLITE = f'{_SIX_MAPS} with use_depthwise: true'
-_FPNLITE = 'ssd_mobilenet_v2_fpn_keras with use_depthwise: true'
 
 # Types of the reference implementation that are not built here -> what comes nearest in size and
 # in the strides of its maps.
 NEAREST: Mapping[str, str] = {
     'ssd_pnasnet': 'ssd_resnet101_v1_fpn_keras',
-    'ssd_mobilenet_v2_mnasfpn': _FPNLITE,
     'ssd_spaghettinet': _SSDLITE,
 }
 
@@ -55,7 +53,8 @@ _LEVELS = {
     'multiscale_anchor_generator': ', from its min_level to its max_level',
     'ssd_anchor_generator': ', its num_layers',
 }
-_PYRAMIDS = ('bifpn', 'fpn')
+# Neck -> the field that describes its pyramid.
+_PYRAMIDS = {'bifpn': 'bifpn', 'fpn': 'fpn', 'mnasfpn': 'fpn'}
 # Numbers of a box code; a keypoint adds two.
 _CODE_SIZES = {'faster_rcnn_box_coder': 4, 'mean_stddev_box_coder': 4, 'square_box_coder': 3}
 
@@ -147,12 +146,12 @@ def _num_maps(config: Ssd) -> int | None:
     if extractor.type not in EXTRACTORS:
         return None
     row = EXTRACTORS[extractor.type]
-    neck = row.neck
-    if any(extractor.HasField(name) for name in _PYRAMIDS if name != neck):
+    field = _PYRAMIDS.get(row.neck)
+    if any(extractor.HasField(name) for name in _PYRAMIDS.values() if name != field):
         return None  # The builder refuses it.
-    if neck not in _PYRAMIDS:
+    if field is None:
         return extractor.num_layers if extractor.HasField('num_layers') else num_maps(row)
-    pyramid = getattr(extractor, neck)
+    pyramid = getattr(extractor, field)
     count = pyramid.max_level - pyramid.min_level + 1
     return count if count > 0 else None
 

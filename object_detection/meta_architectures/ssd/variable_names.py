@@ -61,6 +61,10 @@ _SLIM_LAYERS = (
     (rf'{_NETWORK}\w+_2_Conv2d_(\d+)_\dx\d_s2_\d+', r'fpn/map_\1_conv'),
     (rf'{_NETWORK}\w+_2_Conv2d_(\d+)_\dx\d_s2_\d+_depthwise', r'fpn/map_\1_depthwise'),
     (rf'{_NETWORK}Base_Conv2d_1x1_\d+', 'fpn/base'),
+    # Of MnasFPN.
+    (rf'{_NETWORK}C6_Conv1x1', 'fpn/top'),
+    (rf'{_NETWORK}cell_(\d)/block_(\d)/input_(\d)/Conv1x1', r'fpn/cell_\1_block_\2_input_\3'),
+    (rf'{_NETWORK}cell_(\d)/block_(\d)/SepConv', r'fpn/cell_\1_block_\2_conv'),
     (r'BoxPredictor_(\d+)/BoxEncodingPredictor', r'box_predictor/box_codes_\1'),
     (r'BoxPredictor_(\d+)/BoxEncodingPredictor_depthwise', r'box_predictor/box_codes_\1_depthwise'),
     (r'BoxPredictor_(\d+)/ClassPredictor', r'box_predictor/classes_\1'),

@@ -15,7 +15,7 @@ from object_detection.models import image_channels, rounding
 from object_detection.models.backbones import mobilenet
 from object_detection.models.backbones.mobilenet import Layers, Options, round_to_eights
 from object_detection.models.backbones.table import Backbone, BackboneOptions
-from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.image_values import to_unit
 from object_detection.models.normalization import BatchNormParams
 
@@ -46,6 +46,8 @@ def trunk(
     name: str,
     options: Options = _DEFAULTS,
     last_filters: int = _LAST_FILTERS,
+    depthwise: LayerHyperparams | None = None,
+    has_all_skips: bool = False,
 ) -> keras.Model:
     """Builds the network from the image up to the last of `outputs`.
 
@@ -60,6 +62,9 @@ def trunk(
       name: name of the model.
       options: variant of the network.
       last_filters: channels at the end, before the factor of the options.
+      depthwise: set-up of the depthwise convolutions; None is that of all layers.
+      has_all_skips: whether blocks whose number of channels the minimum of the options raises have
+        a shortcut too.
 
     Returns:
       A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
@@ -74,14 +79,21 @@ def trunk(
     x = layers.activate(x, name='Conv1_relu')
     ends = {}
     for block in range(len(_FILTERS)):
-        x = _block(layers, x, block, ends)
+        x = _block(layers, x, block, ends, depthwise, has_all_skips)
     ends[LAST] = _last(layers, x, last_filters)
     if not outputs or list(outputs) != [end for end in ends if end in outputs]:
         raise expected('MobileNet v2', f'some of {", ".join(ends)}, in order', list(outputs))
     return keras.Model(images, [ends[output] for output in outputs], name=name)
 
 
-def _block(layers: Layers, x, block: int, ends: dict):
+def _block(
+    layers: Layers,
+    x,
+    block: int,
+    ends: dict,
+    hyperparams: LayerHyperparams | None,
+    has_all_skips: bool,
+):
     """Appends an inverted residual block and adds its outputs to `ends`."""
     name = f'block_{block}' if block else 'expanded_conv'
     inputs = x
@@ -92,13 +104,19 @@ def _block(layers: Layers, x, block: int, ends: dict):
         ends[f'{name}_expand_relu'] = x
     strides = 2 if block in _STRIDED else 1
     depthwise = f'{name}_depthwise'
-    x = layers.depthwise_norm(x, strides=strides, name=depthwise, norm_name=f'{depthwise}_BN')
+    x = layers.depthwise_norm(
+        x,
+        strides=strides,
+        name=depthwise,
+        norm_name=f'{depthwise}_BN',
+        hyperparams=hyperparams,
+    )
     x = layers.activate(x, name=f'{depthwise}_relu')
     filters = round_to_eights(int(_FILTERS[block] * layers.options.depth_multiplier))
     depth = max(filters, layers.options.min_depth)
     x = layers.conv_norm(x, depth, 1, name=f'{name}_project', norm_name=f'{name}_project_BN')
-    # As in the reference, a number of channels that `min_depth` raises has no shortcut.
-    if strides == 1 and inputs.shape[-1] == filters == depth:
+    # As in the reference, a number of channels that `min_depth` raises usually has no shortcut.
+    if strides == 1 and inputs.shape[-1] == depth and (has_all_skips or filters == depth):
         x = rounding.Add(name=f'{name}_add')([inputs, x])
     ends[f'block_{block}'] = x
     return x
@@ -131,4 +149,31 @@ MOBILENET_V2_CENTER_NET = dataclasses.replace(
         activation='relu6', batch_norm=BatchNormParams(momentum=0.999, epsilon=1e-3, scale=True)
     ),
     uses=frozenset({'depth_multiplier'}),
+)
+
+
+def _mnasfpn(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
+    outputs, depthwise = LEVELS | {5: 'block_16'}, options.hyperparams
+    if not options.is_overridden:
+        initializer = keras.initializers.TruncatedNormal(stddev=SEPARABLE_STDDEV)
+        depthwise = dataclasses.replace(depthwise, initializer=initializer)
+    return trunk(
+        [outputs[level] for level in levels],
+        depthwise=depthwise,
+        has_all_skips=True,
+        **mobilenet.arguments(options),
+    )
+
+
+# Of depthwise and separable convolutions of MnasFPN and of the network under it.
+SEPARABLE_STDDEV = 0.536
+# Of the reference's MnasFPN under TensorFlow 1: its last map is that of the last block.
+MOBILENET_V2_MNASFPN = dataclasses.replace(
+    mobilenet.row(_mnasfpn),
+    hyperparams=LayerHyperparams(
+        initializer=keras.initializers.HeNormal(),
+        regularizer=L2(0.5 * 4e-5),
+        activation='relu6',
+        batch_norm=BatchNormParams(momentum=0.99, epsilon=0.01, scale=True),
+    ),
 )

@@ -134,6 +134,7 @@ BACKBONES: Registry[Backbone] = Registry(
         'mobilenet_v2_slim': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_SLIM',
         # Its map of level 4 is expanded, as in SSD.
         'mobilenet_v2_expanded': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_EXPANDED',
+        'mobilenet_v2_mnasfpn': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_MNASFPN',
         'mobilenet_v2_center_net': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2_CENTER_NET',
         'mobilenet_v3_large': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_LARGE',
         'mobilenet_v3_small': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_SMALL',

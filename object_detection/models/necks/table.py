@@ -26,6 +26,7 @@ class NeckOptions:
       levels: of the maps that it returns; level l has stride 2**l.
       inputs: levels of the maps that it takes.
       depth: number of channels of its maps; None leaves them to the neck.
+      nominal_depth: the same before the factor, for necks that round the product in their own way.
       depth_multiplier: factor of the numbers of channels that are the neck's own.
       min_depth: minimum number of channels of a convolution after that factor.
       use_depthwise: whether the 3x3 convolutions are separable.
@@ -39,6 +40,7 @@ class NeckOptions:
     levels: range
     inputs: range
     depth: int | None = None
+    nominal_depth: int | None = None
     depth_multiplier: float = 1.0
     min_depth: int = 1
     use_depthwise: bool = False
@@ -64,10 +66,14 @@ class Neck(NamedTuple):
       uses: fields of feature extractors that it reads, such as 'use_depthwise'. Others that a
         config sets are errors. It fits types whose own neck reads the same one of `MAPS`; without
         one of them it fits those of CenterNet.
+      hyperparams: those of all its layers, for every config; None takes them from the config.
+      levels: those that its maps must have; None allows any.
     """
 
     build: Callable[[Sequence[int], NeckOptions], 'keras.Model']
     uses: frozenset[str] = frozenset()
+    hyperparams: 'LayerHyperparams | None' = None
+    levels: range | None = None
 
 
 # Fields that say which maps there are.
@@ -79,6 +85,7 @@ NECKS: Registry[Neck] = Registry(
     {
         'fpn': f'{_NETWORKS}.fpn:FPN',
         'bifpn': f'{_NETWORKS}.bifpn:BIFPN',
+        'mnasfpn': f'{_NETWORKS}.mnasfpn:MNASFPN',
         # The coarser maps of SSD.
         'multi_resolution': f'{_NETWORKS}.multi_resolution:MULTI_RESOLUTION',
         'pooling_pyramid': f'{_NETWORKS}.multi_resolution:POOLING_PYRAMID',
