@@ -32,7 +32,7 @@ _OF_NORM = {
 }
 _NORM = re.compile(r'.*_bn(_\d+)?')
 _BEFORE_DENSE = re.compile(r'(fpn/smoothing_\d+|box_classifier/conv_\d+)/kernel')
-_FIRST_GAMMA = '/conv1_bn/gamma'
+_FIRST_NORM = 'conv1_bn'
 _PIXELS = ('pixel_mean', 'pixel_std')
 # Number of dimensions -> the order of their axes here.
 _AXES = {4: (2, 3, 1, 0), 2: (1, 0)}
@@ -64,7 +64,11 @@ class TorchWeights(WeightSource):
 
         Differences between the networks that no conversion makes up for are logged.
         """
-        resnet = ThirdPartyResnet(_Transposed(self._arrays), self._system.resnet)
+        backbone = detector.parts().get(detector.variable_names.backbone_parts[0])
+        # Its first norm gets our epsilon here, and then as all others by its scale.
+        epsilon = getattr(_layer(backbone, _FIRST_NORM), 'epsilon', self._system.resnet.epsilon)
+        name_format = self._system.resnet._replace(epsilon=epsilon)
+        resnet = ThirdPartyResnet(_Transposed(self._arrays), name_format)
         resnet.description = self.description
         entries = self._with_epsilon(resnet.entries(detector), detector)
         self._log_images(detector)
@@ -152,7 +156,6 @@ class TorchWeights(WeightSource):
         """Returns the entries of a ResNet whose norms give the same with the detector's epsilon.
 
         With e there and f here the scale is multiplied by sqrt((variance + f) / (variance + e)).
-        The norm after the first convolution is converted already.
         """
         theirs = self._system.resnet.epsilon
         scaled = {}
@@ -160,12 +163,14 @@ class TorchWeights(WeightSource):
             part, layer, variable = name.split('/')
             model = detector.parts().get(part)
             epsilon = getattr(_layer(model, layer), 'epsilon', theirs)
-            if variable != 'gamma' or name.endswith(_FIRST_GAMMA) or np.isclose(epsilon, theirs):
+            variance = entries.get(f'{part}/{layer}/moving_variance')
+            if variable != 'gamma' or np.isclose(epsilon, theirs):
                 continue
-            variance = entries[f'{part}/{layer}/moving_variance']
+            if variance is None or variance.shape != entry.shape:  # They do not fit.
+                continue
 
-            def read(gamma=entry, variance=variance, epsilon=epsilon) -> np.ndarray:
-                values = np.asarray(variance.read(), np.float64)
+            def read(gamma=entry, key=variance.keys[0], epsilon=epsilon) -> np.ndarray:
+                values = np.asarray(self._arrays.read(key), np.float64)
                 return gamma.read() * np.sqrt((values + epsilon) / (values + theirs))
 
             scaled[name] = Entry((*entry.keys, *variance.keys), entry.shape, read)

@@ -290,15 +290,17 @@ def test_each_variable_gets_its_value(tmp_path, detectors, name, form):
 def test_norms_without_an_epsilon_give_the_same_with_ours(tmp_path, detectors):
     detector, form = detectors['maskrcnn'], FORMS[1]
     _, arrays = file_of(detectors, 'maskrcnn', form)
-    variance = 'backbone.body.layer2.0.bn1.running_var'
-    arrays[variance][:] = [1e-6, 1e-5, 1.0]
+    norms = {'conv3_block1_1_bn': 'backbone.body.layer2.0.bn1', 'conv1_bn': 'backbone.body.bn1'}
+    for theirs in norms.values():
+        arrays[f'{theirs}.running_var'][:3] = [1e-6, 1e-5, 1.0]
     restore.restore(detector, write(tmp_path, form, arrays), 'classification')
-    layer = detector.parts()['backbone'].get_layer('conv3_block1_1_bn')
-    x = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
-    norm = {k: arrays[f'backbone.body.layer2.0.bn1.{k}'] for k in NORM}
-    expected = (x - norm['running_mean']) / np.sqrt(norm['running_var']) * norm['weight']
-    actual = layer(x[:, np.newaxis, np.newaxis])[:, 0, 0]
-    np.testing.assert_allclose(actual, expected + norm['bias'], rtol=1e-5, atol=1e-5)
+    for ours, theirs in norms.items():
+        norm = {k: arrays[f'{theirs}.{k}'] for k in NORM}
+        x = np.random.default_rng(1).normal(size=(5, len(norm['bias']))).astype(np.float32)
+        expected = (x - norm['running_mean']) / np.sqrt(norm['running_var']) * norm['weight']
+        actual = detector.parts()['backbone'].get_layer(ours)(x[:, np.newaxis, np.newaxis])
+        expected += norm['bias']
+        np.testing.assert_allclose(actual[:, 0, 0], expected, rtol=1e-5, atol=1e-4)
 
 
 def test_two_logits_of_objectness_have_the_same_probability(tmp_path, detectors):
