@@ -26,6 +26,8 @@ from object_detection.system import private_names
 # so that a map that is not padded as its stride needs has another size.
 SIDE = 7 * KERAS_MULTIPLE
 LEVELS = range(1, 6)
+# Rank of a map that a level may have: its kind and, of concatenations, the number of channels.
+_LOWEST = (1, 0)
 # Layers that need no rounding: of images, those that only training has, and those that move values.
 _UNROUNDED = {
     keras.layers.Dropout,
@@ -85,7 +87,8 @@ class Calls:
         """Returns for each level the last of the preferred maps of its stride.
 
         Without any, it is the last one that all later ones depend on alone; without one of them,
-        as in NASNet, whose cells read the two before them, it is the last concatenation.
+        as in NASNet, whose cells read the two before them, it is the widest concatenation, and the
+        last one of those.
 
         Args:
           shapes: of all outputs for images of `SIDE`.
@@ -93,16 +96,17 @@ class Calls:
         """
         last_use = self._last_uses()
         preferred_ids = {id(each) for each in preferred}
-        found: dict[int, tuple[int, Map]] = {}
+        found: dict[int, tuple[tuple[int, int], Map]] = {}
         used = 0
         for place, shape in enumerate(shapes):
             is_cut, used = used <= place, max(used, last_use[place])
             tensor, layer = self.outputs[place], self.layers[place]
-            is_concatenation = isinstance(layer, keras.layers.Concatenate)
-            rank = max(3 * (id(tensor) in preferred_ids), 2 * is_cut, int(is_concatenation))
+            rank = max((3 * (id(tensor) in preferred_ids), 0), (2 * is_cut, 0))
+            if isinstance(layer, keras.layers.Concatenate):
+                rank = max(rank, (1, shape[-1]))
             for level in LEVELS:
                 is_of_level = len(shape) == 4 and set(shape[1:3]) == {SIDE // 2**level}
-                if is_of_level and rank >= max(1, found.get(level, (0,))[0]):
+                if is_of_level and rank >= found.get(level, (_LOWEST,))[0]:
                     found[level] = rank, Map(tensor, place, is_cut)
         return {level: each for level, (_, each) in found.items()}
 

@@ -32,6 +32,7 @@ from object_detection.models.quantization import Quantization, QuantizationParam
 from object_detection.protos import pipeline_pb2
 from object_detection.protos.center_net_pb2 import CenterNetFeatureExtractor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
+from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
 from object_detection.training import setup
 from object_detection.weights import checkpoints, restore
@@ -282,6 +283,29 @@ def rfcn_pipeline() -> pipeline_pb2.TrainEvalPipelineConfig:
     return pipeline
 
 
+def one_map_pipeline() -> pipeline_pb2.TrainEvalPipelineConfig:
+    """A Mask R-CNN whose last stage processes crops."""
+    pipeline = rfcn_pipeline()
+    predictor = tiny_pipeline().model.faster_rcnn.second_stage_box_predictor
+    pipeline.model.faster_rcnn.second_stage_box_predictor.CopyFrom(predictor)
+    return pipeline
+
+
+def center_net_pipeline() -> pipeline_pb2.TrainEvalPipelineConfig:
+    text = f"""
+      center_net {{
+        num_classes: 4
+        image_resizer {{ fixed_shape_resizer {{ height: 64 width: 64 }} }}
+        feature_extractor {{ type: 'center_net_fpn' backbone: '{TOY}' }}
+        object_center_params {{
+          classification_loss {{ penalty_reduced_logistic_focal_loss {{}} }} max_box_predictions: 4
+        }}
+        object_detection_task {{ localization_loss {{ l1_localization_loss {{}} }} }}
+      }}"""
+    model = text_format.Parse(text, DetectionModel())
+    return pipeline_pb2.TrainEvalPipelineConfig(model=model)
+
+
 def test_stages_are_frozen():
     pipeline = faster_rcnn_pipeline()
     pipeline.model.faster_rcnn.feature_extractor.frozen_stages = 2
@@ -295,7 +319,16 @@ def test_stages_are_frozen():
     assert [norm.trainable for norm in norms] == [False, False, True, True]
 
 
-@pytest.mark.parametrize('pipeline', [ssd_pipeline, faster_rcnn_pipeline, rfcn_pipeline])
+PIPELINES = (
+    ssd_pipeline,
+    faster_rcnn_pipeline,
+    rfcn_pipeline,
+    one_map_pipeline,
+    center_net_pipeline,
+)
+
+
+@pytest.mark.parametrize('pipeline', PIPELINES)
 def test_detectors_learn(pipeline):
     detector = model_builder.build(pipeline().model, is_training=True)
     assert detector.feature_extractor.pad_to_multiple == 32
