@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from object_detection.config.job_options import TrainOptions
 from object_detection.data.pipeline import record_order
+from object_detection.optimizers import plateau
 from object_detection.training import loop
 from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.evaluation import async_evaluation, inference
@@ -59,18 +60,36 @@ def work(output: pathlib.Path) -> dict[str, object]:
         builders = 'object_detection.builders.dataset_builder'
         mock.patch(f'{builders}.build_eval', _build_eval).start()
         mock.patch(f'{builders}.build_train', _build_train).start()
-        shared = _train(output / 'shared', strategy, num_steps=3)
-        beside = _train(output / 'beside', strategy, num_steps=_MANY_STEPS, is_async=True)
+        factors = []
+        with mock.patch.object(plateau.Plateau, 'update', _noting(factors)):
+            shared = _train(output / 'shared', strategy, num_steps=3)
+            beside = _train(output / 'beside', strategy, num_steps=_MANY_STEPS, is_async=True)
     return {
+        'factors': factors,
         'metrics': shared.metrics,
         'step': beside.step,
         'reason': beside.reason,
     }
 
 
+def _noting(factors: list[tuple[int, float]]):
+    """What notes the steps of the results that lower the rate, and the factors after them."""
+    update = plateau.Plateau.update
+
+    def noting(self, step, score):
+        lowered = update(self, step, score)
+        factors.append((step, float(self.factor.numpy())))
+        return lowered
+
+    return noting
+
+
 def _train(directory: pathlib.Path, strategy, *, num_steps: int, is_async: bool = False):
     config = fakes.pipeline_config(batch_size=_BATCH)
     config.eval_config.batch_size = 2
+    config.train_config.optimizer.reduce_on_plateau.patience = 1
+    config.train_config.optimizer.reduce_on_plateau.factor = 0.5
+    config.train_config.optimizer.reduce_on_plateau.metric = 'images'
     config.eval_input_reader.add().label_map_path = str(directory.parent / 'labels.pbtxt')
     if is_async:
         config.eval_config.async_evaluation.SetInParent()

@@ -74,6 +74,9 @@ def test_two_workers_share_the_images_and_end_together(tmp_path):
     assert worker['metrics'] is None
     written = history.read(tmp_path / 'shared' / 'eval' / 'metrics.jsonl')
     assert [entry['step'] for entry in written] == [2, 3]
+    # The number of images is the same in both, and all workers know it.
+    assert chief['factors'][:2] == [[2, 1.0], [3, 0.5]]
+    assert worker['factors'] == chief['factors']
     # The evaluation beside the training has reached the target at step 4.
     assert chief['reason'].startswith('all targets are reached')
     assert worker['reason'] == chief['reason']
