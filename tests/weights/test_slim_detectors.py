@@ -21,6 +21,7 @@ from tests.weights import slim_keys, third_party_files
 # A factor at which some numbers of channels are the least one.
 MULTIPLIER = 0.2
 INCEPTION = """
+  image_resizer { fixed_shape_resizer { height: 96 width: 96 } }
   feature_extractor {
     type: 'ssd_%s' depth_multiplier: %g min_depth: 16 num_layers: 6
     conv_hyperparams { batch_norm { scale: true } }

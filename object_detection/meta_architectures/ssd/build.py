@@ -30,6 +30,7 @@ from object_detection.meta_architectures.ssd.feature_extractor import (
     build_ssd,
 )
 from object_detection.meta_architectures.ssd.ssd import PostProcessing, Ssd
+from object_detection.models.backbones.table import find
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.heads.convolutional import (
     ConvolutionalBoxPredictor,
@@ -275,7 +276,7 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
         image_size = resizer.static_shape and resizer.static_shape[:2]
     with problems:
         extractor = build_extractor(config.feature_extractor, trains_norms)
-        _check_image_size(config.feature_extractor.type, image_size)
+        _check_image_size(config.feature_extractor, extractor, image_size)
     with problems:
         anchors = anchor_generator_builder.build(config.anchor_generator).for_images(image_size)
         box_predictor = build_predictor(
@@ -300,16 +301,22 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     )
 
 
-def _check_image_size(type_name: str, size: Sequence[int] | None) -> None:
-    """Checks the size of all images, None if they differ, for a type that takes one size only."""
-    side = EXTRACTORS[type_name].image_size
+def _check_image_size(
+    config: SsdFeatureExtractor, extractor: FeatureExtractor, size: Sequence[int] | None
+) -> None:
+    """Checks the size of all images, None if they differ."""
+    row = EXTRACTORS[config.type]
+    side, least = row.image_size, find(row.backbone or config.backbone).least_side
+    received = 'images of any size' if size is None else f'images of {size[0]} x {size[1]}'
     if side is not None and (size is None or set(size) != {side}):
         raise expected(
             'image_resizer',
             f'images of {side} x {side}, such as of fixed_shape_resizer {{ height: {side} width: '
-            f'{side} }}, as the type {type_name} takes no others',
-            'images of any size' if size is None else f'images of {size[0]} x {size[1]}',
+            f'{side} }}, as the type {config.type} takes no others',
+            received,
         )
+    if size is not None and min(extractor.padded_size(*size)) < least:
+        raise expected('image_resizer', f'sides of at least {least}, for all maps', received)
 
 
 def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:

@@ -79,4 +79,5 @@ INCEPTION_V3 = Backbone(
     inception.default_hyperparams(),
     uses=inception.USES,
     is_aligned=False,
+    least_side=75,
 )

@@ -83,6 +83,8 @@ class Backbone:
       strides: those that its map of level 4 may have; see `BackboneOptions.stride`.
       is_aligned: whether its maps have the sizes that `trunk` says. Others have fewer cells, which
         are not those of pyramids.
+      least_side: pixels of the shorter side of images, with padding, from which on all maps have
+        cells.
     """
 
     trunk: Callable[[Sequence[int], BackboneOptions], 'keras.Model']
@@ -95,6 +97,7 @@ class Backbone:
     crop_stage: Callable[[BackboneOptions], 'keras.layers.Layer'] | None = None
     strides: Sequence[int] = (16,)
     is_aligned: bool = True
+    least_side: int = 1
 
 
 # Begins the names of functions of keras.applications, and of presets of KerasHub.

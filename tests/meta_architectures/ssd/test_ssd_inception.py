@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.builders import model_builder
 from object_detection.config import reading
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn import build as faster_rcnn
@@ -15,6 +16,7 @@ from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
 from object_detection.protos.ssd_pb2 import Ssd, SsdFeatureExtractor
 from tests import rows, slow_cases
 from tests.contracts_feature_extractor import check_stacks
+from tests.meta_architectures.ssd import configs
 
 OVERRIDE = 'override_base_feature_extractor_hyperparams: true'
 CONV = f'conv_hyperparams {{ batch_norm {{ scale: true }} activation: RELU_6 }} {OVERRIDE}'
@@ -179,6 +181,21 @@ def test_as_a_backbone_of_other_types(text, strides):
     (maps,) = extractor.feature_stacks(tf.zeros([1, 128, 128, 3]))
     assert [each.shape for each in maps] == extractor.map_shapes(128, 128)
     assert extractor.backbone.get_layer('conv_1a_bn').scale is False
+
+
+def test_images_that_leave_no_cells_are_refused(narrow):
+    assert [shape[1] for shape in narrow[V3].map_shapes(75, 75)] == [7, 3, 1, 1, 1, 1]
+    with pytest.raises(ValueError, match='output size would be zero'):
+        narrow[V3].map_shapes(74, 75)
+    changes = """
+      feature_extractor { type: 'ssd_inception_v3' depth_multiplier: 0.01 num_layers: 6 }
+      anchor_generator { ssd_anchor_generator { num_layers: 6 } }
+      image_resizer { fixed_shape_resizer { height: 64 width: %d } }
+    """
+    with pytest.raises(
+        UserError, match=r'sides of at least 75, for .* Received: images of 64 x 80'
+    ):
+        model_builder.build(configs.tiny(changes % 80))
 
 
 def test_a_network_without_a_stage_for_crops_is_refused_there():

@@ -302,3 +302,19 @@ def test_crops_of_an_image_are_dropped_by_its_seed():
             found.append(layer(maps, training=True).numpy().reshape(2, 6))
     np.testing.assert_array_equal(found[0], found[1][::-1])
     assert 0 < found[0].mean() < 2
+
+
+@pytest.mark.slow
+def test_images_of_unknown_size(tiny):
+    """The reference needs static ones."""
+    images = tf.random.stateless_uniform([1, 97, 130, 3], (1, 2), -1, 1)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3])], autograph=False)
+    def traced(images):
+        return tiny['backbone'](images)
+
+    expected = tiny['backbone'](images)
+    assert expected.shape == (1, 6, 8, 192)
+    np.testing.assert_allclose(
+        traced(images), expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max()
+    )
