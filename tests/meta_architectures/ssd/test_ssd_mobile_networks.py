@@ -61,11 +61,12 @@ def test_six_maps(type_name):
     np.testing.assert_allclose(normalized, [[[[-1, 0, 1]]]], atol=1e-6)
 
 
-@rows.parametrize(
+@slow_cases.parametrize(
+    1,
     ('fields', 'channels'),
     [
-        ({}, [512, 1024, 512, 256, 256]),
         ({'depth_multiplier': 0.125, 'use_explicit_padding': True}, [64, 128, 64, 32, 32]),
+        ({}, [512, 1024, 512, 256, 256]),
         ({'depth_multiplier': 2**-12, 'min_depth': 32}, [32] * 5),
     ],
 )
@@ -214,7 +215,7 @@ def test_losses_have_gradients(type_name):
     assert without == []
 
 
-@slow_cases.parametrize(1, 'name', ['mobiledet_gpu', 'mobilenet_v3_small', 'mobilenet_edgetpu'])
+@slow_cases.parametrize(1, 'name', ['mobilenet_v3_small', 'mobiledet_gpu', 'mobilenet_edgetpu'])
 def test_the_field_backbone(name):
     fpn = FpnOptions(min_level=2, max_level=6, depth=64)
     pyramid = build('ssd_fpn', backbone=name, fpn=fpn, **NARROW)
