@@ -4,14 +4,14 @@ import pytest
 import tensorflow as tf
 
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.models.backbones import inception_resnet_v2, inception_v2
+from object_detection.models.backbones import inception, inception_resnet_v2
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.weights import slim
 
 
 def options(*, batch_norm_trainable: bool = False, hyperparams: LayerHyperparams | None = None):
     return {
-        'hyperparams': hyperparams or inception_v2.default_hyperparams(),
+        'hyperparams': hyperparams or inception.default_hyperparams(),
         'batch_norm_trainable': batch_norm_trainable,
     }
 
