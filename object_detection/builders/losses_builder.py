@@ -144,8 +144,8 @@ def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
     """
     if config.HasField('federated_loss'):
         raise UserError(
-            f'{config.DESCRIPTOR.full_name}.federated_loss: expected none, as it is for ssd and '
-            'the second stage of faster_rcnn. Received: one.'
+            f'{config.DESCRIPTOR.full_name}.federated_loss: expected none, as it is for '
+            'single-shot detectors and the second stage of others. Received: one.'
         )
     return _build(config, 'classification_loss', (CLASSES,))
 

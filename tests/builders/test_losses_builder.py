@@ -240,7 +240,7 @@ def test_label_smoothing_is_read_and_refused_for_maps(kind, loss):
 
 def test_federated_losses_are_refused_for_maps():
     config = losses_pb2.ClassificationLoss(weighted_sigmoid={}, federated_loss={})
-    with pytest.raises(ValueError, match='federated_loss: expected none, as it is for ssd'):
+    with pytest.raises(ValueError, match='federated_loss: expected none, as it is for single-shot'):
         losses_builder.build_classification_of_pixels(config)
     assert losses_builder.build_federated(config) is not None
     config.ClearField('federated_loss')
