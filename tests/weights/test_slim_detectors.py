@@ -14,7 +14,7 @@ from object_detection.models.backbones import nasnet
 from object_detection.models.backbones.table import BACKBONES
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.weights import restore, slim
-from tests import rows, slow_cases
+from tests import rows
 from tests.meta_architectures.ssd import configs
 from tests.weights import slim_keys, third_party_files
 
@@ -85,8 +85,8 @@ def test_a_single_shot_detector_on_inception_v2(tmp_path, on_inception_v2):
     check_restored(on_inception_v2, restore.restore(on_inception_v2, prefix, 'full'), arrays)
 
 
-@slow_cases.parametrize(
-    1,
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ('name', 'multiplier'),
     [('inception_v3', MULTIPLIER), ('inception_v2', 1.0), ('inception_v3', 1.0)],
 )

@@ -14,7 +14,7 @@ from object_detection.meta_architectures.ssd.build import build_extractor
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
 from object_detection.protos.ssd_pb2 import Ssd, SsdFeatureExtractor
-from tests import rows, slow_cases
+from tests import rows
 from tests.contracts_feature_extractor import check_stacks
 from tests.meta_architectures.ssd import configs
 
@@ -91,6 +91,7 @@ def test_contract_of_v2(narrow):
     check_stacks(narrow[V2])
 
 
+@pytest.mark.slow
 def test_unknown_sizes_of_v3(narrow):
     extractor = narrow[V3]
     images = tf.random.stateless_uniform([2, 107, 139, 3], (1, 2), -1, 1)
@@ -160,8 +161,8 @@ def test_errors(text, message):
         build(text)
 
 
-@slow_cases.parametrize(
-    1,
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ('text', 'strides'),
     [
         ("type: 'ssd' backbone: 'inception_v2'", [16, 32, 64, 128, 256, 512]),
@@ -183,6 +184,7 @@ def test_as_a_backbone_of_other_types(text, strides):
     assert extractor.backbone.get_layer('conv_1a_bn').scale is False
 
 
+@pytest.mark.slow
 def test_images_that_leave_no_cells_are_refused(narrow):
     assert [shape[1] for shape in narrow[V3].map_shapes(75, 75)] == [7, 3, 1, 1, 1, 1]
     with pytest.raises(ValueError, match='output size would be zero'):

@@ -235,6 +235,7 @@ def test_errors(text, message):
         build(f'{TYPE} {text}')
 
 
+@pytest.mark.slow
 def test_fields_of_other_pyramids_have_no_effect():
     text = 'fpn { min_level: 3 max_level: 6 upsample_type: BILINEAR extra_level_type: MAX_POOL }'
     config = reading.tracked(parse(f"{TYPE} depth_multiplier: 0.01 neck: 'mnasfpn' {text}"))
