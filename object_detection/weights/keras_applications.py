@@ -80,6 +80,10 @@ class KerasArrays:
             source = io.BytesIO(files.read_bytes(path)) if '://' in path else path
             if path.endswith(KERAS_MODEL):
                 with zipfile.ZipFile(source) as archive:
+                    member = archive.getinfo(_WEIGHTS_OF_MODEL)
+                    if member.compress_type != zipfile.ZIP_STORED:
+                        # Else a small file could fill the memory.
+                        raise OSError(f'{_WEIGHTS_OF_MODEL} compressed, which Keras does not write')
                     source = io.BytesIO(archive.read(_WEIGHTS_OF_MODEL))
             with contextlib.ExitStack() as after_failure:
                 self._file = after_failure.enter_context(h5py.File(source, 'r'))

@@ -4,6 +4,7 @@ import functools
 import pathlib
 import shutil
 import types
+import zipfile
 
 import h5py
 import keras
@@ -140,6 +141,15 @@ def test_a_file_cut_short_is_refused(keras_resnet, pyramid_detector, tmp_path):
     path = tmp_path / 'short.h5'
     path.write_bytes(whole[: len(whole) // 2])
     assert_refused(pyramid_detector, path, 'expected a whole HDF5 file', 'truncated')
+
+
+def test_a_compressed_model_is_refused_before_it_is_unpacked(tmp_path):
+    path = tmp_path / 'net.keras'
+    with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr('model.weights.h5', bytes(10**7))
+    assert path.stat().st_size < 20_000
+    with pytest.raises(CheckpointError, match=r'net\.keras: .* compressed'):
+        KerasArrays(str(path))
 
 
 def test_other_files_are_refused(keras_resnet, pyramid_detector, tmp_path):
