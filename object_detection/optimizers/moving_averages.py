@@ -15,8 +15,8 @@ class Averaging(Optimizer):
     After update t, counted from 1: average += (1 - d) * (variable - average), where
     d = min(decay, (1 + t) / (10 + t)), so that the influence of the first updates decays quickly.
     As in the reference, an average starts at zero, whose influence vanishes after some 20 updates.
-    With a ramp d = decay * (1 - exp(-t / ramp)), for which the first 40 averages are nearly the
-    weights themselves if the ramp is 2000.
+    With a ramp d = decay * (1 - exp(-t / ramp)), and d = 0 for t = 1: the first average is the
+    weights themselves, and if the ramp is 2000, the next 40 nearly are.
 
     Args:
       optimizer: the wrapped optimizer.
@@ -60,6 +60,8 @@ class Averaging(Optimizer):
         updates = tf.cast(step + 1, tf.float32)
         if self._ramp:
             decay = self._share * (1 - tf.exp(-updates / self._ramp))
+            # The zero at which it starts would stay in the averages of a short ramp.
+            decay = tf.where(step > 0, decay, 0.0)
         else:
             decay = tf.minimum(self._share, (1 + updates) / (10 + updates))
         return slots[0].assign_add((1 - decay) * (variable - slots[0]))

@@ -213,13 +213,13 @@ def test_decays_that_cannot_be_are_reported(text, message):
 
 
 def test_averages_with_a_ramp_by_hand():
-    """d = 0.5 * (1 - exp(-t / 2)), counted from t = 1."""
-    averages = 'moving_average_decay: 0.5 moving_average_ramp: 2'
+    """d = 0.9 * (1 - exp(-t / 2)), counted from t = 1, where d = 0."""
+    averages = 'moving_average_decay: 0.9 moving_average_ramp: 2'
     optimizer = _build('momentum_optimizer', averages=averages)
     found = _run(optimizer)
     expected = np.zeros([3, 2])
     for t, value in enumerate(found[KERNEL], start=1):
-        decay = 0.5 * (1 - np.exp(-t / 2))
+        decay = 0.9 * (1 - np.exp(-t / 2)) if t > 1 else 0.0
         expected = decay * expected + (1 - decay) * value
     np.testing.assert_allclose(optimizer.averages()[KERNEL].numpy(), expected, rtol=1e-5)
     assert optimizer.decayed == set()
