@@ -47,7 +47,7 @@ def trunk(
     options: Options = _DEFAULTS,
     last_filters: int = _LAST_FILTERS,
     depthwise: LayerHyperparams | None = None,
-    has_all_skips: bool = False,
+    is_slim: bool = False,
 ) -> keras.Model:
     """Builds the network from the image up to the last of `outputs`.
 
@@ -63,8 +63,9 @@ def trunk(
       options: variant of the network.
       last_filters: channels at the end, before the factor of the options.
       depthwise: set-up of the depthwise convolutions; None is that of all layers.
-      has_all_skips: whether blocks whose number of channels the minimum of the options raises have
-        a shortcut too.
+      is_slim: whether it is the network of TF-Slim: numbers of channels are no whole numbers before
+        they are rounded, and blocks whose number the minimum of the options raises have a shortcut
+        too.
 
     Returns:
       A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
@@ -79,7 +80,7 @@ def trunk(
     x = layers.activate(x, name='Conv1_relu')
     ends = {}
     for block in range(len(_FILTERS)):
-        x = _block(layers, x, block, ends, depthwise, has_all_skips)
+        x = _block(layers, x, block, ends, depthwise, is_slim)
     ends[LAST] = _last(layers, x, last_filters)
     if not outputs or list(outputs) != [end for end in ends if end in outputs]:
         raise expected('MobileNet v2', f'some of {", ".join(ends)}, in order', list(outputs))
@@ -92,7 +93,7 @@ def _block(
     block: int,
     ends: dict,
     hyperparams: LayerHyperparams | None,
-    has_all_skips: bool,
+    is_slim: bool,
 ):
     """Appends an inverted residual block and adds its outputs to `ends`."""
     name = f'block_{block}' if block else 'expanded_conv'
@@ -112,11 +113,12 @@ def _block(
         hyperparams=hyperparams,
     )
     x = layers.activate(x, name=f'{depthwise}_relu')
-    filters = round_to_eights(int(_FILTERS[block] * layers.options.depth_multiplier))
+    channels = _FILTERS[block] * layers.options.depth_multiplier
+    filters = round_to_eights(channels if is_slim else int(channels))
     depth = max(filters, layers.options.min_depth)
     x = layers.conv_norm(x, depth, 1, name=f'{name}_project', norm_name=f'{name}_project_BN')
     # As in the reference, a number of channels that `min_depth` raises usually has no shortcut.
-    if strides == 1 and inputs.shape[-1] == depth and (has_all_skips or filters == depth):
+    if strides == 1 and inputs.shape[-1] == depth and (is_slim or filters == depth):
         x = rounding.Add(name=f'{name}_add')([inputs, x])
     ends[f'block_{block}'] = x
     return x
@@ -160,7 +162,7 @@ def _mnasfpn(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
     return trunk(
         [outputs[level] for level in levels],
         depthwise=depthwise,
-        has_all_skips=True,
+        is_slim=True,
         **mobilenet.arguments(options),
     )
 

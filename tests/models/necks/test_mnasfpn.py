@@ -12,7 +12,8 @@ from object_detection.config import reading
 from object_detection.errors import UserError
 from object_detection.meta_architectures.ssd.build import build_extractor
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
-from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.models.backbones.table import find
+from object_detection.models.feature_extractor import ExtractorOptions, FeatureExtractor
 from object_detection.models.necks import mnasfpn
 from object_detection.models.necks.table import NeckOptions
 from object_detection.models.normalization import FrozenBatchNorm
@@ -249,3 +250,12 @@ def test_maps_must_halve_exactly(models):
     maps = [tf.zeros([1, *size, c]) for size, c in (((5, 8), 8), ((3, 4), 12), ((2, 2), 20))]
     with pytest.raises(UserError, match=r'multiples of 64.* Received: maps of 5, 3, 2, 1 cells'):
         models[False](maps)
+
+
+def test_channels_of_the_backbone_are_rounded_as_by_slim():
+    """16 * 0.56 = 8.96 becomes 16, as 8 is less than 90 % of it."""
+    row = find('mobilenet_v2_mnasfpn')
+    options = ExtractorOptions(batch_norm_trainable=False).for_backbone(row, depth_multiplier=0.56)
+    network = row.trunk((3, 4, 5), options)
+    assert [each.shape[-1] for each in network.outputs] == [24, 56, 176]
+    assert network.get_layer('expanded_conv_project').kernel.shape[-1] == 16
