@@ -59,7 +59,8 @@ def roi_align(
     """Crops each box out of one level of its image's feature pyramid.
 
     Samples up to one cell outside of a map take the value of its edge; samples further outside are
-    0. Boxes of less than a cell are not enlarged, unlike in other systems without the offset.
+    0. With the offset 0, boxes lower or narrower than a cell get the size of a cell, from their
+    upper left corner on, as in Detectron and torchvision.
 
     Args:
       feature_maps: L maps, float [B, Hl, Wl, C], C static.
@@ -107,8 +108,14 @@ def roi_align(
 def _coordinates(low: tf.Tensor, high: tf.Tensor, grid: SampleGrid, axis: int) -> tf.Tensor:
     """Returns the samples [..., h * ratio] between edges [...] along an axis, in cells."""
     count = grid.output_size[axis] * grid.sampling_ratio
+    high = _at_least_a_cell(low, high, grid)
     middles = (tf.range(count, dtype=tf.float32) + 0.5) / count
     return low[..., tf.newaxis] + (high - low)[..., tf.newaxis] * middles + grid.offset
+
+
+def _at_least_a_cell(low: tf.Tensor, high: tf.Tensor, grid: SampleGrid) -> tf.Tensor:
+    """Returns the upper edges of boxes in cells; without an offset, of at least one cell."""
+    return high if grid.offset else low + tf.maximum(high - low, 1.0)
 
 
 def _onto_map(coordinates: tf.Tensor, length: tf.Tensor) -> bilinear.Samples:
@@ -169,6 +176,7 @@ def _crop_natively(
       [R, h, w, C] of the dtype of the features.
     """
     low, high = tf.split(boxes, 2, axis=-1)
+    high = _at_least_a_cell(low, high, grid)
     counts = [size * grid.sampling_ratio for size in grid.output_size]
     to_first = (high - low) * (0.5 / tf.constant(counts, tf.float32))
     padded = _repeat_edges(features)

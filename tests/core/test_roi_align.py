@@ -89,6 +89,8 @@ def oracle(maps, boxes, levels, grid):
         cells = maps[level][image].numpy().astype(np.float64)
         edges = boxes[image, box].numpy().astype(np.float64) / STRIDES[level] + grid.offset
         sides = edges[2:] - edges[:2]
+        if not grid.offset:
+            sides = np.maximum(sides, 1.0)
         for i, j, a, b in np.ndindex(*size, ratio, ratio):
             parts = np.array([i + (a + 0.5) / ratio, j + (b + 0.5) / ratio]) / size
             y, x = edges[:2] + parts * sides
