@@ -42,6 +42,8 @@ def _build_multiscale(config: Any) -> anchors.MultiscaleGridAnchorGenerator:
         center_offset=config.anchor_center_offset
         if config.HasField('anchor_center_offset')
         else None,
+        round_boxes=config.round_boxes,
+        strides_of_maps=config.strides_of_maps,
     )
 
 

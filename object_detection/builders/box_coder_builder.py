@@ -16,7 +16,8 @@ BoxCoder = FasterRcnnBoxCoder | KeypointBoxCoder | MeanStddevBoxCoder | SquareBo
 
 BUILDERS = {
     'faster_rcnn_box_coder': lambda config: FasterRcnnBoxCoder(
-        (config.y_scale, config.x_scale, config.height_scale, config.width_scale)
+        (config.y_scale, config.x_scale, config.height_scale, config.width_scale),
+        config.max_log_size if config.HasField('max_log_size') else None,
     ),
     'keypoint_box_coder': lambda config: KeypointBoxCoder(
         config.num_keypoints,

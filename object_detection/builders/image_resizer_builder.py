@@ -34,7 +34,9 @@ def _keep_aspect_ratio(config: image_resizer_pb2.KeepAspectRatioResizer) -> Resi
         min_dimension_range=(
             (drawn.min, drawn.max) if config.HasField('min_dimension_range') else None
         ),
+        round_down=config.round_down,
         method=METHODS[config.resize_method],
+        half_pixel_centers=config.half_pixel_centers,
         convert_to_grayscale=config.convert_to_grayscale,
         pad_values=tuple(config.per_channel_pad_value),
     )

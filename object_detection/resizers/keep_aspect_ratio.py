@@ -24,7 +24,9 @@ class KeepAspectRatioResizer(Resizer):
       pad_size: (height, width) to pad to in place of that square; None for no such padding.
       min_dimension_range: (smallest, largest) value that `for_training` draws in place of
         `min_dimension`; None draws no value.
-      method, convert_to_grayscale, pad_values: see `Resizer`.
+      round_down: whether sizes are rounded down, of a scale of single precision, as by PyTorch's
+        `interpolate`; False rounds to the nearest integer.
+      method, half_pixel_centers, convert_to_grayscale, pad_values: see `Resizer`.
 
     Raises:
       ValueError: if the dimensions are not positive or in the wrong order, there are two sizes to
@@ -39,12 +41,17 @@ class KeepAspectRatioResizer(Resizer):
         pad_to_max_dimension: bool = False,
         pad_size: tuple[int, int] | None = None,
         min_dimension_range: tuple[int, int] | None = None,
+        round_down: bool = False,
         method: str = BILINEAR,
+        half_pixel_centers: bool = False,
         convert_to_grayscale: bool = False,
         pad_values: tuple[float, ...] = (),
     ):
         super().__init__(
-            method=method, convert_to_grayscale=convert_to_grayscale, pad_values=pad_values
+            method=method,
+            half_pixel_centers=half_pixel_centers,
+            convert_to_grayscale=convert_to_grayscale,
+            pad_values=pad_values,
         )
         if not 0 < min_dimension <= max_dimension:
             raise expected(
@@ -55,6 +62,7 @@ class KeepAspectRatioResizer(Resizer):
         _check_range(min_dimension_range, max_dimension)
         self._min_dimension: Size = min_dimension
         self._max_dimension = max_dimension
+        self._round_down = round_down
         padded = _checked_pad_size(
             pad_size, (max_dimension, max_dimension) if pad_to_max_dimension else None
         )
@@ -94,8 +102,13 @@ class KeepAspectRatioResizer(Resizer):
         if self._pad_sizes:
             limits = tf.minimum(limits, tf.constant(self._pad_sizes, tf.float32))
         scale = tf.reduce_max(tf.reduce_min(limits / size, axis=-1))
-        # tf.round rounds halves to the even number, as the reference does.
-        resized = tf.maximum(tf.cast(tf.round(scale * size), tf.int32), 1)
+        if self._round_down:
+            # Products of single precision would be rounded up to the next integer.
+            sides = tf.floor(tf.cast(scale, tf.float64) * tf.cast(size, tf.float64))
+        else:
+            # tf.round rounds halves to the even number, as the reference does.
+            sides = tf.round(scale * size)
+        resized = tf.maximum(tf.cast(sides, tf.int32), 1)
         return resized[0], resized[1]
 
     def padded_size(self, height: Size, width: Size) -> tuple[Size, Size]:

@@ -1,6 +1,7 @@
 """The base class of image resizers: legacy sampling, padding, conversion to grey."""
 
 import abc
+import functools
 
 import tensorflow as tf
 
@@ -12,6 +13,7 @@ from object_detection.resizers.value_range import ValueRange
 BILINEAR = 'bilinear'
 NEAREST_NEIGHBOR = 'nearest_neighbor'
 BICUBIC = 'bicubic'
+_BILINEAR_OF_CENTERS = 'bilinear_of_centers'
 AREA = 'area'
 
 Size = int | tf.Tensor
@@ -21,12 +23,15 @@ class Resizer(abc.ABC):
     """Resizes images, pads them at the bottom and the right, and returns the unpadded shape.
 
     Images are sampled as in the reference system, with which the published weights were trained:
-    without half-pixel centres (the coordinate of a pixel is its top left corner).
+    without half-pixel centres (the coordinate of a pixel is its top left corner), unless they are
+    asked for.
 
     Args:
       method: BILINEAR, NEAREST_NEIGHBOR, BICUBIC or AREA, for images; masks are always
         resized by nearest neighbour.
       align_corners: whether the corner pixels of input and output coincide.
+      half_pixel_centers: whether the coordinate of a pixel is its centre, for images; with BILINEAR
+        alone.
       convert_to_grayscale: whether to convert RGB images to grey after resizing and padding.
       pad_values: value of padded pixels for each channel of the input; () pads with zeros.
 
@@ -41,6 +46,7 @@ class Resizer(abc.ABC):
         *,
         method: str = BILINEAR,
         align_corners: bool = False,
+        half_pixel_centers: bool = False,
         convert_to_grayscale: bool = False,
         pad_values: tuple[float, ...] = (),
     ):
@@ -48,7 +54,9 @@ class Resizer(abc.ABC):
             raise expected(
                 f'{type(self).__name__}: method', f'one of {sorted(_METHODS)}', repr(method)
             )
-        self._method = method
+        if half_pixel_centers and method != BILINEAR:
+            raise expected(f'{type(self).__name__}: half_pixel_centers', 'BILINEAR', repr(method))
+        self._method = _BILINEAR_OF_CENTERS if half_pixel_centers else method
         self._align_corners = align_corners
         self._convert_to_grayscale = convert_to_grayscale
         self._pad_values = tuple(pad_values)
@@ -155,10 +163,15 @@ def _resize_nearest(**arguments) -> tf.Tensor:
     return tf.raw_ops.ResizeNearestNeighbor(half_pixel_centers=False, **arguments)
 
 
-def _resize_bilinear(*, images: tf.Tensor, size: tf.Tensor, align_corners: bool) -> tf.Tensor:
+def _resize_bilinear(
+    *, images: tf.Tensor, size: tf.Tensor, align_corners: bool, half_pixel_centers: bool = False
+) -> tf.Tensor:
     def sample(images: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.ResizeBilinear(
-            images=images, size=size, align_corners=align_corners, half_pixel_centers=False
+            images=images,
+            size=size,
+            align_corners=align_corners,
+            half_pixel_centers=half_pixel_centers,
         )
 
     if images.dtype == tf.float32:
@@ -184,6 +197,7 @@ def _resize_area(**arguments) -> tf.Tensor:
 # All methods except nearest neighbour convert uint8 to float32.
 _METHODS = {
     BILINEAR: _resize_bilinear,
+    _BILINEAR_OF_CENTERS: functools.partial(_resize_bilinear, half_pixel_centers=True),
     NEAREST_NEIGHBOR: _resize_nearest,
     BICUBIC: _resize_bicubic,
     AREA: _resize_area,

@@ -190,6 +190,10 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
       scales_per_octave: n above.
       normalized: whether anchors are relative to the image; otherwise they are in pixels.
       center_offset: where the first centre of a level is, in strides, in [0, 1]; None: as above.
+      round_boxes: whether half the height and width of a box are rounded to whole pixels, halves to
+        the even number, as by torchvision.
+      strides_of_maps: whether the stride of a level is the size of the finest map, in pixels,
+        divided by the cells of the level and rounded down, as by torchvision; else 2^level.
     """
 
     def __init__(
@@ -201,6 +205,8 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         scales_per_octave: int,
         normalized: bool = True,
         center_offset: float | None = None,
+        round_boxes: bool = False,
+        strides_of_maps: bool = False,
     ):
         if not 0 <= min_level <= max_level:
             raise expected(
@@ -225,6 +231,8 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         self._anchor_scale = anchor_scale
         self._aspect_ratios = list(aspect_ratios)
         self._scales = [2.0 ** (i / scales_per_octave) for i in range(scales_per_octave)]
+        self._round_boxes = round_boxes
+        self._strides_of_maps = strides_of_maps
 
     def num_anchors_per_location(self) -> list[int]:
         return [len(self._aspect_ratios) * len(self._scales)] * len(self._levels)
@@ -234,29 +242,46 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         decided._deciding_sides = image_size or (None, None)
         return decided
 
-    def _generate_level(self, level: int, shape: MapShape, image_size: ImageSize) -> tf.Tensor:
-        # An image of unknown size counts as a multiple of every stride.
-        grid = self._grid(self._levels[level], image_size)
-        (anchors,) = grid.generate([shape])
-        if self.normalized:
-            anchors = boxes.absolute_to_normalized(anchors, *image_size)
-        return anchors
+    def generate(
+        self,
+        feature_map_shapes: Sequence[MapShape],
+        image_height: Size | None = None,
+        image_width: Size | None = None,
+    ) -> list[tf.Tensor]:
+        shapes = list(feature_map_shapes)
+        if self._strides_of_maps and shapes:
+            # A copy, since the shapes are of one graph.
+            generator = copy.copy(self)
+            generator._finest_shape = shapes[0]
+            return AnchorGenerator.generate(generator, shapes, image_height, image_width)
+        return super().generate(shapes, image_height, image_width)
 
-    def _grid(self, level: int, image_size: ImageSize) -> GridAnchorGenerator:
-        stride = 2**level
-        size = float(self._anchor_scale * stride)
+    def _generate_level(self, level: int, shape: MapShape, image_size: ImageSize) -> tf.Tensor:
+        stride = 2 ** self._levels[level]
+        # An image of unknown size counts as a multiple of every stride.
         sides = self._deciding_sides or image_size
         if self._center_offset is None:
             offset = tuple(_first_center(side, stride) for side in sides)
         else:
             offset = (self._center_offset * stride, self._center_offset * stride)
-        return GridAnchorGenerator(
-            scales=self._scales,
-            aspect_ratios=self._aspect_ratios,
-            base_size=(size, size),
-            stride=(float(stride), float(stride)),
-            offset=offset,
-        )
+        anchors = tile(self._sizes(stride), shape, self._strides(level, shape), offset)
+        if self.normalized:
+            anchors = boxes.absolute_to_normalized(anchors, *image_size)
+        return anchors
+
+    def _sizes(self, stride: int) -> np.ndarray:
+        """Returns the sizes of the boxes of a cell in pixels, float32 [A, 2]."""
+        pairs = [(scale, ratio) for ratio in self._aspect_ratios for scale in self._scales]
+        sizes = box_sizes([scale for scale, _ in pairs], [ratio for _, ratio in pairs])
+        sizes *= np.float32(self._anchor_scale * stride)
+        return np.round(sizes / 2) * 2 if self._round_boxes else sizes
+
+    def _strides(self, level: int, shape: MapShape) -> tuple[float | tf.Tensor, float | tf.Tensor]:
+        if not self._strides_of_maps:
+            return (float(2 ** self._levels[level]),) * 2
+        sides = [cells * 2 ** self._levels[0] for cells in self._finest_shape]
+        y, x = (side // cells for side, cells in zip(sides, shape, strict=True))
+        return tf.cast(y, tf.float32), tf.cast(x, tf.float32)
 
 
 def _first_center(side: Size | None, stride: int) -> float:

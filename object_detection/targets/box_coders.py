@@ -24,14 +24,20 @@ class FasterRcnnBoxCoder:
 
     Args:
       scale_factors: (scale_y, scale_x, scale_h, scale_w), all positive.
+      max_log_size: `decode` takes larger log(h / ha) and log(w / wa) for it; None: no limit.
     """
 
     code_size = 4
 
-    def __init__(self, scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0)):
+    def __init__(
+        self,
+        scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0),
+        max_log_size: float | None = None,
+    ):
         if min(scale_factors) <= 0:
             raise expected(type(self).__name__, 'scale_factors above 0', scale_factors)
         self._scale_factors = scale_factors
+        self._max_log_size = max_log_size
 
     def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
         """Returns the codes of `boxes` relative to `anchors`.
@@ -54,6 +60,8 @@ class FasterRcnnBoxCoder:
         """Returns the boxes that `encode` maps to `codes`, in the same shapes and not clipped."""
         anchor_center, anchor_size = self._measure(anchors)
         shift, scale = tf.split(codes / self._scale_factors, 2, axis=-1)
+        if self._max_log_size is not None:
+            scale = tf.minimum(scale, self._max_log_size)
         center = anchor_center + shift * anchor_size
         return box_ops.corners(center, anchor_size * tf.exp(scale))
 

@@ -151,3 +151,26 @@ def test_training_draws_the_shorter_side_from_both_ends_of_a_range():
 def test_other_resizers_draw_nothing():
     resizer = build('keep_aspect_ratio_resizer { }')
     assert resizer.for_training(tf.constant([1, 2])) is resizer
+
+
+def test_sizes_are_rounded_down_as_by_pytorch():
+    # 800 / 480 in single precision is below 5 / 3: 799.99998 and 1066.67 pixels.
+    options = {'min_dimension': 800, 'max_dimension': 1333}
+    down = KeepAspectRatioResizer(**options, round_down=True)
+    assert tuple(map(int, down.resized_size(480, 640))) == (799, 1066)
+    nearest = KeepAspectRatioResizer(**options)
+    assert tuple(map(int, nearest.resized_size(480, 640))) == (800, 1067)
+
+
+@pytest.mark.parametrize(('centers', 'row'), [(True, [0, 1, 3, 4]), (False, [0, 2, 4, 4])])
+def test_half_pixel_centers_by_hand(centers, row):
+    resizer = KeepAspectRatioResizer(min_dimension=4, max_dimension=4, half_pixel_centers=centers)
+    image, _ = resizer(tf.constant([[[0.0], [4.0]], [[0.0], [4.0]]]))
+    np.testing.assert_allclose(image[..., 0], [row] * 4, atol=1e-6)
+
+
+def test_half_pixel_centers_are_refused_of_other_methods():
+    with pytest.raises(ValueError, match='half_pixel_centers: expected BILINEAR'):
+        KeepAspectRatioResizer(
+            min_dimension=4, max_dimension=4, method='area', half_pixel_centers=True
+        )

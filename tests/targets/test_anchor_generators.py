@@ -162,3 +162,28 @@ def test_offset_of_multiscale_centers(offset):
         for level, anchors in enumerate(generator.generate([(2, 2), (1, 1)], height, 65), 3):
             first = (anchors[0, :2] + anchors[0, 2:]) / 2
             np.testing.assert_array_equal(first, [offset * 2**level] * 2)
+
+
+def test_rounded_boxes_and_strides_of_maps():
+    # Half of 32 / sqrt(2) is 11.3, half of 32 * sqrt(2) is 22.6.
+    generator = MultiscaleGridAnchorGenerator(
+        2, 3, 8.0, [2.0], 1, False, center_offset=0.0, round_boxes=True, strides_of_maps=True
+    )
+    fine, coarse = generator.generate([(3, 7), (1, 2)])
+    np.testing.assert_array_equal(fine[1], [-11, -19, 11, 27])
+    # The finest map is 28 pixels wide: 14 a cell.
+    np.testing.assert_array_equal(coarse, [[-23, -45, 23, 45], [-23, -31, 23, 59]])
+
+
+def test_strides_of_maps_of_unknown_size():
+    generator = MultiscaleGridAnchorGenerator(
+        2, 3, 8.0, [2.0], 1, False, center_offset=0.0, strides_of_maps=True
+    )
+
+    @tf.function(input_signature=[tf.TensorSpec([2, 2], tf.int32)])
+    def generate(shapes):
+        return generator.generate([(each[0], each[1]) for each in tf.unstack(shapes)])
+
+    shapes = [(3, 7), (1, 2)]
+    for found, expected in zip(generate(shapes), generator.generate(shapes), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -91,3 +91,12 @@ def _outputs(coder, anchors, boxes=None, codes=None, keypoints=None, encoded=Non
         outputs['decoded_keypoints'] = coder.decode_keypoints(codes, anchors)
         outputs['roundtrip_keypoints'] = coder.decode_keypoints(actual_codes, anchors)
     return outputs
+
+
+def test_largest_size_by_hand():
+    coder = FasterRcnnBoxCoder((1.0, 1.0, 1.0, 2.0), max_log_size=float(np.log(3.0)))
+    # Sizes: 4 * min(exp(5), 3) and 4 * exp(1 / 2).
+    half = 2 * np.exp(0.5)
+    expected = [2 - 6, 2 - half, 2 + 6, 2 + half]
+    found = coder.decode(tf.constant([[0.0, 0, 5, 1]]), tf.constant([[0.0, 0, 4, 4]]))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)

@@ -128,6 +128,12 @@ def post_process_options(
         )
     is_regular = not nms.use_class_agnostic_nms if use_regular_nms is None else use_regular_nms
     scales = stage.box_coder.faster_rcnn_box_coder
+    if scales.HasField('max_log_size'):
+        raise expected(
+            f'{path}.box_coder.{_BOX_CODER}.max_log_size',
+            f'none, as {OPERATION} decodes all sizes',
+            scales.max_log_size,
+        )
     return PostProcessOptions(
         num_classes=stage.num_classes,
         max_detections=max_detections or nms.max_total_detections,

@@ -17,6 +17,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.post_processing import Suppressed
 from object_detection.core.shapes import dimensions
+from object_detection.core.suppression.nms_tiles import NEVER
 from object_detection.losses.federated import FederatedClasses
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.meta_architectures.faster_rcnn import loss_names
@@ -27,6 +28,7 @@ from object_detection.meta_architectures.faster_rcnn.predictions import (
 from object_detection.meta_architectures.faster_rcnn.proposals import (
     Proposals,
     Regions,
+    is_large_enough,
     true_image_windows,
     with_objects,
 )
@@ -51,6 +53,8 @@ class BoxStageParams:
         proposals of the batch; otherwise it is divided by the number of proposals of an image.
       crowd_ioa_threshold: proposals with this share of their area on a crowd do not train, and
         crowds are no objects; with 0, crowds are objects.
+      min_box_size: boxes of smaller height or width, clipped, in pixels, are no detections; above
+        0, boxes are clipped before suppression.
     """
 
     batch_size: int
@@ -62,6 +66,7 @@ class BoxStageParams:
     add_objects: bool = False
     mean_over_coordinates: bool = False
     crowd_ioa_threshold: float = 0.0
+    min_box_size: float = 0.0
 
     @property
     def max_positives(self) -> int:
@@ -337,9 +342,14 @@ class BoxStage(keras.layers.Layer):
         batch, rows = tf.unstack(tf.shape(scores)[:2])
         windows = true_image_windows(true_shapes)
         anchor_indices = tf.tile(tf.range(rows, dtype=tf.int32)[tf.newaxis], [batch, 1])
+        scores_of_classes = scores[..., 1:]
+        if self.params.min_box_size > 0:
+            boxes = box_ops.clip(boxes, windows[:, tf.newaxis])
+            is_counted = is_large_enough(boxes, self.params.min_box_size)
+            scores_of_classes = tf.where(is_counted, scores_of_classes, NEVER)
         detections = self._nms(
             boxes,
-            scores[..., 1:],
+            scores_of_classes,
             clip_window=windows,
             num_valid_boxes=counts,
             change_coordinate_frame=True,

@@ -148,6 +148,7 @@ def _box_stage(
                 config.second_stage_localization_normalizer == FasterRcnn.NUM_FG_COORDS
             ),
             crowd_ioa_threshold=config.first_stage_crowd_ioa_threshold,
+            min_box_size=config.second_stage_min_box_size,
             **weights,
         ),
         num_classes=config.num_classes,

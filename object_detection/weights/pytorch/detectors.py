@@ -127,7 +127,8 @@ class TorchWeights(WeightSource):
         order = sorted(range(num_anchors), key=ours.__getitem__)
         their_order = sorted(range(num_anchors), key=theirs.__getitem__)
         ratios = [[each[i][0] for i in o] for each, o in ((ours, order), (theirs, their_order))]
-        if not np.allclose(*ratios, atol=0.01):
+        # Sizes may be rounded to whole pixels.
+        if not np.allclose(*ratios, rtol=0.06, atol=0.01):
             _logger.warning(
                 '%s is of anchors of the aspect ratios (width / height) %s, here %s: its box '
                 'codes and scores do not hold for these.',

@@ -223,3 +223,15 @@ def test_boxes_outside_of_the_image_are_dropped_in_any_case():
     )
     assert int(detections.num_detections[0]) == 1
     np.testing.assert_allclose(detections.boxes[0, :2], [[0, 0, 10 / 64, 1], [0, 0, 0, 0]])
+
+
+def test_boxes_are_clipped_before_suppression_with_a_smallest_size():
+    boxes = tf.constant([[0.0, 0, 20, 20], [0, -60, 20, 20], [0, 24, 4, 44]])[tf.newaxis, :, None]
+    scores = tf.transpose(tf.constant([[[0.1, 0.2, 0.3], [0.9, 0.8, 0.7]]]), [0, 2, 1])
+    for size, rows in ((0, [0, 1, 2]), (3, [0, 2]), (5, [0])):
+        stage = tiny.tiny_detector(
+            f'model {{ faster_rcnn {{ num_classes: 1 second_stage_min_box_size: {size} }} }}'
+        ).box_stages[0]
+        found = stage.suppress(boxes, scores, tf.constant([3]), tf.constant([[50, 50, 3]]))
+        count = int(found['num_detections'][0])
+        assert found['detection_anchor_indices'][0, :count].numpy().tolist() == rows
