@@ -1,0 +1,339 @@
+"""Compares detectors with recorded ones of other systems, stage by stage.
+
+    python benchmarks/peers/check_recorded.py --root FOLDER [--only NAME ...] [--json FILE]
+
+For each NAME.json and NAME.npz of the folder, as torchvision_record.py writes them, it writes the
+weights of the recipe as a file of safetensors and loads that with the sample config NAME.config,
+which gets the sizes and thresholds of the recording. What is compared: tensors by the spread of
+the recorded one (its standard deviation), boxes and scores of proposals and detections by matching
+each recorded one with the nearest of ours. It prints a line a detector, and ends with status 1 if
+one is not within the tolerance.
+"""
+
+import argparse
+import importlib.util
+import json
+import pathlib
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from object_detection.config import show
+from object_detection.config.reader import read_pipeline
+from object_detection.protos import pipeline_pb2
+
+_SAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'object_detection/samples/configs'
+TENSOR_TOLERANCE, DETECTION_TOLERANCE = 2e-4, 1e-3
+# Of the norms of recorded models. The files that torchvision publishes have none, and all files
+# are read as those.
+_EPSILON = np.float32(1e-5)
+_MASKS = (
+    16  # Of the recorded proposals of an image, those that masks and keypoints are recorded of.
+)
+_HEADER = {'float32': 'F32', 'int64': 'I64'}
+
+
+class Recorded:
+    """The arrays of a recorded detector.
+
+    Args:
+      folder, name: where they lie.
+    """
+
+    def __init__(self, folder: pathlib.Path, name: str):
+        self.about = json.loads((folder / f'{name}.json').read_text())
+        self._arrays = np.load(folder / f'{name}.npz')
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.about['tensors']
+
+    def whole(self, name: str) -> np.ndarray:
+        """Returns an array that is stored whole; raises a ValueError if it is not."""
+        if name not in self._arrays:
+            raise ValueError(f'{name} is not stored whole, which a comparison needs')
+        return self._arrays[name]
+
+    def pair(self, name: str, ours: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the recorded values, and ours in the same places; NaN of ours stands for none."""
+        ours = np.asarray(ours, np.float64)
+        shape = tuple(self.about['tensors'][name]['shape'])
+        if ours.shape != shape:
+            raise ValueError(f'{name}: expected shape {shape}. Received: {ours.shape}.')
+        if f'{name}#idx' in self._arrays:
+            theirs, ours = self._arrays[f'{name}#val'], ours.ravel()[self._arrays[f'{name}#idx']]
+        else:
+            theirs, ours = self.whole(name).ravel(), ours.ravel()
+        is_given = ~np.isnan(ours)
+        return theirs[is_given].astype(np.float64), ours[is_given]
+
+    def images(self, kind: str) -> list[int]:
+        """Returns the numbers of the images of which arrays `kind.NUMBER` are recorded."""
+        names = (name.rpartition('.') for name in self.about['tensors'])
+        return sorted(int(number) for name, _, number in names if name == kind)
+
+
+class Results:
+    """The largest difference of each stage, by its tolerance."""
+
+    def __init__(self) -> None:
+        self.worst: dict[str, float] = {}
+
+    def add(self, stage: str, theirs: np.ndarray, ours: np.ndarray, spread: float, limit: float):
+        """Adds a difference; 1 is the tolerance."""
+        difference = np.max(np.abs(theirs - ours), initial=0.0) / (spread or 1.0) / limit
+        self.worst[stage] = float(difference)
+
+    def line(self, name: str) -> str:
+        bad = {stage: worst for stage, worst in self.worst.items() if not worst <= 1}
+        count, total = len(self.worst) - len(bad), len(self.worst)
+        text = f'{count}/{total} within tolerance, worst {max(self.worst.values()):.2g} of it'
+        if not bad:
+            return f'ok {name}: {text}'
+        return f'FAIL {name}: {text}; {", ".join(f"{k} {v:.3g}" for k, v in bad.items())}'
+
+
+def write_weights(path: pathlib.Path, recorded: Recorded, recipe: Any) -> None:
+    """Writes the weights of the recipe as a file of safetensors."""
+    numbers = recorded.about['recipe']
+    header, blobs, end = {}, [], 0
+    rows = recorded.about['variables']
+    for name, array in recipe.state_dict(rows, numbers['s'], numbers['factors']).items():
+        values = np.ascontiguousarray(array)
+        if name.endswith('running_var'):
+            values = values + _EPSILON
+        blobs.append(values.tobytes())
+        header[name] = {
+            'dtype': _HEADER[values.dtype.name],
+            'shape': list(array.shape),
+            'data_offsets': [end, end + len(blobs[-1])],
+        }
+        end += len(blobs[-1])
+    text = json.dumps(header).encode()
+    with path.open('wb') as file:
+        file.write(len(text).to_bytes(8, 'little') + text)
+        file.writelines(blobs)
+
+
+def recorded_pipeline(name: str) -> pipeline_pb2.TrainEvalPipelineConfig:
+    """Returns the model of a sample config with the sizes and thresholds of the recordings."""
+    sample = read_pipeline(str(_SAMPLES / f'{name}.config'))
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig(model=sample.model)
+    model = pipeline.model.faster_rcnn
+    resizer = model.image_resizer.keep_aspect_ratio_resizer
+    resizer.ClearField('min_dimension_range')
+    resizer.min_dimension, resizer.max_dimension = 224, 320
+    model.first_stage_pre_nms_topk_per_level_eval = 400
+    model.first_stage_max_proposals_eval = 200
+    nms = model.second_stage_post_processing.batch_non_max_suppression
+    nms.score_threshold = 0.3 if 'keypoint' in name else 0.011
+    nms.max_detections_per_class = nms.max_total_detections = 60
+    return pipeline
+
+
+def _channels_first(maps: Any) -> np.ndarray:
+    return np.moveaxis(np.asarray(maps), -1, 1)
+
+
+def _codes(codes: Any) -> np.ndarray:
+    """(y, x, h, w) -> (x, y, w, h), of codes or, alike, of boxes: [..., 4]."""
+    return np.asarray(codes)[..., [1, 0, 3, 2]]
+
+
+def stages_of(model: Any, recorded: Recorded) -> dict[str, np.ndarray]:
+    """Returns our arrays in the layout of the recorded ones, and by their names."""
+    import tensorflow as tf
+
+    images, shapes = model.preprocess(tf.constant(recorded.whole('images')))
+    found = model.predict(images, shapes, training=False)
+    height, width = model.feature_extractor.padded_size(*images.shape[1:3])
+    pads = [(0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]), (0, 0)]
+    arrays = {'preprocess/images': _channels_first(np.pad(images, pads))}
+    names = [f'features/{level}' for level in range(len(found.features) - 1)] + ['features/pool']
+    arrays |= dict(zip(names, map(_channels_first, found.features), strict=True))
+    anchors, start = found.anchors, 0
+    for level, maps in enumerate(found.features):
+        (batch, rows, columns), end = maps.shape[:3], start + int(anchors.level_sizes[level])
+        grid = (batch, rows, columns, -1)
+        logits = anchors.objectness_logits[:, start:end]
+        arrays[f'rpn/objectness.{level}'] = _channels_first(tf.reshape(logits, grid))
+        codes = _codes(anchors.box_codes[:, start:end])
+        arrays[f'rpn/box_codes.{level}'] = _channels_first(codes.reshape(grid))
+        start = end
+    arrays['rpn/anchors'] = _codes(anchors.boxes)
+    for image, (boxes, count) in enumerate(
+        zip(found.proposals.boxes, found.proposals.count, strict=True)
+    ):
+        arrays[f'proposals.{image}'] = _codes(boxes)[: int(count)]
+    return arrays | _heads(model, recorded, found, (height, width))
+
+
+def _heads(
+    model: Any, recorded: Recorded, found: Any, frame: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """Returns what the heads say about the recorded proposals."""
+    kinds = recorded.images('box/proposals')
+    boxes = np.stack([_codes(recorded.whole(f'box/proposals.{image}')) for image in kinds])
+    regions = model._classify_regions(
+        model.box_stages[0], found.features, boxes, frame, training=False
+    )
+    count = boxes.shape[0] * boxes.shape[1]
+    codes = _codes(regions.box_codes)
+    # Background has no codes here.
+    codes = np.concatenate([np.full_like(codes[:, :1], np.nan), codes], axis=1)
+    arrays = {
+        'box/crops': _channels_first(regions.crops),
+        'box/features': np.asarray(regions.features).reshape(count, -1),
+        'box/class_logits': np.asarray(regions.class_logits),
+        'box/box_codes': codes.reshape(count, -1),
+    }
+    boxes = boxes[:, :_MASKS]
+    if model.mask_stage is not None:
+        crops = model._crop_for_masks(found.features, boxes, frame, training=False)
+        logits = np.asarray(model.mask_stage.head(crops))
+        background = np.full_like(logits[:, :1], np.nan)
+        arrays['mask/logits'] = np.concatenate([background, logits], axis=1)
+    if model.keypoint_stage is not None:
+        arrays['keypoint/logits'] = np.asarray(
+            model.keypoint_stage.heat_maps(found.features, boxes)
+        )
+    return arrays
+
+
+def check(name: str, folder: pathlib.Path, recipe: Any) -> Results:
+    """Compares one detector.
+
+    Raises:
+      ValueError: if its images are not stored whole.
+    """
+    import object_detection
+
+    recorded, results = Recorded(folder, name), Results()
+    recorded.whole('images')
+    with tempfile.TemporaryDirectory() as scratch:
+        weights, config = (pathlib.Path(scratch) / each for each in ('a.safetensors', 'a.config'))
+        write_weights(weights, recorded, recipe)
+        show.write_pipeline(recorded_pipeline(name), str(config))
+        runtime = object_detection.load(weights, config=config)
+    for stage, ours in stages_of(runtime.model, recorded).items():
+        if stage.startswith('proposals.'):
+            theirs = recorded.whole(stage)
+            compare_rows(results, stage, theirs, ours, np.std(theirs) * TENSOR_TOLERANCE)
+        else:
+            theirs, ours = recorded.pair(stage, ours)
+            results.add(stage, theirs, ours, np.std(theirs), TENSOR_TOLERANCE)
+    images = recorded.whole('images')
+    outputs = {key: np.asarray(value) for key, value in runtime(images).items()}
+    for image in range(len(images)):
+        of_image = {key: value[image] for key, value in outputs.items()}
+        compare_detections(results, recorded, image, of_image, images.shape[1:3])
+    return results
+
+
+def nearest(theirs: np.ndarray, ours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns for each row the nearest of ours, by the largest difference, and that difference."""
+    distances = np.abs(theirs[:, np.newaxis] - ours).max(axis=-1)
+    return distances.argmin(axis=1), distances.min(axis=1)
+
+
+def compare_rows(
+    results: Results, stage: str, theirs: np.ndarray, ours: np.ndarray, tolerance: float
+) -> np.ndarray | None:
+    """Adds how far rows, in any order, differ; returns which of ours each is, None without."""
+    if len(theirs) != len(ours):
+        results.worst[stage] = float('inf')
+        return None
+    if not len(theirs):
+        results.worst[stage] = 0.0
+        return np.zeros(0, int)
+    rows, distances = nearest(theirs, ours)
+    is_paired = len(set(rows.tolist())) == len(rows)
+    results.worst[stage] = float(distances.max() / tolerance) if is_paired else float('inf')
+    return rows if is_paired else None
+
+
+def compare_detections(
+    results: Results,
+    recorded: Recorded,
+    image: int,
+    ours: Mapping[str, np.ndarray],
+    size: Sequence[int],
+) -> None:
+    """Compares the detections of an image, matched by box, class and score."""
+    from object_detection.metrics.mask_pasting import PasteMethod, mask_window
+
+    kind, (height, width) = f'detections/{{}}.{image}', size
+    boxes, labels, scores = (
+        recorded.whole(kind.format(each)) for each in ('boxes', 'labels', 'scores')
+    )
+    count = int(ours['num_detections'])
+    absolute = _codes(ours['detection_boxes'][:count] * np.array([height, width] * 2))
+
+    def rows(boxes: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        # Boxes by the larger side of the image; other classes are never near.
+        columns = [boxes / max(size), labels[:, np.newaxis], scores[:, np.newaxis]]
+        return np.concatenate(columns, axis=1)
+
+    mine = rows(absolute, ours['detection_classes'][:count], ours['detection_scores'][:count])
+    pairs = compare_rows(
+        results, f'detections.{image}', rows(boxes, labels, scores), mine, DETECTION_TOLERANCE
+    )
+    if pairs is None:
+        return
+    masks = kind.format('masks')
+    if masks in recorded:
+        pasted = np.zeros((len(boxes), 1, height, width), np.float32)
+        # In the recorded boxes, as edges are rounded to whole pixels.
+        for canvas, box, mask in zip(pasted, boxes, ours['detection_masks'][pairs], strict=True):
+            window, y, x = mask_window(mask, _codes(box), height, width, PasteMethod.RESIZE)
+            canvas[0, y : y + window.shape[0], x : x + window.shape[1]] = window
+        results.add(masks, *recorded.pair(masks, pasted), 1.0, DETECTION_TOLERANCE)
+    points = kind.format('keypoints')
+    if points in recorded:
+        found = ours['detection_keypoints'][pairs] * np.array([height, width])
+        found = np.concatenate([found[..., ::-1], np.ones_like(found[..., :1])], axis=-1)
+        results.add(points, *recorded.pair(points, found), max(size), DETECTION_TOLERANCE)
+        points = kind.format('keypoints_scores')
+        theirs, found = recorded.pair(points, ours['detection_keypoint_scores'][pairs])
+        results.add(points, theirs, found, np.std(theirs), DETECTION_TOLERANCE)
+
+
+def _recipe(path: pathlib.Path) -> Any:
+    spec = importlib.util.spec_from_file_location('recipe_torch', path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--root', type=pathlib.Path, required=True)
+    parser.add_argument('--recipe', type=pathlib.Path, help='recipe_torch.py; beside the folder')
+    parser.add_argument('--only', nargs='+', metavar='NAME')
+    parser.add_argument('--json', type=pathlib.Path, help='the worst difference of each stage')
+    options = parser.parse_args(words)
+    recipe = _recipe(options.recipe or options.root.resolve().parent / 'recipe_torch.py')
+    report: dict[str, Mapping[str, float]] = {}
+    failed = False
+    for name in options.only or sorted(path.stem for path in options.root.glob('*.json')):
+        line = f'FAIL {name}: no sample config'
+        if (_SAMPLES / f'{name}.config').exists():
+            try:
+                results = check(name, options.root, recipe)
+                line, report[name] = results.line(name), results.worst
+            except ValueError as error:
+                line = f'FAIL {name}: {error}'
+        print(line, flush=True)
+        failed |= line.startswith('FAIL')
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + '\n')
+    return int(failed)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Records detectors of torchvision for check_recorded.py, with weights of a recipe.
+
+    python3.11 -m venv /opt/torchvision
+    /opt/torchvision/bin/pip install torch torchvision
+    /opt/torchvision/bin/python benchmarks/peers/torchvision_record.py --recipe recipe_torch.py \\
+        --like FOLDER --output OTHER_FOLDER
+
+`--like` is a folder with NAME.json of recorded detectors, whose variables, constants of the recipe
+and sizes of images are taken; new are the images, which are stored whole, and what follows from
+them. Each NAME.npz holds whole arrays.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torchvision
+
+LIMITS = {
+    'min_size': 224,
+    'max_size': 320,
+    'box_score_thresh': 0.011,
+    'rpn_pre_nms_top_n_test': 400,
+    'rpn_post_nms_top_n_test': 200,
+    'box_detections_per_img': 60,
+}
+_KEYPOINT_SCORE = 0.3
+# Proposals of an image that the heads are recorded for, and those of them for masks and keypoints.
+_PROPOSALS, _MASKS = 64, 16
+
+
+def images_of(shape: list[int], seed: int = 0) -> np.ndarray:
+    """Returns smooth random images, uint8 of a shape [B, H, W, 3]."""
+    generator = torch.Generator().manual_seed(seed)
+    total = torch.zeros(shape[0], 3, *shape[1:3])
+    for cells in (4, 12, 40):
+        noise = torch.rand(shape[0], 3, cells, cells, generator=generator) - 0.5
+        total += torch.nn.functional.interpolate(noise, shape[1:3], mode='bilinear')
+    values = (127.5 + 150 * total).clamp(0, 255).to(torch.uint8)
+    return values.permute(0, 2, 3, 1).numpy()
+
+
+@contextlib.contextmanager
+def outputs_of(module: torch.nn.Module) -> Iterator[list]:
+    """Yields a list that receives what the module returns."""
+    found: list = []
+    handle = module.register_forward_hook(lambda _, __, output: found.append(output))
+    yield found
+    handle.remove()
+
+
+def record(model: torch.nn.Module, images: np.ndarray) -> dict[str, torch.Tensor]:
+    """Returns the arrays of a model of two stages by their names."""
+    batch = [torch.from_numpy(image).permute(2, 0, 1) / 255.0 for image in images]
+    arrays = {'images': torch.from_numpy(images)}
+    with contextlib.ExitStack() as stack:
+        parts = (model.rpn, model.rpn.head, model.rpn.anchor_generator)
+        rpn, head, anchors = (stack.enter_context(outputs_of(part)) for part in parts)
+        detections = model(batch)
+    resized, _ = model.transform(batch)
+    features = model.backbone(resized.tensors)
+    arrays['preprocess/images'] = resized.tensors
+    arrays |= {f'features/{name}': value for name, value in features.items()}
+    for level, pair in enumerate(zip(*head[0], strict=True)):
+        arrays[f'rpn/objectness.{level}'], arrays[f'rpn/box_codes.{level}'] = pair
+    arrays['rpn/anchors'] = anchors[0][0]
+    proposals, _ = rpn[0]
+    first = [each[:_PROPOSALS] for each in proposals]
+    for image, each in enumerate(proposals):
+        arrays[f'proposals.{image}'] = each
+        arrays[f'box/proposals.{image}'] = first[image]
+    heads = model.roi_heads
+    crops = heads.box_roi_pool(features, first, resized.image_sizes)
+    found = heads.box_head(crops)
+    arrays |= {'box/crops': crops, 'box/features': found}
+    arrays['box/class_logits'], arrays['box/box_codes'] = heads.box_predictor(found)
+    for kind in ('mask', 'keypoint'):
+        if getattr(heads, f'{kind}_roi_pool', None) is not None:
+            fewer = [each[:_MASKS] for each in first]
+            crops = getattr(heads, f'{kind}_roi_pool')(features, fewer, resized.image_sizes)
+            crops = getattr(heads, f'{kind}_head')(crops)
+            arrays[f'{kind}/logits'] = getattr(heads, f'{kind}_predictor')(crops)
+    for image, found in enumerate(detections):
+        arrays |= {f'detections/{name}.{image}': value for name, value in found.items()}
+    return arrays
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--recipe', required=True, help='recipe_torch.py')
+    parser.add_argument('--like', required=True, type=pathlib.Path)
+    parser.add_argument('--output', required=True, type=pathlib.Path)
+    parser.add_argument('--kinds', nargs='+', default=['fasterrcnn', 'maskrcnn', 'keypointrcnn'])
+    options = parser.parse_args()
+    spec = importlib.util.spec_from_file_location('recipe_torch', options.recipe)
+    recipe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe)
+    options.output.mkdir(parents=True, exist_ok=True)
+    torch.set_grad_enabled(False)
+    for kind in options.kinds:
+        function = f'{kind}_resnet50_fpn'
+        like = json.loads((options.like / f'torchvision_{function}.json').read_text())
+        limits = LIMITS | ({'box_score_thresh': _KEYPOINT_SCORE} if 'keypoint' in kind else {})
+        build = getattr(torchvision.models.detection, function)
+        model = build(weights=None, weights_backbone=None, **limits).eval()
+        numbers = like['recipe']
+        state = recipe.state_dict(like['variables'], numbers['s'], numbers['factors'])
+        model.load_state_dict({key: torch.from_numpy(np.array(v)) for key, v in state.items()})
+        found = record(model, images_of(like['tensors']['images']['shape']))
+        arrays = {name: value.numpy() for name, value in found.items()}
+        np.savez(options.output / f'torchvision_{function}.npz', **arrays)
+        like['system'] = f'torchvision {torchvision.__version__}'
+        like['tensors'] = {
+            name: {'shape': value.shape, 'dtype': str(value.dtype), 'stored': 'full'}
+            for name, value in arrays.items()
+        }
+        path = options.output / f'torchvision_{function}.json'
+        path.write_text(json.dumps(like, indent=1) + '\n')
+        print(f'{path}: {len(arrays)} arrays')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,42 @@
+"""The comparison with recorded detectors of other systems."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.peers import check_recorded
+
+NAME = 'torchvision_fasterrcnn_resnet50_fpn'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Of one detector, of which only some pixels are recorded, and one that no sample describes."""
+    (tmp_path / 'recipe.py').touch()
+    about = {'tensors': {'images': {'shape': [1, 2, 2, 3]}}}
+    for name in (NAME, 'torchvision_other'):
+        (tmp_path / f'{name}.json').write_text(json.dumps(about))
+        np.savez(tmp_path / f'{name}.npz', **{'images#idx': [0], 'images#val': [7]})
+    return tmp_path
+
+
+def test_what_cannot_be_compared_fails(folder, capsys):
+    words = ['--root', str(folder), '--recipe', str(folder / 'recipe.py')]
+    assert check_recorded.main(words) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f'FAIL {NAME}: images is not stored whole, which a comparison needs',
+        'FAIL torchvision_other: no sample config',
+    ]
+
+
+def test_lines_by_hand():
+    results = check_recorded.Results()
+    results.add('a', np.array([1.0, 2]), np.array([1.0, 2.5]), 2.0, 0.5)
+    assert results.line('x') == 'ok x: 1/1 within tolerance, worst 0.5 of it'
+    check_recorded.compare_rows(results, 'b', np.array([[1.0], [2]]), np.array([[2.0], [4]]), 1)
+    assert results.line('x').startswith('FAIL x: 1/2 within tolerance, worst inf of it; b inf')
+    pairs = check_recorded.compare_rows(
+        results, 'b', np.array([[1.0], [5]]), np.array([[5.0], [1.5]]), 1
+    )
+    assert (pairs.tolist(), results.worst['b']) == ([1, 0], 0.5)
