@@ -41,9 +41,17 @@ def num_maps(extractor: Extractor) -> int:
     return len(extractor.levels) + len(extractor.settings['filters'])
 
 
+def _slim(
+    backbone: str, levels: range = _LAST_TWO, *, settings: Mapping[str, Any] = {}, **fields: Any
+) -> Extractor:
+    """Returns the row of a network of TensorFlow 1 with the coarser maps of SSD."""
+    settings = {'depthwise_setup': 'DEPTHWISE', **settings}
+    return Extractor(backbone, 'multi_resolution', levels, settings, **fields)
+
+
 def _mobile(backbone: str, **fields: Any) -> Extractor:
     """Returns the row of a mobile network of TensorFlow 1, whose number of maps is its own."""
-    return Extractor(backbone, 'multi_resolution', _LAST_TWO, counts_maps=False, **fields)
+    return _slim(backbone, counts_maps=False, **fields)
 
 
 def _bifpn(size: int) -> Extractor:
@@ -64,8 +72,8 @@ EXTRACTORS: Mapping[str, Extractor] = {
     },
     **{f'ssd_efficientnet-b{size}_bifpn_keras': _bifpn(size) for size in range(len(_FILTERS))},
     # Networks of the reference implementation under TensorFlow 1.
-    'ssd_mobilenet_v1': Extractor('mobilenet_v1_slim', 'multi_resolution', _LAST_TWO),
-    'ssd_mobilenet_v2': Extractor('mobilenet_v2_expanded', 'multi_resolution', _LAST_TWO),
+    'ssd_mobilenet_v1': _slim('mobilenet_v1_slim'),
+    'ssd_mobilenet_v2': _slim('mobilenet_v2_expanded'),
     'ssd_mobilenet_v1_fpn': Extractor('mobilenet_v1_slim', 'fpn', None, _SLIM),
     'ssd_mobilenet_v2_fpn': Extractor('mobilenet_v2_slim', 'fpn', None, _SLIM),
     'ssd_mobilenet_v1_ppn': Extractor('mobilenet_v1_slim', 'pooling_pyramid', _POOLED),
@@ -73,15 +81,9 @@ EXTRACTORS: Mapping[str, Extractor] = {
         f'ssd_resnet{depth}_v1_fpn': Extractor(f'resnet_v1_{depth}_slim', 'fpn', None, _SLIM)
         for depth in (50, 101, 152)
     },
-    'ssd_inception_v2': Extractor(
-        'inception_v2_mixed_4c', 'multi_resolution', _LAST_TWO, needs_override=True
-    ),
-    'ssd_inception_v3': Extractor(
-        'inception_v3',
-        'multi_resolution',
-        range(3, 6),
-        {'filters': (512, 256, 128)},
-        needs_override=True,
+    'ssd_inception_v2': _slim('inception_v2_mixed_4c', needs_override=True),
+    'ssd_inception_v3': _slim(
+        'inception_v3', range(3, 6), settings={'filters': (512, 256, 128)}, needs_override=True
     ),
     **{
         f'ssd_resnet{depth}_v1_ppn': Extractor(

@@ -33,8 +33,10 @@ class Options:
       depth_multiplier: factor of the numbers of channels.
       min_depth: minimum number of channels of a convolution.
       use_depthwise: whether convolutions of stride 2 are a depthwise one and one of size 1, each
-        with norm and activation. As in the reference, the hyperparameters then do not apply to the
-        depthwise kernels: these have Keras's initializer (Glorot uniform) and no penalty.
+        with norm and activation.
+      depthwise_setup: name of a `SeparableSetup`. As in the reference under TensorFlow 2, the
+        hyperparameters do not apply to the depthwise kernels, which have Keras's initializer
+        (Glorot uniform) and no penalty; under TensorFlow 1, DEPTHWISE, they apply.
       explicit_padding: whether the convolutions of stride 2 are padded alike on both sides, for
         every size of their input, one of an even size by one pixel more at the bottom and on the
         right; False is SAME padding.
@@ -46,6 +48,7 @@ class Options:
     depth_multiplier: float = 1.0
     min_depth: int = 1
     use_depthwise: bool = False
+    depthwise_setup: str = SeparableSetup.NEITHER.name
     explicit_padding: bool = False
 
     def depth(self, filters: float) -> int:
@@ -121,7 +124,10 @@ class _Layers:
         if not self._options.use_depthwise:
             return self._conv(x, filters, kernel_size, name=f'{name}_conv', **strided)
         depthwise = self._hyperparams.depthwise_conv(
-            kernel_size, name=f'{name}_depthwise', setup=SeparableSetup.NEITHER, **strided
+            kernel_size,
+            name=f'{name}_depthwise',
+            setup=SeparableSetup[self._options.depthwise_setup],
+            **strided,
         )
         x = self._normalize_and_activate(depthwise, x)
         return self._conv(x, filters, 1, name=f'{name}_conv')

@@ -34,6 +34,13 @@ def test_fields_of_six_maps():
     assert extractor.pyramid.get_layer('map_2_depthwise').padding == 'valid'
 
 
+def test_depthwise_kernels_of_tensorflow_1_have_the_penalty_of_the_config():
+    for type_name, penalty in (('ssd_mobilenet_v2', 0.25), ('ssd_mobilenet_v2_keras', None)):
+        extractor = build(f'type: "{type_name}" {CONV} num_layers: 3 use_depthwise: true')
+        regularizer = extractor.pyramid.get_layer('map_2_depthwise').depthwise_regularizer
+        assert (regularizer and regularizer.l2) == penalty
+
+
 def test_fields_of_a_pyramid():
     extractor = build(
         f'type: "ssd_mobilenet_v1_fpn_keras" {CONV} '
