@@ -24,6 +24,7 @@ _BENCHMARKS = _FOLDER.parent
 PAIRS = (
     ('ssd_resnet50_v1_fpn_640x640_coco17_tpu-8', 'retinanet_resnet50_fpn', 640),
     ('ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8', 'ssdlite320_mobilenet_v3_large', 320),
+    ('ssdlite_mobilenet_v3_large_320x320_coco', 'ssdlite320_mobilenet_v3_large', 320),
 )
 
 
@@ -71,6 +72,9 @@ def arguments() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--python', required=True, help='that has torch and torchvision')
+    parser.add_argument(
+        '--configs', nargs='+', default=[pair[0] for pair in PAIRS], help='of the toolkit'
+    )
     parser.add_argument('--precision', nargs='+', default=['float32'])
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--steps', type=int, default=9, help='timed in a process')
@@ -84,7 +88,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = arguments().parse_args(words)
     comparisons = []
     for precision in options.precision:
-        for config, model, size in PAIRS:
+        for config, model, size in (pair for pair in PAIRS if pair[0] in options.configs):
             both = programs(config, model, size, precision, options)
             found = [[turns.run(program) for program in both] for _ in range(options.rounds)]
             comparison = compare(found) | {'precision': precision, 'size': size}
