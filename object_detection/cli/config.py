@@ -181,6 +181,13 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
     help='What is detected; by default masks where the records have masks.',
 )
 @click.option(
+    '--backbone',
+    default='',
+    metavar='NAME',
+    help='Network of the feature extractor, such as resnet_v1_50 or keras:ConvNeXtTiny, under a '
+    'feature pyramid; by default one that suits --for, or that of --weights.',
+)
+@click.option(
     '--weights',
     default='',
     metavar='PATH',
@@ -206,6 +213,7 @@ def new(
     label_map: str,
     device: str,
     task: str | None,
+    backbone: str,
     weights: str,
     num_train_steps: int | None,
     epochs: float | None,
@@ -229,7 +237,9 @@ def new(
         starter_weights,
     )
 
-    found = starter_weights.find(weights, is_mobile=device == starter_parts.MOBILE)
+    found = starter_weights.find(
+        weights, is_mobile=device == starter_parts.MOBILE, backbone=backbone
+    )
     validation = validation or starter.validation_prefix(data)
     measured = data_statistics.measure(data, label_map)
     made = starter.make(
@@ -238,6 +248,7 @@ def new(
         device=device,
         task=task or '',
         weights=found,
+        backbone=backbone,
         num_steps=num_train_steps,
         epochs=epochs,
     )

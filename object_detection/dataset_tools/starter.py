@@ -11,7 +11,7 @@ import textwrap
 
 from google.protobuf import text_format
 
-from object_detection.dataset_tools import starter_parts
+from object_detection.dataset_tools import starter_parts, starter_weights
 from object_detection.dataset_tools.data_statistics import DataStatistics, find_pattern
 from object_detection.dataset_tools.starter_parts import (
     DEVICES,
@@ -36,6 +36,7 @@ def make(
     device: str,
     task: str,
     weights: Weights | None,
+    backbone: str = '',
     num_steps: int | None = None,
     epochs: float | None = None,
 ) -> Starter:
@@ -47,6 +48,7 @@ def make(
       device: a key of `DEVICES`.
       task: one of `TASKS`, or '' for masks where the records have masks.
       weights: initial weights; with weights of a whole detector, its model is used.
+      backbone: name of a backbone; '' is that of the weights, or one that suits the device.
       num_steps: number of training steps, to which the schedule is fitted.
       epochs: number of passes over the data, in place of `num_steps`; both None choose it.
 
@@ -55,6 +57,11 @@ def make(
     """
     wants_masks = _wants_masks(train, validation, task)
     if weights and weights.pipeline:
+        if backbone:
+            raise ConfigError(
+                f'--backbone {backbone}: expected --weights of a backbone, or none. Received: '
+                f'{weights.path}, a detector that has its own.'
+            )
         wants_masks &= task == 'masks' or starter_parts.predicts_masks(weights.pipeline)
         starter = Starter(_from_detector(weights, wants_masks))
         starter.explain('model', f'is the model of {weights.path}, with the classes of the data.')
@@ -65,15 +72,15 @@ def make(
             )
         wants_masks = False
         starter = Starter(starter_parts.template(SINGLE_SHOT))
-        starter_parts.fit_single_shot(starter, train, weights)
+        starter_parts.fit_single_shot(starter, train, weights, backbone)
     else:
         starter = Starter(starter_parts.template(TWO_STAGE))
         starter_parts.fit_two_stage(
-            starter, train, device, wants_masks=wants_masks, weights=weights
+            starter, train, device, wants_masks=wants_masks, weights=weights, backbone=backbone
         )
     _fit_classes(starter, train)
     _fit_readers(starter, train, validation, wants_masks)
-    _fit_training(starter, train, DEVICES[device], weights)
+    _fit_training(starter, train, DEVICES[device], weights, backbone)
     _fit_schedule(starter, train, num_steps, epochs)
     return starter
 
@@ -152,7 +159,11 @@ def _fit_readers(
 
 
 def _fit_training(
-    starter: Starter, train: DataStatistics, limits: Device, weights: Weights | None
+    starter: Starter,
+    train: DataStatistics,
+    limits: Device,
+    weights: Weights | None,
+    backbone: str,
 ) -> None:
     config = starter.pipeline.train_config
     config.batch_size = min(limits.batch_size, train.num_images)
@@ -164,12 +175,13 @@ def _fit_training(
         config.fine_tune_checkpoint, config.fine_tune_checkpoint_type = weights.path, weights.kind
         starter.explain('train_config.fine_tune_checkpoint', f'{weights.path} was given or found.')
     else:
-        starter.explain(
-            'train_config.fine_tune_checkpoint',
-            'none: the model trains from random weights, which takes long and generalizes badly '
-            f'from few images. `tfod weights download {limits.backbone} --output weights`, or the '
-            'folder of a TensorFlow 2 zoo model as --weights, gives a better start.',
-        )
+        why = 'none: the model trains from random weights, which takes long and generalizes badly '
+        why += 'from few images.'
+        if not backbone or starter_weights.published(backbone):
+            name = backbone or limits.backbone
+            zoo = '' if backbone else ', or the folder of a TensorFlow 2 zoo model as --weights,'
+            why += f' `tfod weights download {name} --output weights`{zoo} gives a better start.'
+        starter.explain('train_config.fine_tune_checkpoint', why)
 
 
 def _fit_schedule(

@@ -293,16 +293,23 @@ def remove_masks(pipeline: TrainEvalPipelineConfig) -> None:
             model.ClearField(field.name)
 
 
-def fit_single_shot(starter: Starter, train: DataStatistics, weights: Weights | None) -> None:
+def fit_single_shot(
+    starter: Starter, train: DataStatistics, weights: Weights | None, backbone: str
+) -> None:
     """Fits the model of the template to a data set.
 
     Args:
       starter: the config, made from `template`.
       train: the records.
-      weights: weights of a MobileNet v2, or None.
+      weights: weights of the backbone, or None.
+      backbone: name of a backbone; '' is MobileNet v2.
     """
     model = starter.pipeline.model.ssd
-    why = 'SSD on MobileNet v2 with a small feature pyramid (FPNLite), made for phones'
+    if backbone:
+        model.feature_extractor.type = 'ssd_fpn'
+        model.feature_extractor.backbone = backbone
+    why = f'SSD on {backbone or "MobileNet v2"} with a small feature pyramid (FPNLite), made for '
+    why += 'phones'
     if weights:
         why += f'; its backbone begins with the weights {weights.path}.'
     else:
@@ -325,6 +332,7 @@ def fit_two_stage(
     *,
     wants_masks: bool,
     weights: Weights | None,
+    backbone: str,
 ) -> None:
     """Fits the model of the template to a data set and a device.
 
@@ -333,31 +341,17 @@ def fit_two_stage(
       train: the records.
       device: 'cpu' or 'gpu'.
       wants_masks: whether it predicts masks.
-      weights: weights of a backbone, or None.
+      weights: weights of the backbone, or None.
+      backbone: name of a backbone; '' is a ResNet.
     """
     model, sizes = starter.pipeline.model.faster_rcnn, _SIZES[device]
     extractor = model.feature_extractor
-    depth = weights.depth if weights else sizes.depth
-    extractor.type = f'faster_rcnn_resnet{depth}_fpn_keras'
     extractor.fpn.additional_layer_depth = sizes.channels
     extractor.box_head_depth = sizes.box_head_depth
     model.first_stage_box_predictor_depth = sizes.channels
     predictor = model.second_stage_box_predictor.mask_rcnn_box_predictor
     predictor.mask_prediction_conv_depth = sizes.channels
-    if weights:
-        # Few images give no better statistics than ImageNet, and the first layers are generic. The
-        # norms keep the epsilon of their training.
-        extractor.batch_norm_trainable = False
-        extractor.override_base_feature_extractor_hyperparams = False
-        extractor.frozen_stages = 2
-        if weights.is_torchvision:
-            extractor.padding_mode = extractor.SYMMETRIC_ALL
-            if depth >= _LEAST_WITH_BOTTLENECKS:
-                extractor.stride_in_1x1 = False
-        why = f'the backbone of the weights {weights.path}; its first two stages stay frozen.'
-    else:
-        why = f'a ResNet that suits --for {device}; it trains from random weights.'
-    starter.explain_model('feature_extractor', why)
+    _fit_backbone(starter, device, weights, backbone)
     longer = fit_image_size(starter, train, DEVICES[device])
     anchors = fit_anchors(train, longer, TWO_STAGE)
     generator = model.first_stage_anchor_generator
@@ -370,6 +364,32 @@ def fit_two_stage(
     fit_detections(starter, train, 'second_stage_post_processing')
     if not wants_masks:
         remove_masks(starter.pipeline)
+
+
+def _fit_backbone(starter: Starter, device: str, weights: Weights | None, backbone: str) -> None:
+    """Sets the network of a two-stage detector, what of it trains, and how it pads."""
+    extractor = starter.model.feature_extractor
+    if backbone:
+        extractor.type, extractor.backbone = 'faster_rcnn_fpn', backbone
+    else:
+        depth = weights.depth if weights else _SIZES[device].depth
+        extractor.type = f'faster_rcnn_resnet{depth}_fpn_keras'
+    why = backbone or f'a ResNet that suits --for {device}'
+    why += '; it trains from random weights.'
+    if weights:
+        # Few images give no better statistics than ImageNet, and the first layers are generic. The
+        # norms keep the epsilon of their training.
+        extractor.batch_norm_trainable = False
+        extractor.override_base_feature_extractor_hyperparams = False
+        why = f'the backbone of the weights {weights.path}.'
+    if weights and not backbone:
+        extractor.frozen_stages = 2
+        why = why.removesuffix('.') + '; its first two stages stay frozen.'
+        if weights.is_torchvision:
+            extractor.padding_mode = extractor.SYMMETRIC_ALL
+            if depth >= _LEAST_WITH_BOTTLENECKS:
+                extractor.stride_in_1x1 = False
+    starter.explain_model('feature_extractor', why)
 
 
 def _round_up(value: float) -> int:

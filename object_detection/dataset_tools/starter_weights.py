@@ -1,11 +1,14 @@
 """Finds pretrained weights for a training."""
 
 import dataclasses
+import functools
 import glob
 import os
 import re
+from collections.abc import Callable
 
 from object_detection.config.reader import read_pipeline
+from object_detection.dataset_tools.downloads import known_files
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
@@ -43,27 +46,30 @@ class Weights:
     pipeline: TrainEvalPipelineConfig | None = None
 
 
-def find(path: str, *, is_mobile: bool = False) -> Weights | None:
+def find(path: str, *, is_mobile: bool = False, backbone: str = '') -> Weights | None:
     """Returns the weights at `path`; '' searches the folder `weights`, which need not exist.
 
     Args:
       path: a file of a backbone, a folder of such files, or the folder of a detector.
       is_mobile: whether the backbone is MobileNet v2, not a ResNet.
+      backbone: name of the backbone of a config; '' is one of those two.
 
     Raises:
       ConfigError: if a path is given that holds no weights of a known kind.
     """
-    backbone = _mobilenet if is_mobile else _resnet
+    found_in: Callable[[str], Weights | None] = _mobilenet if is_mobile else _resnet
+    if backbone:
+        found_in = functools.partial(_published, backbone)
     if not path:
-        return backbone(DEFAULT_FOLDER)
+        return found_in(DEFAULT_FOLDER)
     for name in _CONFIG_NAMES:
         config = os.path.join(path, name)
         if os.path.isfile(config):
             return Weights(_checkpoint(path), 'detection', pipeline=read_pipeline(config))
-    found = backbone(path)
+    found = found_in(path)
     if found is None:
         state = 'other files' if os.path.exists(path) else 'there is no such file or folder'
-        expected = _EXPECTED.format(_MOBILENET if is_mobile else _RESNETS)
+        expected = _EXPECTED.format(backbone or (_MOBILENET if is_mobile else _RESNETS))
         raise ConfigError(f'--weights {path}: expected {expected}. Received: {state}.')
     return found
 
@@ -73,6 +79,23 @@ def _files(path: str) -> list[str]:
     if not os.path.isdir(path):
         return glob.glob(path)
     return [name for each in ('*.pth', '*.h5') for name in glob.glob(os.path.join(path, each))]
+
+
+def published(backbone: str) -> str | None:
+    """Returns the name of the published file of a backbone, or None if there is none."""
+    names = (
+        os.path.basename(weights.file.name)
+        for weights in known_files.WEIGHTS.values()
+        if weights.backbone == backbone
+    )
+    return next(names, None)
+
+
+def _published(backbone: str, path: str) -> Weights | None:
+    """Returns the published file of a backbone in a folder, or the given file."""
+    if os.path.isdir(path):
+        path = os.path.join(path, published(backbone) or '')
+    return Weights(path, 'classification') if os.path.isfile(path) else None
 
 
 def _mobilenet(path: str) -> Weights | None:

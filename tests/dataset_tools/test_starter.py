@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -24,8 +25,9 @@ DATA = DataStatistics(
 )
 
 
-def make(data=DATA, validation=None, *, device='cpu', task='', weights=None):
-    return starter.make(data, validation, device=device, task=task, weights=weights)
+def make(data=DATA, validation=None, *, device='cpu', task='', **options):
+    options = {'weights': None} | options
+    return starter.make(data, validation, device=device, task=task, **options)
 
 
 def model_of(made):
@@ -183,6 +185,41 @@ def test_a_single_shot_detector_is_for_phones_or_comes_with_weights():
     made = make(weights=starter_weights.Weights('zoo', 'detection', pipeline=trained))
     assert (model_of(made).num_classes, model_of(made).negative_class_weight) == (3, 7)
     assert not made.pipeline.train_input_reader.load_instance_masks
+
+
+def test_a_backbone_may_be_named(tmp_path):
+    made = make(backbone='keras:ConvNeXtTiny')
+    extractor = model_of(made).feature_extractor
+    assert (extractor.type, extractor.backbone) == ('faster_rcnn_fpn', 'keras:ConvNeXtTiny')
+    assert 'keras:ConvNeXtTiny' in reasons_of(made)['model.faster_rcnn.feature_extractor']
+    advice = reasons_of(made)['train_config.fine_tune_checkpoint']
+    assert 'tfod weights download keras:ConvNeXtTiny --output weights' in advice
+    # Of this one no weights are published.
+    made = make(device='mobile', backbone='mobiledet_cpu')
+    extractor = model_of(made).feature_extractor
+    assert (extractor.type, extractor.backbone) == ('ssd_fpn', 'mobiledet_cpu')
+    assert 'download' not in reasons_of(made)['train_config.fine_tune_checkpoint']
+    trained = parse_pipeline('model { ssd { num_classes: 90 } }', 'test')
+    with pytest.raises(ConfigError, match='--backbone resnet_v1_50: expected --weights of a back'):
+        make(
+            backbone='resnet_v1_50',
+            weights=starter_weights.Weights('zoo', 'detection', pipeline=trained),
+        )
+
+
+def test_weights_of_a_named_backbone_are_found(tmp_path):
+    name = tmp_path / 'convnext_tiny_notop.h5'
+    find = functools.partial(starter_weights.find, backbone='keras:ConvNeXtTiny')
+    with pytest.raises(ConfigError, match='wrote for keras:ConvNeXtTiny, a folder of them'):
+        find(str(tmp_path))
+    name.touch()
+    found = find(str(tmp_path))
+    assert (found.path, found.kind) == (str(name), 'classification')
+    assert find(str(name)) == found
+    made = make(backbone='keras:ConvNeXtTiny', weights=found)
+    extractor = model_of(made).feature_extractor
+    assert (extractor.batch_norm_trainable, extractor.frozen_stages) == (False, 0)
+    assert made.pipeline.train_config.fine_tune_checkpoint == str(name)
 
 
 def test_weights_of_a_mobilenet_are_found_for_phones(tmp_path):
