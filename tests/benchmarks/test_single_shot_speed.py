@@ -69,7 +69,15 @@ def test_peers_are_compared_in_time_and_operations(load, monkeypatch, tmp_path, 
     monkeypatch.setattr(peers, '_BENCHMARKS', tmp_path)
     monkeypatch.setattr(peers, '_FOLDER', tmp_path)
     path = tmp_path / 'results' / 'out.json'
-    peers.main(['--python', sys.executable, '--rounds', '1', '--json', str(path)])
-    first, second = json.loads(path.read_text())
-    assert (first['time'], first['size'], second['size']) == (2.0, 640, 320)
+    arguments = ['--python', sys.executable, '--rounds', '1', '--json', str(path)]
+    peers.main(arguments)
+    first, *others = json.loads(path.read_text())
+    assert (first['time'], first['size'], [each['size'] for each in others]) == (
+        2.0,
+        640,
+        [320, 320],
+    )
+    names = [each['ours']['name'] for each in others]
+    peers.main([*arguments, '--configs', names[1]])
+    assert [each['ours']['name'] for each in json.loads(path.read_text())] == names[1:]
     assert 'operations 0.750 of it' in capsys.readouterr().out
