@@ -19,7 +19,8 @@ from object_detection.config.reader import read_pipeline
 
 _SAMPLE = 'mask_rcnn_resnet18_fpn_shapes'
 _TYPE = "type: 'faster_rcnn_resnet18_fpn_keras'"
-_PILOT = 60  # steps
+# Steps; the warm-up of the sample has 100.
+_PILOT = 120
 
 
 def _with_backbone(name: str, text: str) -> str:
