@@ -176,7 +176,10 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
         'keep_aspect_ratio_resizer': ('min_dimension', 'max_dimension'),
     }[resizer]
     size = SIZES.get(getattr(message.feature_extractor, 'type', ''), SIZE)
-    readers = ('train_input_reader', 'eval_input_reader[0]')
+    readers = {
+        'train_input_reader': pipeline.train_input_reader,
+        'eval_input_reader[0]': pipeline.eval_input_reader[0],
+    }
     has_context = is_two_stage and message.HasField('context_config')
     return [
         *(f'{model}.image_resizer.{resizer}.{side}={size}' for side in sides),
@@ -188,7 +191,11 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
             f'{reader}.tf_record_input_reader.input_path={records}/data.record'
             for reader in readers
         ),
-        *(f'{reader}.mask_type=PNG_MASKS' for reader in readers),
+        *(
+            f'{path}.mask_type=PNG_MASKS'
+            for path, reader in readers.items()
+            if reader.load_instance_masks
+        ),
         *(f'{reader}.input_type=TF_EXAMPLE' for reader in readers),
         *([f'{model}.context_config.context_feature_length={CONTEXT}'] if has_context else ()),
         'train_config.batch_size=1',
