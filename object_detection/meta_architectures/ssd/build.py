@@ -219,12 +219,15 @@ def _weight_shared(
     if not config.use_depthwise:
         names = ('apply_conv_hyperparams_to_heads', 'apply_conv_hyperparams_pointwise')
         reading.unused(config, names, 'use_depthwise is false')
+    if not (config.num_layers_before_predictor and arguments['hyperparams'].has_norm):
+        reading.unused(config, 'share_norms', 'its towers have no norm')
     options = WeightSharedOptions(
         depth=config.depth,
         share_tower=config.share_prediction_tower,
         hyperparams_of_heads=config.apply_conv_hyperparams_to_heads,
         hyperparams_pointwise=config.apply_conv_hyperparams_pointwise,
         sigmoid_in_inference=config.score_converter == _SIGMOID,
+        share_norms=config.share_norms,
         **_common_options(config),
     )
     return WeightSharedConvolutionalBoxPredictor(options=options, **arguments)

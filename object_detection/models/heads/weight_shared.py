@@ -25,6 +25,7 @@ class WeightSharedOptions(DenseHeadOptions):
       hyperparams_pointwise: whether the 1x1 kernels of separable convolutions in towers have them
         too, not only the depthwise kernels.
       sigmoid_in_inference: see `DenseBoxPredictor.converts_to_probabilities`.
+      share_norms: whether all levels share the norms of the towers too.
     """
 
     depth: int = 0
@@ -32,6 +33,7 @@ class WeightSharedOptions(DenseHeadOptions):
     hyperparams_of_heads: bool = False
     hyperparams_pointwise: bool = False
     sigmoid_in_inference: bool = False
+    share_norms: bool = False
 
     def __post_init__(self):
         super().__post_init__()
@@ -44,7 +46,8 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
 
     RetinaNet (https://arxiv.org/abs/1708.02002): towers of `num_layers` times a convolution, norm
     (if configured) and activation, one for box codes and one for classes unless they share it, then
-    a convolution for each. All convolutions are shared by the levels; each level has its own norms.
+    a convolution for each. All convolutions are shared by the levels; each level has its own norms,
+    unless `share_norms`, as in FCOS (https://arxiv.org/abs/2006.09214).
     Feature maps of different depths first get a 1x1 convolution and norm (if configured) each, to
     the most frequent depth. Unlike in the reference, which then builds no norm at all,
     `sync_batch_norm`, `group_norm` and `layer_norm` are norms as `batch_norm` is.
@@ -61,6 +64,7 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
                                    <l>/<3 * i + 1>
         tower_<i>                  _head_scope_conv_layers/PredictionTower/<i>, if shared
         tower_<i>_bn_<l>           _base_tower_layers_for_heads/box_encodings/<l>/<3 * i + 1>
+        ..._tower_<i>_bn           none; with `share_norms`
         box_codes                  _box_prediction_head/_box_encoder_layers/0
         classes                    _prediction_heads/class_predictions_with_background/
                                    _class_predictor_layers/0, or 1 with dropout
@@ -120,7 +124,7 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
         return self._heads[name](features)
 
     def _tower(self, name: str) -> list[tuple[keras.layers.Layer, list[keras.layers.Layer]]]:
-        """Returns pairs of a convolution and its norms, one norm a level."""
+        """Returns pairs of a convolution and the norms of the levels."""
         options, pairs = self._options, []
         for i in range(options.num_layers):
             arguments = {'name': f'{name}_{i}', 'use_bias': self._use_bias}
@@ -132,9 +136,11 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
             else:
                 build = self._hyperparams.conv
             conv = build(options.depth, options.kernel_size, **arguments)
-            norms = [
-                self._norm(f'{name}_{i}_bn_{level}') for level in range(len(self._num_anchors))
-            ]
+            levels = range(len(self._num_anchors))
+            if options.share_norms:
+                norms = [self._norm(f'{name}_{i}_bn')] * len(levels)
+            else:
+                norms = [self._norm(f'{name}_{i}_bn_{level}') for level in levels]
             pairs.append((conv, norms))
         return pairs
 
@@ -172,7 +178,7 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
         for conv, norms in tower:
             conv.build((None, None, None, channels))
             channels = self._options.depth
-            for norm in norms:
+            for norm in dict.fromkeys(norms):
                 norm.build((None, None, None, channels))
 
     def _climb(

@@ -43,6 +43,24 @@ def test_levels_share_convolutions_but_not_norms():
     assert names(shared) == {'tower_0', 'tower_0_bn_0', 'tower_0_bn_1', 'box_codes', 'classes'}
 
 
+def test_levels_may_share_their_norms_too():
+    groups = LayerHyperparams(group_norm=GroupNormParams(groups=1), force_use_bias=True)
+    predictor = build(num_layers=1, share_norms=True, depth=4, hyperparams=groups)
+    assert names(predictor) == {
+        *('box_tower_0', 'box_tower_0_bn', 'box_codes'),
+        *('class_tower_0', 'class_tower_0_bn', 'classes'),
+    }
+    values, levels = weights(predictor), maps(*LEVELS)
+    assert len(predictor.trainable_variables) == len(values) == 12
+    # Both levels change with the scale of the one norm.
+    before, _ = predictor(levels)
+    (gamma,) = (v for v in predictor.variables if v.path.endswith('box_tower_0_bn/gamma'))
+    gamma.assign(2 * gamma)
+    after, _ = predictor(levels)
+    for level in (slice(0, 40), slice(40, 52)):
+        assert not np.allclose(before[:, level], after[:, level])
+
+
 @pytest.mark.parametrize('in_graph', [False, True])
 def test_predictions_are_those_of_the_layers_one_after_the_other(in_graph):
     predictor, levels = build(num_layers=1), maps(*LEVELS)
