@@ -36,6 +36,7 @@ USED_BY_COMMANDS = [
     'object_detection.dataset_tools.downloads.coco_download',
     'object_detection.dataset_tools.downloads.download',
     'object_detection.dataset_tools.downloads.known_files',
+    'object_detection.dataset_tools.downloads.published_detectors',
     'object_detection.dataset_tools.inspection.check_command',
     'object_detection.dataset_tools.inspection.record_sets',
     'object_detection.dataset_tools.inspection.record_split',

@@ -1,6 +1,7 @@
 """`tfod weights`: published weights of backbones and of whole detectors."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -11,14 +12,18 @@ from object_detection.models.backbones.table import KERAS_HUB
 
 @click.group(name='weights')
 def command() -> None:
-    """Downloads weights of backbones (Keras applications) and of detectors (TensorFlow 2 zoo)."""
+    """Downloads weights of backbones (Keras applications) and of detectors.
+
+    The detectors are those of the TensorFlow 2 zoo, torchvision and detectron2.
+    """
 
 
 @option_flags.json_option
 @command.command(name='list')
 def list_all() -> None:
     """Lists the backbones, with the types of feature extractors that have them, and detectors."""
-    from object_detection.dataset_tools.downloads.known_files import WEIGHTS, ZOO
+    from object_detection.dataset_tools.downloads.known_files import WEIGHTS
+    from object_detection.dataset_tools.downloads.published_detectors import DETECTORS
 
     width = max(map(len, WEIGHTS))
     lines = []
@@ -26,8 +31,15 @@ def list_all() -> None:
         use = ', '.join([weights.backbone, *weights.extractors])
         checksum = f'MD5 {weights.file.checksum}' if weights.file.checksum else 'no checksum'
         lines.append(f'{name:{width}}  {use}\n{"":{width}}  {weights.file.name}, {checksum}')
-    lines.append('Detectors, trained on COCO, with their configs:')
-    lines += [f'  {name}' for name in ZOO]
+    publishers = dict.fromkeys(detector.publisher for detector in DETECTORS.values())
+    for publisher in publishers:
+        lines += ['', f'Detectors of the {publisher.title}, trained on COCO ({publisher.licence}),']
+        lines.append(publisher.page)
+        lines += [
+            f'  {name}{_described(detector)}'
+            for name, detector in DETECTORS.items()
+            if detector.publisher == publisher
+        ]
     backbones = [
         {
             'name': name,
@@ -37,14 +49,40 @@ def list_all() -> None:
         }
         for name, weights in WEIGHTS.items()
     ]
-    option_flags.show_result({'backbones': backbones, 'detectors': list(ZOO)}, lines)
+    detectors = [_as_json(name, detector) for name, detector in DETECTORS.items()]
+    option_flags.show_result({'backbones': backbones, 'detectors': detectors}, lines)
+
+
+def _described(detector: Any) -> str:
+    """Describes a detector after its name, '' if its archive has everything that is known."""
+    if detector.is_archive:
+        return ''
+    size = f', {detector.mebibytes:.0f} MiB' if detector.mebibytes else ''
+    accuracy = f', {detector.accuracy}' if detector.accuracy else ''
+    return f'{accuracy}\n    {detector.file.name}{size}, sample config {detector.sample}'
+
+
+def _as_json(name: str, detector: Any) -> dict[str, Any]:
+    return {
+        'name': name,
+        'publisher': detector.publisher.title,
+        'address': f'{detector.publisher.base_url}/{detector.file.path}',
+        'licence': detector.publisher.licence,
+        'page': detector.publisher.page,
+        'checksum': detector.file.checksum,
+        'mebibytes': detector.mebibytes,
+        'metrics': dict(detector.metrics),
+        'sample': detector.sample,
+    }
 
 
 @option_flags.json_option
 @command.command()
 @click.argument('names', nargs=-1, required=True, metavar='NAME...')
 @click.option('--output', required=True, metavar='FOLDER', help='Folder to put the files in.')
-@downloading.base_url_option('https://storage.googleapis.com, e.g. a mirror of yours')
+@downloading.base_url_option(
+    'that of the publisher, such as https://storage.googleapis.com, e.g. a mirror of yours'
+)
 def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) -> None:
     """Downloads backbones, such as resnet50, and detectors; `tfod weights list` names all.
 
@@ -54,8 +92,9 @@ def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) ->
     KerasHub downloads a folder.
     """
     from object_detection.dataset_tools.downloads import known_files
+    from object_detection.dataset_tools.downloads.published_detectors import DETECTORS
 
-    tables = known_files.WEIGHTS | known_files.ZOO
+    tables = {**known_files.WEIGHTS, **DETECTORS}
     aliases = {weights.backbone: name for name, weights in known_files.WEIGHTS.items()}
     names = tuple(aliases.get(name, name) for name in names)
     for name in names:
@@ -67,31 +106,34 @@ def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) ->
         if name.startswith(KERAS_HUB):
             paths[name] = _download_preset(name.removeprefix(KERAS_HUB), output)
             lines.append(_how_to_use_preset(paths[name]))
-        elif name in known_files.ZOO:
-            paths[name] = _download_detector(name, known_files.ZOO[name], output, base_urls)
-            lines.append(_how_to_use_detector(paths[name]))
+        elif name in DETECTORS:
+            paths[name] = _download_detector(name, DETECTORS[name], output, base_urls)
+            lines.append(_how_to_use_detector(paths[name], DETECTORS[name]))
         else:
             weights = known_files.WEIGHTS[name]
-            paths[name] = _fetch(name, weights.file, output, base_urls)
+            urls = base_urls or known_files.WEIGHTS_BASE_URLS
+            paths[name] = _fetch(name, weights.file, output, urls)
             lines.append(_how_to_use_backbone(paths[name], weights))
     option_flags.show_result(paths, lines)
 
 
-def _fetch(name: str, file: Any, output: str, base_urls: tuple[str, ...]) -> str:
+def _fetch(name: str, file: Any, output: str, base_urls: Sequence[str]) -> str:
     """Downloads a `RemoteFile`; returns its path."""
-    from object_detection.dataset_tools.downloads import known_files
     from object_detection.dataset_tools.downloads.download import Downloader
 
     with downloading.resumable(), downloading.show(f'downloading {name}') as report:
         return Downloader(report=report, print_line=downloading.print_line).fetch(
-            file, output, base_urls or known_files.WEIGHTS_BASE_URLS
+            file, output, base_urls
         )
 
 
-def _download_detector(name: str, file: Any, output: str, base_urls: tuple[str, ...]) -> str:
-    """Downloads an archive unless it is unpacked; returns the folder of the detector."""
+def _download_detector(name: str, detector: Any, output: str, base_urls: Sequence[str]) -> str:
+    """Downloads a detector unless it is there; returns its file, or the folder of an archive."""
     from object_detection.dataset_tools.downloads import archives
 
+    file, base_urls = detector.file, base_urls or (detector.publisher.base_url,)
+    if not detector.is_archive:
+        return _fetch(name, file, output, base_urls)
     if not archives.is_unpacked(file.name, output):
         downloaded = _fetch(name, file, output, base_urls)
         with downloading.resumable(), downloading.show(f'unpacking {file.name}') as report:
@@ -126,10 +168,15 @@ def _how_to_use_backbone(path: str, weights: Any) -> str:
     )
 
 
-def _how_to_use_detector(folder: str) -> str:
-    return (
-        f'{folder}\n'
-        f'  tfod config new --data PREFIX --weights {folder}\n'
-        f'  or train_config {{ fine_tune_checkpoint: "{os.path.join(folder, "checkpoint")}" '
-        'fine_tune_checkpoint_type: "detection" }'
+def _how_to_use_detector(path: str, detector: Any) -> str:
+    checkpoint = os.path.join(path, 'checkpoint') if detector.is_archive else path
+    kind = 'detection' if detector.is_archive else 'full'
+    use = (
+        f'{path}\n'
+        f'  tfod config new --data PREFIX --weights {path}\n'
+        f'  or train_config {{ fine_tune_checkpoint: "{checkpoint}" '
+        f'fine_tune_checkpoint_type: "{kind}" }}'
     )
+    if detector.is_archive:
+        return use
+    return f'{use}\n  of object_detection/samples/configs/{detector.sample}.config'

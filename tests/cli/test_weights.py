@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.weights import command
-from object_detection.dataset_tools.downloads import known_files
+from object_detection.dataset_tools.downloads import known_files, published_detectors
 from tests.dataset_tools.downloads import file_server
 
 CONTENT = b'\x89HDF' + bytes(1000)
@@ -73,7 +73,7 @@ def test_the_list_names_all_and_who_has_them():
     result = CliRunner().invoke(command, ['list'])
     assert result.exit_code == 0
     assert all(name in result.output for name in known_files.WEIGHTS)
-    assert all(name in result.output for name in known_files.ZOO)
+    assert all(name in result.output for name in published_detectors.DETECTORS)
     assert '4d473c1dd8becc155b73f8504c6f6626' in result.output
 
 
@@ -85,7 +85,7 @@ def test_a_detector_is_unpacked_once(server, tmp_path):
             info = tarfile.TarInfo(f'{name}/{member}')
             info.size = 4
             archive.addfile(info, io.BytesIO(b'some'))
-    server.files[f'/{known_files.ZOO[name].path}'] = packed.getvalue()
+    server.files[f'/{published_detectors.DETECTORS[name].file.path}'] = packed.getvalue()
     for _ in range(2):
         result = run(server, tmp_path, name)
         assert result.exit_code == 0, result.output
@@ -93,3 +93,36 @@ def test_a_detector_is_unpacked_once(server, tmp_path):
     assert (tmp_path / name / 'pipeline.config').read_bytes() == b'some'
     assert not (tmp_path / f'{name}.tar.gz').exists()
     assert len(server.requests) == 1
+
+
+def test_a_file_of_torchvision_is_verified_by_its_name(server, tmp_path, monkeypatch):
+    name = 'torchvision_maskrcnn_resnet50_fpn'
+    detector = published_detectors.DETECTORS[name]
+    server.files[f'/{detector.file.path}'] = CONTENT
+    result = run(server, tmp_path, name)
+    assert result.exit_code == 1
+    assert 'expected the checksum bf2d0c1e. Received: ' in str(result.exception)
+    assert not (tmp_path / detector.file.name).exists()
+    checksum = hashlib.sha256(CONTENT).hexdigest()[:8]
+    file = dataclasses.replace(detector.file, checksum=checksum)
+    changed = {name: dataclasses.replace(detector, file=file)}
+    monkeypatch.setattr(published_detectors, 'DETECTORS', published_detectors.DETECTORS | changed)
+    result = run(server, tmp_path, name)
+    assert result.exit_code == 0, result.output
+    path = tmp_path / 'maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth'
+    assert path.read_bytes() == CONTENT
+    assert f'--weights {path}' in result.output
+    assert f'fine_tune_checkpoint: "{path}" fine_tune_checkpoint_type: "full"' in result.output
+    assert f'{name}.config' in result.output
+
+
+def test_the_list_says_what_is_published_of_a_detector():
+    result = CliRunner().invoke(command, ['list'])
+    assert 'torchvision_maskrcnn_resnet50_fpn, box AP 37.9, mask AP 34.6' in result.output
+    assert 'maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth, 170 MiB' in result.output
+    rows = json.loads(CliRunner().invoke(command, ['list', '--json']).stdout)['detectors']
+    (row,) = [row for row in rows if row['name'] == 'torchvision_maskrcnn_resnet50_fpn']
+    assert row['address'] == (
+        'https://download.pytorch.org/models/maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth'
+    )
+    assert row['licence'].startswith('BSD')

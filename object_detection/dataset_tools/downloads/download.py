@@ -31,17 +31,22 @@ from object_detection.system import disk, folder_lock
 Report = Callable[[int, int | None], None]
 
 _PARTIAL_FILE_CHUNK_BYTES = 1 << 20
-_ALGORITHMS = {32: 'md5', 64: 'sha256'}
+# By the number of digits; 8 are the beginning of a SHA-256, as in names of PyTorch's files.
+_ALGORITHMS = {8: 'sha256', 32: 'md5', 64: 'sha256'}
 
 
 def hasher(checksum: str) -> 'hashlib._Hash':
     """Returns a hash object of the kind of `checksum`, in hex, which is determined by its length.
 
     Raises:
-      ValueError: if it has neither the length of MD5 nor of SHA-256. '' means SHA-256.
+      ValueError: if it has the length neither of MD5, SHA-256 nor of the beginning of one. ''
+        means SHA-256.
     """
     if checksum and len(checksum) not in _ALGORITHMS:
-        raise UserError(f'expected an MD5 or a SHA-256 in hex. Received: {checksum!r}.')
+        raise UserError(
+            'expected an MD5, a SHA-256 or the first 8 digits of one in hex. Received: '
+            f'{checksum!r}.'
+        )
     # Some files are published with MD5 sums only, which detect corruption but not attacks.
     return hashlib.new(_ALGORITHMS[len(checksum) or 64], usedforsecurity=False)
 
@@ -196,7 +201,7 @@ class RemoteFile:
     Attributes:
       path: its path relative to a base URL.
       size: size in bytes; None if not published.
-      checksum: SHA-256 or MD5 in hex; '' if none is published.
+      checksum: SHA-256, its first 8 digits, or MD5, in hex; '' if none is published.
     """
 
     path: str
@@ -288,9 +293,9 @@ class Downloader:
         size = os.path.getsize(target)
         if file.size is not None and size != file.size:
             problem = f'expected {file.size} bytes. Received: {size}'
-        elif file.checksum and file.checksum != (
+        elif file.checksum and not (
             found := checksum_of(target, file.checksum, self._report)
-        ):
+        ).startswith(file.checksum):
             problem = f'expected the checksum {file.checksum}. Received: {found}'
         else:
             return
@@ -322,7 +327,7 @@ class Downloader:
 
     def _check_whole(self, file: RemoteFile, part: PartialFile) -> None:
         found = part.checksum()
-        if not file.checksum or found == file.checksum:
+        if found.startswith(file.checksum):
             return
         joined = part.joined
         part.restart()

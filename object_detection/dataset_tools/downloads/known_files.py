@@ -1,4 +1,4 @@
-"""Addresses, sizes and checksums of third-party files that can be downloaded."""
+"""Addresses, sizes and checksums of COCO 2017 and of weights of backbones."""
 
 import dataclasses
 
@@ -207,46 +207,4 @@ WEIGHTS = {
     'convnext_xlarge': _convnext(
         'XLarge', 'de3f8a54174130e0cecdc71583354753d557fcf1f4487331558e2a16ba0cfe05'
     ),
-}
-
-# Trained detectors of the model zoo of the TensorFlow Object Detection API (TensorFlow 2), whose
-# page names the archives; it publishes neither sizes nor checksums. By the day of their release.
-_ZOO_RELEASES = {
-    '20200711': (
-        'ssd_mobilenet_v1_fpn_640x640_coco17_tpu-8',
-        'ssd_mobilenet_v2_320x320_coco17_tpu-8',
-        'ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',
-        'ssd_mobilenet_v2_fpnlite_640x640_coco17_tpu-8',
-        *(
-            f'ssd_resnet{depth}_v1_fpn_{size}x{size}_coco17_tpu-8'
-            for depth in (50, 101, 152)
-            for size in (640, 1024)
-        ),
-        *(f'efficientdet_d{size}_coco17_tpu-32' for size in range(8)),
-        *(
-            f'faster_rcnn_resnet{depth}_v1_{size}'
-            for depth in (50, 101, 152)
-            for size in ('640x640_coco17_tpu-8', '1024x1024_coco17_tpu-8', '800x1333_coco17_gpu-8')
-        ),
-        'faster_rcnn_inception_resnet_v2_640x640_coco17_tpu-8',
-        'faster_rcnn_inception_resnet_v2_1024x1024_coco17_tpu-8',
-        'mask_rcnn_inception_resnet_v2_1024x1024_coco17_gpu-8',
-        'centernet_hg104_512x512_kpts_coco17_tpu-32',
-        'centernet_hg104_1024x1024_kpts_coco17_tpu-32',
-        'centernet_resnet50_v1_fpn_512x512_coco17_tpu-8',
-        'centernet_resnet50_v1_fpn_512x512_kpts_coco17_tpu-8',
-        'centernet_resnet101_v1_fpn_512x512_coco17_tpu-8',
-        'centernet_resnet50_v2_512x512_coco17_tpu-8',
-        'centernet_resnet50_v2_512x512_kpts_coco17_tpu-8',
-    ),
-    '20200713': ('centernet_hg104_512x512_coco17_tpu-8', 'centernet_hg104_1024x1024_coco17_tpu-32'),
-    '20210210': (
-        'centernet_mobilenetv2fpn_512x512_coco17_od',
-        'centernet_mobilenetv2fpn_512x512_coco17_kpts',
-    ),
-}
-ZOO = {
-    name: RemoteFile(f'download.tensorflow.org/models/object_detection/tf2/{day}/{name}.tar.gz')
-    for day, names in _ZOO_RELEASES.items()
-    for name in names
 }

@@ -268,5 +268,18 @@ def test_progress_counts_all_bytes_of_a_resumed_file(server, tmp_path):
 
 
 def test_a_checksum_of_no_known_kind_is_an_error(fetch):
-    with pytest.raises(ValueError, match='expected an MD5 or a SHA-256'):
+    with pytest.raises(ValueError, match='expected an MD5, a SHA-256'):
         fetch(RemoteFile('sub/a.bin', None, 'abc'))
+
+
+def test_the_beginning_of_a_checksum_is_verified(fetch, tmp_path):
+    path = fetch(RemoteFile('sub/a.bin', None, SHA256[:8]))
+    assert pathlib.Path(path).read_bytes() == CONTENT
+    assert fetch(RemoteFile('sub/a.bin', None, SHA256[:8])) == path
+    other = 8 * ('1' if SHA256[0] != '1' else '2')
+    with pytest.raises(DownloadError, match=f'expected the checksum {other}'):
+        fetch(RemoteFile('sub/a.bin', None, other))
+    pathlib.Path(path).unlink()
+    with pytest.raises(DownloadError, match=f'expected the checksum {other}'):
+        fetch(RemoteFile('sub/a.bin', None, other))
+    assert not pathlib.Path(path).exists()

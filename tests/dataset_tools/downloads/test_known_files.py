@@ -3,19 +3,16 @@ import posixpath
 from unittest import mock
 
 import keras
-import pytest
 
 from object_detection.dataset_tools.downloads.known_files import (
     COCO2017,
     WEIGHTS,
     WEIGHTS_BASE_URLS,
-    ZOO,
 )
 from object_detection.meta_architectures.center_net import extractors as center_net
 from object_detection.meta_architectures.faster_rcnn import extractors as faster_rcnn
 from object_detection.meta_architectures.ssd import extractors as ssd
 from tests import rows
-from tests.conftest import SHARED
 
 
 @rows.parametrize('name', WEIGHTS)
@@ -56,31 +53,6 @@ def test_every_extractor_that_has_weights_exists():
     kinds = ('resnet18', 'resnet34', 'resnet200', 'resnet_v1_18', 'resnet_v1_34', 'hourglass')
     without = {name for name in extractors if any(kind in name for kind in kinds)}
     assert named == extractors - without
-
-
-def test_the_zoo_has_the_detectors_of_its_configs():
-    """Archives of EfficientDets have shorter names than their configs."""
-    folder = SHARED / 'reference' / 'configs' / 'tf2'
-    if not folder.is_dir():
-        pytest.skip('needs ../shared/reference/configs, the configs of the reference')
-    configs = {path.stem for path in folder.glob('*.config')}
-    sizes = {
-        f'efficientdet_d{i}_coco17_tpu-32'
-        for i in range(8)
-        if any(f'ssd_efficientdet_d{i}_' in name for name in configs)
-    }
-    others = {name for name in configs if 'efficientdet' not in name and 'deepmac' not in name}
-    others = {name.replace('hourglass', 'hg') for name in others}
-    # A config without a published model.
-    expected = (others | sizes) - {'faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8'}
-    assert expected <= ZOO.keys()
-    # Models whose configs are in their archives alone.
-    kinds = (
-        'faster_rcnn_inception_resnet_v2_',
-        'centernet_resnet50_v',
-        'centernet_mobilenetv2fpn_',
-    )
-    assert all(name.startswith(kinds) for name in ZOO.keys() - expected)
 
 
 def test_coco_comes_with_checksums_but_for_unlabeled_images():

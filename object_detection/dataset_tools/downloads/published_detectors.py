@@ -1,0 +1,154 @@
+"""Trained detectors that can be downloaded: of the TensorFlow 2 zoo, torchvision and detectron2.
+
+No address of this table has been opened by a test: those of torchvision are from its source (0.29),
+those of the zoo and of detectron2 were written from memory of their pages.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from object_detection.dataset_tools.downloads.download import RemoteFile
+
+_MEBIBYTE = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Publisher:
+    """Who publishes detectors.
+
+    Attributes:
+      title: name of the collection.
+      base_url: what the paths of its files are relative to.
+      licence: licence of the weights, as the publisher states it.
+      page: address of the page that describes them.
+    """
+
+    title: str
+    base_url: str
+    licence: str
+    page: str
+
+
+TENSORFLOW_ZOO = Publisher(
+    'TensorFlow 2 zoo',
+    'https://storage.googleapis.com',
+    'Apache 2.0',
+    'https://github.com/tensorflow/models/blob/master/research/object_detection/g3doc/'
+    'tf2_detection_zoo.md',
+)
+TORCHVISION = Publisher(
+    'torchvision',
+    'https://download.pytorch.org/models',
+    'BSD 3-Clause, with the terms of COCO for the weights',
+    'https://docs.pytorch.org/vision/stable/models.html',
+)
+DETECTRON2 = Publisher(
+    'detectron2',
+    'https://dl.fbaipublicfiles.com/detectron2',
+    'CC BY-SA 3.0',
+    'https://github.com/facebookresearch/detectron2/blob/main/MODEL_ZOO.md',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedDetector:
+    """A detector that was trained on COCO 2017.
+
+    Attributes:
+      publisher: who publishes it.
+      file: a file of weights, or an archive (.tar.gz) of them with their config. The checksum of
+        torchvision's is the beginning of the SHA-256, which is in the names; others have none.
+      sample: name of the sample config that computes what it was trained for, without `.config`;
+        '' where an archive has its config.
+      mebibytes: size of the file; None if it is not published. That of torchvision is rounded to
+        0.001, so that a whole number of bytes does not follow.
+      metrics: 'box', 'mask' or 'keypoint' -> AP on val2017 in %, as it is published.
+    """
+
+    publisher: Publisher
+    file: RemoteFile
+    sample: str = ''
+    mebibytes: float | None = None
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the file is an archive, which is unpacked to a folder of the detector's name."""
+        return not self.sample
+
+    @property
+    def accuracy(self) -> str:
+        """The metrics for a line of text; '' if none are in the table."""
+        return ', '.join(f'{kind} AP {value:g}' for kind, value in self.metrics.items())
+
+
+# Archives by the day of their release; neither sizes nor checksums of them are published.
+_ZOO_RELEASES = {
+    '20200711': (
+        'ssd_mobilenet_v1_fpn_640x640_coco17_tpu-8',
+        'ssd_mobilenet_v2_320x320_coco17_tpu-8',
+        'ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',
+        'ssd_mobilenet_v2_fpnlite_640x640_coco17_tpu-8',
+        *(
+            f'ssd_resnet{depth}_v1_fpn_{size}x{size}_coco17_tpu-8'
+            for depth in (50, 101, 152)
+            for size in (640, 1024)
+        ),
+        *(f'efficientdet_d{size}_coco17_tpu-32' for size in range(8)),
+        *(
+            f'faster_rcnn_resnet{depth}_v1_{size}'
+            for depth in (50, 101, 152)
+            for size in ('640x640_coco17_tpu-8', '1024x1024_coco17_tpu-8', '800x1333_coco17_gpu-8')
+        ),
+        'faster_rcnn_inception_resnet_v2_640x640_coco17_tpu-8',
+        'faster_rcnn_inception_resnet_v2_1024x1024_coco17_tpu-8',
+        'mask_rcnn_inception_resnet_v2_1024x1024_coco17_gpu-8',
+        'centernet_hg104_512x512_kpts_coco17_tpu-32',
+        'centernet_hg104_1024x1024_kpts_coco17_tpu-32',
+        'centernet_resnet50_v1_fpn_512x512_coco17_tpu-8',
+        'centernet_resnet50_v1_fpn_512x512_kpts_coco17_tpu-8',
+        'centernet_resnet101_v1_fpn_512x512_coco17_tpu-8',
+        'centernet_resnet50_v2_512x512_coco17_tpu-8',
+        'centernet_resnet50_v2_512x512_kpts_coco17_tpu-8',
+    ),
+    '20200713': ('centernet_hg104_512x512_coco17_tpu-8', 'centernet_hg104_1024x1024_coco17_tpu-32'),
+    '20210210': (
+        'centernet_mobilenetv2fpn_512x512_coco17_od',
+        'centernet_mobilenetv2fpn_512x512_coco17_kpts',
+    ),
+    '20210329': ('deepmac_1024x1024_coco17',),
+}
+_ZOO = {
+    name: PublishedDetector(
+        TENSORFLOW_ZOO,
+        RemoteFile(f'download.tensorflow.org/models/object_detection/tf2/{day}/{name}.tar.gz'),
+    )
+    for day, names in _ZOO_RELEASES.items()
+    for name in names
+}
+
+
+def _torchvision(file: str, mebibytes: float, **metrics: float) -> PublishedDetector:
+    """Returns a detector whose file is named as its sample, and then by its SHA-256."""
+    name, _, checksum = file.removesuffix('.pth').rpartition('-')
+    return PublishedDetector(
+        TORCHVISION,
+        RemoteFile(file, checksum=checksum),
+        f'torchvision_{name.removesuffix("_coco")}',
+        mebibytes,
+        metrics,
+    )
+
+
+# Files, sizes and metrics of the enumerations of weights in torchvision.models.detection.
+_TORCHVISION = {
+    detector.sample: detector
+    for detector in (
+        _torchvision('fasterrcnn_resnet50_fpn_coco-258fb6c6.pth', 159.743, box=37.0),
+        _torchvision('maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth', 169.84, box=37.9, mask=34.6),
+        _torchvision(
+            'keypointrcnn_resnet50_fpn_coco-fc266e95.pth', 226.054, box=54.6, keypoint=65.0
+        ),
+    )
+}
+DETECTORS = _ZOO | _TORCHVISION
