@@ -14,7 +14,7 @@ from object_detection.core.shapes import dimensions
 # steps of 1 / `_STEPS` of a cell. Cubic interpolation there reads `_TAPS` cells to each side.
 _REACH, _STEPS, _TAPS = 1, 16, 2
 # The constant of cubic convolution that PyTorch's bicubic enlargement has, and so detectron2.
-_CUBIC = -0.75
+CUBIC = -0.75
 
 
 class HeatMapTargets(NamedTuple):
@@ -68,9 +68,8 @@ def decode_heat_maps(logits: tf.Tensor, boxes: tf.Tensor) -> tuple[tf.Tensor, tf
     """Returns the keypoints that heat maps of boxes show, more exactly than a cell.
 
     A keypoint is where the cubic interpolation of its map is greatest, in steps of a sixteenth of a
-    cell around the highest cell. detectron2's `heatmaps_to_keypoints` looks at the interpolation in
-    the middle of each pixel of the box, whose number differs from box to box: the two agree to half
-    a step and half a pixel.
+    cell around the highest cell. `box_pixels.decode_in_pixels` looks at the interpolation in the
+    middle of each pixel of the box: the two agree to half a step and half a pixel.
 
     Args:
       logits: float32 [R, K, h, w].
@@ -111,11 +110,16 @@ def decode_heat_maps(logits: tf.Tensor, boxes: tf.Tensor) -> tuple[tf.Tensor, tf
     return low + (high - low) * shares, tf.reshape(scores, [regions, count])
 
 
-def _cubic_weights() -> tuple[np.ndarray, np.ndarray]:
+def cubic_convolution(distances: tf.Tensor) -> tf.Tensor:
+    """Returns the weights of cells at distances from a place, in cells, of any shape."""
+    near = ((CUBIC + 2) * distances - (CUBIC + 3)) * distances**2 + 1
+    far = CUBIC * (((distances - 5) * distances + 8) * distances - 4)
+    far = tf.where(distances < 2, far, tf.zeros_like(distances))
+    return tf.where(distances <= 1, near, far)
+
+
+def _cubic_weights() -> tuple[np.ndarray, tf.Tensor]:
     """Returns offsets [S] from a cell, in cells, and the weights of the cells around, [S, T]."""
-    offsets = np.arange(-_REACH * _STEPS, _REACH * _STEPS + 1) / _STEPS
-    distances = np.abs(offsets[:, np.newaxis] - np.arange(-_TAPS, _TAPS + 1))
-    near = (_CUBIC + 2) * distances**3 - (_CUBIC + 3) * distances**2 + 1
-    far = _CUBIC * (distances**3 - 5 * distances**2 + 8 * distances - 4)
-    weights = np.where(distances <= 1, near, np.where(distances < 2, far, 0.0))
-    return offsets.astype(np.float32), weights.astype(np.float32)
+    offsets = np.arange(-_REACH * _STEPS, _REACH * _STEPS + 1, dtype=np.float32) / _STEPS
+    distances = np.abs(offsets[:, np.newaxis] - np.arange(-_TAPS, _TAPS + 1, dtype=np.float32))
+    return offsets, cubic_convolution(tf.constant(distances))

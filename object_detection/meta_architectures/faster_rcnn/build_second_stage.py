@@ -30,6 +30,7 @@ from object_detection.meta_architectures.faster_rcnn.keypoint_stage import Keypo
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.heads.context_attention import ContextAttention, ContextMemory
 from object_detection.protos import faster_rcnn_pb2
+from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import CascadeStage, FasterRcnn, RoiAlign
 from object_detection.targets.assigners import SimilarityAssigner
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
@@ -209,6 +210,7 @@ def build_keypoints(
         max_regions=config.max_num_keypoint_rois or None,
         pad_regions=config.pad_keypoint_rois,
         of_classes=keypoints_of_classes(config),
+        in_pixels=predictor.keypoint_head.decoding == MaskRCNNBoxPredictor.KeypointHead.PIXELS,
     )
 
 

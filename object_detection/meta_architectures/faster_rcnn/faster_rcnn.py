@@ -338,7 +338,7 @@ class FasterRcnn(DetectionModel):
         maps, frame = predictions.features, self._features_frame(predictions)
         boxes = absolute_boxes(detections[DetectionFields.BOXES], true_shapes)
         if self.keypoint_stage is not None:
-            detections |= self.keypoint_stage.detect(maps, boxes, detections)
+            detections |= self.keypoint_stage.detect(maps, boxes, detections, frame)
         shares_crops = self.mask_stage is not None and self.mask_stage.cropper is None
         if self.mask_stage is not None and not shares_crops:
             features = self._crop_for_masks(maps, boxes, frame, training=False)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.core.keypoints import heat_maps
+from object_detection.core.keypoints import box_pixels, heat_maps
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.shapes import dimensions
 from object_detection.errors import expected
@@ -36,6 +36,9 @@ class KeypointStage(keras.layers.Layer):
         limit.
       pad_regions: whether training predicts the keypoints of a fixed number of regions.
       of_classes: for each class, the indices of its keypoints; None: each class has all.
+      in_pixels: whether points are pixels of the boxes and scores are logits, see
+        `box_pixels.decode_in_pixels`; else they are more exact than cells and scores are of 0 to 1,
+        see `heat_maps.decode_heat_maps`.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class KeypointStage(keras.layers.Layer):
         max_regions: int | None = None,
         pad_regions: bool = True,
         of_classes: Sequence[Sequence[int]] | None = None,
+        in_pixels: bool = False,
         name: str = 'keypoint_stage',
     ):
         super().__init__(name=name)
@@ -56,6 +60,7 @@ class KeypointStage(keras.layers.Layer):
         self._loss_weight = loss_weight
         self._max_regions = max_regions
         self._pad_regions = pad_regions
+        self._in_pixels = in_pixels
         self._has_keypoint = None
         if of_classes is not None:
             # [number of classes, K]
@@ -126,7 +131,11 @@ class KeypointStage(keras.layers.Layer):
         return {loss_names.KEYPOINTS: LossSum(self._loss_weight * total, number)}
 
     def detect(
-        self, maps: list[tf.Tensor], boxes: tf.Tensor, detections: dict[str, tf.Tensor]
+        self,
+        maps: list[tf.Tensor],
+        boxes: tf.Tensor,
+        detections: dict[str, tf.Tensor],
+        frame: tuple[int | tf.Tensor, int | tf.Tensor],
     ) -> dict[str, tf.Tensor]:
         """Returns the keypoints of final detections and their scores.
 
@@ -134,13 +143,19 @@ class KeypointStage(keras.layers.Layer):
           maps: levels, fine to coarse, [B, Hl, Wl, C].
           boxes: float32 [B, T, 4], the boxes of the detections, absolute.
           detections: what is known of them.
+          frame: height and width in pixels that the maps cover, and so no box exceeds.
 
         Returns:
           Keypoints float32 [B, T, K, 2], normalized to the true image like the boxes, and scores
           [B, T, K]; 0 in unused slots, and for keypoints that a class does not have.
         """
         normalized = tf.reshape(detections[DetectionFields.BOXES], [-1, 4])
-        points, scores = heat_maps.decode_heat_maps(self.heat_maps(maps, boxes), normalized)
+        logits = self.heat_maps(maps, boxes)
+        if self._in_pixels:
+            absolute = tf.reshape(boxes, [-1, 4])
+            points, scores = box_pixels.decode_in_pixels(logits, normalized, absolute, frame)
+        else:
+            points, scores = heat_maps.decode_heat_maps(logits, normalized)
         if self._has_keypoint is not None:
             classes = tf.cast(detections[DetectionFields.CLASSES], tf.int32)
             has_keypoint = tf.gather(self._has_keypoint, tf.reshape(classes, [-1]))

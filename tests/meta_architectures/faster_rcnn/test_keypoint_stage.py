@@ -191,14 +191,16 @@ def test_unused_slots_and_classes_without_keypoints_are_zero(images):
         'num_detections': tf.constant([3.0]),
     }
     maps = [tf.random.normal([1, 16, 16, 2])]
-    found = keypoints.detect(maps, detections['detection_boxes'] * 64, detections)
+    boxes = detections['detection_boxes'] * 64
+    found = keypoints.detect(maps, boxes, detections, (64, 64))
     has_keypoint = np.array([[[1, 1], [0, 0], [0, 1], [0, 0]]], bool)
     np.testing.assert_array_equal(found['detection_keypoint_scores'] > 0, has_keypoint)
     np.testing.assert_array_equal(np.all(found['detection_keypoints'] > 0, axis=-1), has_keypoint)
 
 
-def test_xla_compiles_it():
-    keypoints = stage(of_classes=[[0, 1], [1]])
+@rows.parametrize('in_pixels', [False, True])
+def test_xla_compiles_it(in_pixels):
+    keypoints = stage(of_classes=[[0, 1], [1]], in_pixels=in_pixels)
     predictions, truth = one_image()
     detections = {
         'detection_boxes': tf.constant([[[0.1, 0.1, 0.9, 0.9], [0.2, 0.3, 0.5, 0.9]]]),
@@ -210,7 +212,7 @@ def test_xla_compiles_it():
     def run():
         found = keypoints.predict(predictions, truth, training=True, max_positives=4)
         boxes = detections['detection_boxes'] * 64
-        detected = keypoints.detect(predictions.features, boxes, detections)
+        detected = keypoints.detect(predictions.features, boxes, detections, (64, 64))
         return divide(keypoints.loss_sums(found))[LOSS], detected['detection_keypoints']
 
     loss, points = run()
