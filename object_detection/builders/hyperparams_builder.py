@@ -171,9 +171,17 @@ def _batch_norm(config: hyperparams_pb2.BatchNorm, *, synchronized: bool) -> Bat
 def network_options(config: fpn_pb2.FeaturePyramidNetworks) -> fpn.Options:
     """Returns the options of the network that the message describes."""
     if config.max_level <= _TOP_LEVEL:
-        reading.unused(config, 'extra_level_type', f'no level is above {_TOP_LEVEL}')
+        names = ('extra_level_type', 'extra_level_input')
+        reading.unused(config, names, f'no level is above {_TOP_LEVEL}')
+    if config.extra_level_input == config.BACKBONE and config.extra_level_type == config.MAX_POOL:
+        raise UserError(
+            'fpn.extra_level_input: expected LAST_LEVEL with extra_level_type: MAX_POOL, as a map '
+            'of the backbone has other channels. Received: BACKBONE.'
+        )
     return fpn.Options(
         pool_extra_levels=config.extra_level_type == config.MAX_POOL,
+        pre_activate_extra_levels=config.extra_level_type == config.PRE_ACTIVATED_CONV,
+        extra_levels_from_backbone=config.extra_level_input == config.BACKBONE,
         bilinear=config.upsample_type == config.BILINEAR,
         smooth_outputs=config.smoothing_type == config.AFTER_TOP_DOWN,
     )

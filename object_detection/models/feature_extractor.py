@@ -142,6 +142,13 @@ def _pad(images: tf.Tensor, bottom: Any, right: Any) -> tf.Tensor:
     return tf.concat([images, zeros], axis=2)
 
 
+# Fields of a config -> options of a ResNet.
+_RESNET_SETTINGS = {
+    **{'stride_in_1x1': 'stride_in_1x1', 'padding_mode': 'padding'},
+    'frozen_stages': 'frozen_stages',
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class ExtractorOptions:
     """Options of a config for any feature extractor; families of detectors add own fields.
@@ -154,6 +161,10 @@ class ExtractorOptions:
       backbone: name in `BACKBONES`, of types that do not name it; None if the config has none.
       neck: name in `NECKS` in place of that of the type; None if the config has none.
       drop_path_rate: see `BackboneOptions`.
+      resnet: options of a ResNet v1 that the config sets: 'stride_in_1x1', 'padding_mode' (a
+        `resnet_v1.Padding`) and 'frozen_stages', see `resnet_v1.Options`; 'freeze_affine', whether
+        offset and scale of frozen batch norms are frozen, too; 'preprocess' (a `Preprocess`) in
+        place of the normalization of the backbone.
     """
 
     batch_norm_trainable: bool
@@ -163,17 +174,34 @@ class ExtractorOptions:
     backbone: str | None = None
     neck: str | None = None
     drop_path_rate: float | None = None
+    resnet: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def for_backbone(self, row: Backbone, **fields: Any) -> BackboneOptions:
         """Returns the options of a backbone; `fields` are those that only some families have."""
         default = self.default_hyperparams(row)
         return BackboneOptions(
-            hyperparams=self.hyperparams if self.override_backbone else default,
+            hyperparams=self.frozen(self.hyperparams if self.override_backbone else default),
             batch_norm_trainable=self.batch_norm_trainable,
             is_overridden=self.override_backbone,
             drop_path_rate=self.drop_path_rate,
+            settings={
+                new: self.resnet[name]
+                for name, new in _RESNET_SETTINGS.items()
+                if name in self.resnet
+            },
             **fields,
         )
+
+    def frozen(self, hyperparams: LayerHyperparams) -> LayerHyperparams:
+        """Adds `freeze_affine` to the batch norms of hyperparameters."""
+        if not self.resnet.get('freeze_affine') or hyperparams.batch_norm is None:
+            return hyperparams
+        norm = dataclasses.replace(hyperparams.batch_norm, freeze_affine=True)
+        return dataclasses.replace(hyperparams, batch_norm=norm)
+
+    def normalization(self, row: Backbone) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns the function that converts images to the input of a backbone."""
+        return self.resnet.get('preprocess') or row.normalize
 
     def default_hyperparams(self, row: Backbone) -> LayerHyperparams:
         """Returns those of a backbone for which the config has none.
@@ -246,6 +274,20 @@ def _check_neck(name: str, own: str) -> None:
             f'neck: expected one of {", ".join(choices)}, as the maps of the type need one that '
             f'reads {needs}. Received: {name!r}, which reads {reads}.'
         )
+
+
+def check_resnet(options: ExtractorOptions, top_level: int) -> None:
+    """Checks what relates the options of a ResNet; its last stage has stride 2**top_level.
+
+    Raises:
+      UserError: if there are fewer stages than are to be frozen, or no norms.
+    """
+    frozen_stages = options.resnet.get('frozen_stages', 0)
+    if not 0 <= frozen_stages <= top_level:
+        raise expected('frozen_stages', f'0 to {top_level}, stages of the backbone', frozen_stages)
+    has_norms = not options.override_backbone or options.hyperparams.batch_norm
+    if options.resnet.get('freeze_affine') and not has_norms:
+        raise expected('freeze_affine', 'batch norms in conv_hyperparams, for the backbone')
 
 
 def build_neck(extractor: Extractor, backbone: keras.Model, options: NeckOptions) -> keras.Model:

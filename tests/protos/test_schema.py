@@ -85,6 +85,7 @@ def test_enums_equal_the_reference(shared):
     own = {name.rpartition('.')[2] for name in ours.keys() - expected.keys()}
     assert own == {
         'EraseFill',
+        'ExtraLevelInput',
         'ExtraLevelType',
         'Impl',
         'LearningRateUnit',

@@ -36,6 +36,11 @@ MULTISCALE = 'anchor_generator { multiscale_anchor_generator { min_level: 3 max_
             'box_coder { square_box_coder {} }',
             'box_predictor.convolutional_box_predictor.box_code_size: expected 3',
         ),
+        ('feature_extractor { freeze_affine: true } freeze_batchnorm: true', None),
+        (
+            'feature_extractor { freeze_affine: true }',
+            'feature_extractor.freeze_affine: expected model.ssd.freeze_batchnorm: true',
+        ),
         (
             'post_processing { calibration_config { class_id_sigmoid_calibrations { '
             'class_id_sigmoid_parameters_map { key: 4 value {} } } } }',

@@ -3,7 +3,6 @@
 The feature extractor and the first stage are built here, the later stages in `build_second_stage`.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from object_detection.builders import (
@@ -14,6 +13,7 @@ from object_detection.builders import (
     image_resizer_builder,
     losses_builder,
     matcher_builder,
+    resnet_options_builder,
 )
 from object_detection.config import reading
 from object_detection.core.post_processing import NmsParams
@@ -38,24 +38,13 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
 )
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
 from object_detection.models import rounding
-from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.image_channels import RGB
-from object_detection.models.image_values import Preprocess
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 from object_detection.targets.assigners import SimilarityAssigner
 from object_detection.targets.box_coders import FasterRcnnBoxCoder
 from object_detection.targets.matchers import ArgMaxMatcher, Matcher
 from object_detection.targets.similarities import IouSimilarity
-
-_PROTO = faster_rcnn_pb2.FasterRcnnFeatureExtractor
-PADDINGS: Mapping[int, Padding] = {
-    _PROTO.SYMMETRIC: Padding.SYMMETRIC,
-    _PROTO.SAME: Padding.SAME,
-    _PROTO.SYMMETRIC_ALL: Padding.SYMMETRIC_ALL,
-}
-
 
 # In the names of networks of TF-Slim with separable convolutions.
 _SEPARABLE = ('inception', 'nas')
@@ -102,13 +91,6 @@ def _options(
         reading.unused(config, 'first_stage_features_stride', _OWN_STRIDES, harmless=())
     if config.freeze_affine:
         _check_freeze_affine(config)
-    resnet = {
-        'stride_in_1x1': if_set('stride_in_1x1'),
-        'padding_mode': PADDINGS.get(if_set('padding_mode')),
-        'frozen_stages': if_set('frozen_stages'),
-        'freeze_affine': if_set('freeze_affine'),
-        'preprocess': _preprocess(config.preprocess) if config.HasField('preprocess') else None,
-    }
     return TwoStageOptions(
         batch_norm_trainable=config.batch_norm_trainable and is_training,
         hyperparams=(
@@ -124,7 +106,7 @@ def _options(
         pad_to_multiple=if_set('pad_to_multiple'),
         pyramid=_pyramid(config.fpn) if config.HasField('fpn') else None,
         box_head_depth=if_set('box_head_depth'),
-        resnet={name: value for name, value in resnet.items() if value is not None},
+        resnet=resnet_options_builder.build(config),
         backbone=config.backbone or None,
         neck=config.neck or None,
         drop_path_rate=if_set('drop_path_rate'),
@@ -135,16 +117,6 @@ def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> PyramidOptions:
     levels = (config.min_level, config.max_level)
     return PyramidOptions(
         levels, hyperparams_builder.depth(config), hyperparams_builder.network_options(config)
-    )
-
-
-def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:
-    lists = {name: tuple(getattr(config, name)) for name in ('mean', 'std')}
-    for name, values in lists.items():
-        if len(values) not in (0, RGB):
-            raise expected(f'preprocess.{name}', 'three numbers: red, green, blue', list(values))
-    return Preprocess(
-        scale=config.scale, **{name: values for name, values in lists.items() if values}
     )
 
 

@@ -1,15 +1,13 @@
 """The networks of Faster R-CNN around the cropping of proposals, from the rows of `EXTRACTORS`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError, expected
 from object_detection.meta_architectures.faster_rcnn.extractors import EXTRACTORS
-from object_detection.models.backbones.table import Backbone, BackboneOptions
+from object_detection.models.backbones.table import Backbone
 from object_detection.models.convolutions import Dense
 from object_detection.models.extractors import Extractor
 from object_detection.models.feature_extractor import (
@@ -17,6 +15,7 @@ from object_detection.models.feature_extractor import (
     FeatureExtractor,
     build_neck,
     check_levels,
+    check_resnet,
     check_used,
     find_parts,
 )
@@ -134,35 +133,11 @@ class TwoStageOptions(ExtractorOptions):
       stride: stride of the single feature map of extractors without a pyramid.
       pyramid: None if the config does not describe it.
       box_head_depth: units of the fully connected layers over a pyramid's crops; None is 1024.
-      resnet: options of a ResNet v1 that the config sets: 'stride_in_1x1', 'padding_mode' (a
-        `resnet_v1.Padding`) and 'frozen_stages', see `resnet_v1.Options`; 'freeze_affine', whether
-        offset and scale of frozen batch norms are frozen, too; 'preprocess' (a `Preprocess`) in
-        place of the normalization of the backbone.
     """
 
     stride: int = 16
     pyramid: PyramidOptions | None = None
     box_head_depth: int | None = None
-    resnet: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def for_backbone(self, row: Backbone, **fields: Any) -> BackboneOptions:
-        """Returns the options of a backbone, those of a ResNet among them."""
-        names = {'stride_in_1x1': 'stride_in_1x1', 'padding_mode': 'padding'}
-        names['frozen_stages'] = 'frozen_stages'
-        settings = {new: self.resnet[name] for name, new in names.items() if name in self.resnet}
-        found = super().for_backbone(row, settings=settings, **fields)
-        return dataclasses.replace(found, hyperparams=self.frozen(found.hyperparams))
-
-    def frozen(self, hyperparams: LayerHyperparams) -> LayerHyperparams:
-        """Adds `freeze_affine` to the batch norms of hyperparameters."""
-        if not self.resnet.get('freeze_affine') or hyperparams.batch_norm is None:
-            return hyperparams
-        norm = dataclasses.replace(hyperparams.batch_norm, freeze_affine=True)
-        return dataclasses.replace(hyperparams, batch_norm=norm)
-
-    def normalization(self, row: Backbone) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Returns the function that converts images to the input of a backbone."""
-        return self.resnet.get('preprocess') or row.normalize
 
 
 def build_faster_rcnn(type_name: str, options: TwoStageOptions) -> TwoStageFeatureExtractor:
@@ -231,18 +206,8 @@ def _checked(type_name: str, options: TwoStageOptions) -> tuple[Extractor, Backb
         _check_single_map(extractor, options, row)
     else:
         top_level = _check_pyramid(extractor, options, row)
-    _check_resnet(options, top_level)
+    check_resnet(options, top_level)
     return extractor, row
-
-
-def _check_resnet(options: TwoStageOptions, top_level: int) -> None:
-    """Checks what relates the options of a ResNet; its last stage has stride 2**top_level."""
-    frozen_stages = options.resnet.get('frozen_stages', 0)
-    if not 0 <= frozen_stages <= top_level:
-        raise expected('frozen_stages', f'0 to {top_level}, stages of the backbone', frozen_stages)
-    has_norms = not options.override_backbone or options.hyperparams.batch_norm
-    if options.resnet.get('freeze_affine') and not has_norms:
-        raise expected('freeze_affine', 'batch norms in conv_hyperparams, for the backbone')
 
 
 def _check_single_map(extractor: Extractor, options: TwoStageOptions, row: Backbone) -> None:

@@ -12,6 +12,7 @@ from object_detection.builders import (
     matcher_builder,
     post_processing_builder,
     region_similarity_calculator_builder,
+    resnet_options_builder,
 )
 from object_detection.config import reading
 from object_detection.config.oneof import build_oneof
@@ -117,6 +118,7 @@ def _options(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> SingleS
         num_layers=config.num_layers if config.HasField('num_layers') else None,
         fpn=_fpn(config.fpn) if config.HasField('fpn') else None,
         bifpn=_bifpn(config.bifpn) if config.HasField('bifpn') else None,
+        resnet=resnet_options_builder.build(config),
     )
 
 

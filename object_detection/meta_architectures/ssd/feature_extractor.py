@@ -11,6 +11,7 @@ from object_detection.models.feature_extractor import (
     FeatureExtractor,
     build_neck,
     check_levels,
+    check_resnet,
     check_used,
     find_parts,
 )
@@ -90,7 +91,7 @@ def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
         pyramid=build_neck(extractor, backbone, neck_options),
         strides=[2**level for level in neck_options.levels],
         pad_to_multiple=options.padding(row),
-        normalize=row.normalize,
+        normalize=options.normalization(row),
     )
 
 
@@ -117,10 +118,14 @@ def _checked(type_name: str, options: SingleShotOptions) -> tuple[Extractor, Bac
         given, owner = options.given(*_NECK_OPTIONS), f'the neck {extractor.neck}'
         check_used(given, NECKS[extractor.neck].uses, owner, DEFAULTS)
     with problems:
+        check_used(options.resnet, row.uses, f'the backbone {extractor.backbone}')
+    with problems:
         _check_type(type_name, extractor, options)
     problems.raise_if_any()
     _check_maps(extractor, options, row)
-    check_levels('backbone', _levels_of_backbone(extractor, options, row), row)
+    taken = _levels_of_backbone(extractor, options, row)
+    check_levels('backbone', taken, row)
+    check_resnet(options, taken[-1])
     return extractor, row
 
 
@@ -228,7 +233,7 @@ def _neck_options(extractor: Extractor, options: SingleShotOptions, taken: range
     else:
         depth = settings.pop('depth', None)
     return NeckOptions(
-        hyperparams=NECKS[extractor.neck].hyperparams or options.hyperparams,
+        hyperparams=options.frozen(NECKS[extractor.neck].hyperparams or options.hyperparams),
         batch_norm_trainable=options.batch_norm_trainable,
         levels=_levels(extractor, options),
         inputs=taken,

@@ -91,6 +91,11 @@ def problems_of_parts(config: Ssd) -> Iterator[str]:
         )
     yield from _box_code(config)
     yield from _confidences(config)
+    if config.feature_extractor.freeze_affine and not config.freeze_batchnorm:
+        yield (
+            f'{ROOT}.feature_extractor.freeze_affine: expected {ROOT}.freeze_batchnorm: true, as '
+            'frozen norms stop both. Received: false.'
+        )
 
 
 def _box_code(config: Ssd) -> Iterator[str]:

@@ -21,6 +21,11 @@ class Options:
     Attributes:
       pool_extra_levels: whether the levels that the backbone does not have are every second cell of
         every second row of the level before (a max pool of kernel 1), not convolutions.
+      pre_activate_extra_levels: whether these levels are convolutions with a bias and without a
+        norm, padded alike on both sides, with a ReLU before each but the first, as in RetinaNet of
+        torchvision.
+      extra_levels_from_backbone: whether the first of these levels is made of the last map of the
+        backbone, not of the last level of the pyramid.
       bilinear: whether levels are doubled in size linearly (half-pixel centres), not by nearest
         neighbour.
       smooth_outputs: whether all levels including the top are smoothed, but not the maps that are
@@ -37,6 +42,8 @@ class Options:
     """
 
     pool_extra_levels: bool = False
+    pre_activate_extra_levels: bool = False
+    extra_levels_from_backbone: bool = False
     bilinear: bool = False
     smooth_outputs: bool = False
     propagate_sums: bool = False
@@ -116,6 +123,12 @@ def feature_pyramid(
     def coarser(x, level: int):
         if options.pool_extra_levels:
             return rounding.MaxPooling2D(1, strides=2, name=f'coarse_{level}')(x)
+        if options.pre_activate_extra_levels:
+            if level > top_level + 1:
+                x = rounding.Activation('relu', name=f'coarse_{level}_relu')(x)
+            x = rounding.ZeroPadding2D(1, name=f'coarse_{level}_pad')(x)
+            layout = {'strides': 2, 'padding': 'valid', 'use_bias': True}
+            return hyperparams.conv(depth, 3, name=f'coarse_{level}', **layout)(x)
         padding = 'same'
         if options.explicit_padding:
             x = rounding.ZeroPadding2D(1, name=f'coarse_{level}_pad')(x)
@@ -138,8 +151,10 @@ def feature_pyramid(
         smoothed = smooth(x, level)
         outputs.insert(0, smoothed)
         x = x if options.smooth_outputs or options.propagate_sums else smoothed
+    x = inputs[top_level] if options.extra_levels_from_backbone else outputs[-1]
     for level in range(top_level + 1, top_level + 1 + num_coarse_levels):
-        outputs.append(coarser(outputs[-1], level))
+        x = coarser(x, level)
+        outputs.append(x)
     return keras.Model(list(inputs.values()), outputs, name=name)
 
 

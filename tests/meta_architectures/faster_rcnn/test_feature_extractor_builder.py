@@ -171,11 +171,11 @@ def test_group_norm():
 
 def test_every_value_of_the_enums_has_a_meaning():
     extractor, pyramid = faster_rcnn_pb2.FasterRcnnFeatureExtractor, fpn_pb2.FeaturePyramidNetworks
-    assert set(feature_extractor_builder.PADDINGS) == set(extractor.PaddingMode.values())
-    assert set(feature_extractor_builder.PADDINGS.values()) == set(Padding)
-    # What one of two is, is a flag.
-    for name in ('ExtraLevelType', 'UpsampleType', 'SmoothingType'):
+    assert extractor.PaddingMode.keys() == [padding.name for padding in Padding]
+    # What one of two is, is a flag; of three, two of which one at most is set.
+    for name in ('ExtraLevelInput', 'UpsampleType', 'SmoothingType'):
         assert len(getattr(pyramid, name).values()) == 2
+    assert len(pyramid.ExtraLevelType.values()) == 3
 
 
 INCEPTION = 'type: "faster_rcnn_inception_resnet_v2_keras" '

@@ -1,8 +1,12 @@
+import numpy as np
 import pytest
+import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.meta_architectures.ssd.build import build_extractor
+from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
 from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.models.image_values import VGG_MEANS
 from object_detection.models.normalization import FrozenBatchNorm
 from object_detection.protos import ssd_pb2
 from tests import rows
@@ -50,6 +54,57 @@ def test_fields_of_a_pyramid():
     assert extractor.pyramid.outputs[0].shape[-1] == 12
     assert not extractor.pyramid.get_layer('coarse_6').weights
     assert extractor.backbone.get_layer('conv1_bn').momentum == 0.9997
+
+
+def test_fields_of_a_resnet():
+    text = (
+        'type: "ssd_resnet50_v1_fpn_keras" depth_multiplier: 0.125 min_depth: 8 '
+        'conv_hyperparams { activation: NONE } fpn { max_level: 6 additional_layer_depth: 64 } '
+    )
+    extractor = build(text)
+    backbone = extractor.backbone
+    assert backbone.get_layer('conv3_block1_2_conv').strides == (1, 1)
+    assert not any(layer.name == 'pool1_pad' for layer in backbone.layers)
+    black = np.zeros([1, 1, 1, 3], np.float32)
+    np.testing.assert_allclose(
+        extractor.normalize(tf.constant(black))[0, 0, 0], -np.array(VGG_MEANS)
+    )
+    extractor = build(
+        f'{text} stride_in_1x1: false padding_mode: SYMMETRIC_ALL frozen_stages: 2 '
+        'freeze_affine: true preprocess { mean: [1, 2, 3] std: [2, 4, 8] scale: 0.5 }',
+        batch_norm_trainable=False,
+    )
+    backbone = extractor.backbone
+    assert options_of(backbone) == Options(stride_in_1x1=False, padding=Padding.SYMMETRIC_ALL)
+    names = {variable.path.split('/')[-2] for variable in backbone.trainable_variables}
+    assert not any(name.endswith('_bn') or name.startswith('conv2') for name in names)
+    assert 'conv3_block1_1_conv' in names
+    np.testing.assert_allclose(
+        extractor.normalize(tf.constant(black + 10))[0, 0, 0], [2, 0.75, 0.25]
+    )
+
+
+def test_fields_of_a_resnet_are_refused_for_others():
+    with pytest.raises(ValueError, match='stride_in_1x1: expected none, as the backbone mobilenet'):
+        build(f'type: "ssd_mobilenet_v1_fpn_keras" {CONV} stride_in_1x1: false')
+    with pytest.raises(ValueError, match='frozen_stages: expected 0 to 5'):
+        build(f'type: "ssd_resnet18_v1_fpn_keras" {CONV} frozen_stages: 6')
+
+
+def test_extra_levels():
+    # 256 channels by the factor, and 1024 by its square, as in the reference.
+    for text, channels in (('', 32), ('extra_level_input: BACKBONE', 16)):
+        extractor = build(
+            f'type: "ssd_mobilenet_v1_fpn_keras" {CONV} '
+            f'fpn {{ extra_level_type: PRE_ACTIVATED_CONV {text} }}'
+        )
+        assert extractor.pyramid.get_layer('coarse_7_relu').activation.__name__ == 'relu'
+        assert extractor.pyramid.get_layer('coarse_6').kernel.shape[2] == channels
+    with pytest.raises(ValueError, match=r'fpn\.extra_level_input: expected LAST_LEVEL'):
+        build(
+            f'type: "ssd_mobilenet_v1_fpn_keras" {CONV} '
+            'fpn { extra_level_type: MAX_POOL extra_level_input: BACKBONE }'
+        )
 
 
 def test_defaults():

@@ -60,7 +60,7 @@ def give_weights(model: keras.Model) -> None:
     for layer in model.layers:
         kind, _, level = layer.name.partition('_')
         if kind == 'projection':
-            layer.set_weights([np.ones([1, 1, 1, 1]), np.zeros(1)])
+            layer.set_weights([np.ones(layer.kernel.shape), np.zeros(1)])
         elif kind == 'smoothing' and isinstance(layer, keras.layers.Conv2D):
             kernel = np.zeros([3, 3, 1, 1])
             kernel[1, 1] = int(level)
@@ -114,6 +114,32 @@ def test_pooled_levels_by_hand():
     np.testing.assert_array_equal(p4, c3[:, ::2, ::2])
     np.testing.assert_array_equal(p5, c3[:, ::4, ::4])
     assert {variable.path.split('/')[0] for variable in model.variables} == {'projection_3'}
+
+
+@pytest.mark.parametrize('from_backbone', [False, True])
+def test_pre_activated_levels_by_hand(from_backbone):
+    options = Options(
+        pre_activate_extra_levels=True,
+        extra_levels_from_backbone=from_backbone,
+        smooth_outputs=True,
+    )
+    channels = 2 if from_backbone else 1
+    model = build(channels=[1, 1, channels], options=options)
+    give_weights(model)
+    c5 = np.array([[3.0, -1], [2, 1], [-7, -4]], np.float32).reshape(1, 3, 2, 1)
+    for name, bias in (('coarse_6', 1), ('coarse_7', 0.5)):
+        shape = model.get_layer(name).kernel.shape
+        model.get_layer(name).set_weights([np.ones(shape), np.full(1, bias)])
+    maps = [np.zeros([1, 12, 8, 1]), np.zeros([1, 6, 4, 1]), c5.repeat(channels, axis=3)]
+    p5, p6, p7 = model([each.astype(np.float32) for each in maps])[2:]
+    # The sum of a window around the cells (0, 0) and (2, 0), and the bias.
+    factor = float(channels)
+    np.testing.assert_allclose(p5[0, :, :, 0], 5 * factor * c5[0, :, :, 0], rtol=1e-6)
+    scale = factor if from_backbone else 5 * factor
+    p6_expected = np.array([5, -8]) * scale + 1
+    np.testing.assert_allclose(p6[0, :, 0, 0], p6_expected, rtol=1e-6)
+    # The negative one adds nothing.
+    np.testing.assert_allclose(p7[0, 0, 0, 0], p6_expected[0] + 0.5, rtol=1e-6)
 
 
 def test_names_shapes_and_penalties():
