@@ -11,7 +11,7 @@ import textwrap
 
 from google.protobuf import text_format
 
-from object_detection.dataset_tools import starter_parts, starter_weights
+from object_detection.dataset_tools import starter_detector, starter_parts, starter_weights
 from object_detection.dataset_tools.data_statistics import DataStatistics, find_pattern
 from object_detection.dataset_tools.starter_parts import (
     DEVICES,
@@ -24,7 +24,6 @@ from object_detection.dataset_tools.starter_parts import (
 from object_detection.dataset_tools.starter_weights import Weights
 from object_detection.errors import ConfigError, format_list
 from object_detection.protos import input_reader_pb2
-from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 TASKS = ('boxes', 'masks')
 
@@ -63,8 +62,7 @@ def make(
                 f'{weights.path}, a detector that has its own.'
             )
         wants_masks &= task == 'masks' or starter_parts.predicts_masks(weights.pipeline)
-        starter = Starter(_from_detector(weights, wants_masks))
-        starter.explain('model', f'is the model of {weights.path}, with the classes of the data.')
+        starter = starter_detector.make(weights, train, wants_masks=wants_masks)
     elif device == MOBILE:
         if task == 'masks':
             raise ConfigError(
@@ -93,27 +91,6 @@ def _wants_masks(train: DataStatistics, validation: DataStatistics | None, task:
             f'them. Received: {(train if not train.mask_type else validation).pattern} without.'
         )
     return all(kinds) and task != 'boxes'
-
-
-def _from_detector(weights: Weights, wants_masks: bool) -> TrainEvalPipelineConfig:
-    """Returns a config with the model and the augmentation of a trained detector."""
-    pipeline = TrainEvalPipelineConfig()
-    pipeline.model.CopyFrom(weights.pipeline.model)
-    kind = pipeline.model.WhichOneof('model')
-    if kind not in (TWO_STAGE, SINGLE_SHOT):
-        raise ConfigError(
-            f'--weights {weights.path}: expected a detector of one of the kinds '
-            f'{TWO_STAGE}, {SINGLE_SHOT}. Received: {kind}, which is not available yet.'
-        )
-    if wants_masks and not starter_parts.predicts_masks(pipeline):
-        raise ConfigError(f'--weights {weights.path}: it predicts no masks; use --task boxes.')
-    if starter_parts.predicts_masks(pipeline) and not wants_masks:
-        starter_parts.remove_masks(pipeline)
-    for step in weights.pipeline.train_config.data_augmentation_options:
-        pipeline.train_config.data_augmentation_options.add().CopyFrom(step)
-    pipeline.train_config.optimizer.CopyFrom(starter_parts.template(kind).train_config.optimizer)
-    pipeline.train_config.gradient_clipping_by_norm = 10.0
-    return pipeline
 
 
 def _fit_classes(starter: Starter, train: DataStatistics) -> None:
@@ -173,7 +150,11 @@ def _fit_training(
     schedule.learning_rate_base, schedule.warmup_learning_rate = rate, round(rate / 10, 6)
     if weights:
         config.fine_tune_checkpoint, config.fine_tune_checkpoint_type = weights.path, weights.kind
-        starter.explain('train_config.fine_tune_checkpoint', f'{weights.path} was given or found.')
+        why = f'{weights.path} was given or found.'
+        if weights.kind == 'full':
+            why += ' All of it is restored but the layers whose size depends on the number of '
+            why += 'classes, which start anew where that differs.'
+        starter.explain('train_config.fine_tune_checkpoint', why)
     else:
         why = 'none: the model trains from random weights, which takes long and generalizes badly '
         why += 'from few images.'

@@ -130,9 +130,9 @@ def fit_image_size(starter: Starter, train: DataStatistics, limits: Device) -> i
     small = float(np.quantile(np.sqrt(train.box_sizes.prod(axis=1)), 0.1))
     needed = limits.small_object / small
     side = min(max(needed, limits.min_side), limits.max_side, max(original, limits.min_side))
-    side = _round_up(side)
+    side = round_up(side)
     scaled = side * train.image_sizes / longer[:, None]
-    height, width = (_round_up(value) for value in np.quantile(scaled, 0.98, axis=0))
+    height, width = (round_up(value) for value in np.quantile(scaled, 0.98, axis=0))
     resizer = starter.model.image_resizer.keep_aspect_ratio_resizer
     resizer.min_dimension, resizer.max_dimension = side, side
     resizer.pad_height, resizer.pad_width = height, width
@@ -392,7 +392,8 @@ def _fit_backbone(starter: Starter, device: str, weights: Weights | None, backbo
     starter.explain_model('feature_extractor', why)
 
 
-def _round_up(value: float) -> int:
+def round_up(value: float) -> int:
+    """Returns the side of a map of whole cells that has at least so many pixels."""
     return _STRIDE * math.ceil(value / _STRIDE - 1e-6)
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from object_detection.config.reader import read_pipeline
+from object_detection.dataset_tools import starter_samples
 from object_detection.dataset_tools.downloads import known_files
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -21,8 +22,8 @@ _TORCH_RESNET = re.compile(r'^resnet(18|34|50|101|152)-[0-9a-f]{8}\.pth$')
 _KERAS_MOBILENET = re.compile(r'^mobilenet_v2_weights_\w*_1\.0_\d+_no_top\.h5$')
 _EXPECTED = (
     'a file that `tfod weights download` wrote for {}, a folder of them, a ResNet of torchvision '
-    '(resnet50-0676ba61.pth), or the folder of a trained detector with its config (a zoo model, a '
-    'model_dir)'
+    '(resnet50-0676ba61.pth), a detector of torchvision or detectron2 (.pth, .pkl, .safetensors), '
+    'or the folder of a trained detector with its config (a zoo model, a model_dir)'
 )
 _RESNETS, _MOBILENET = 'resnet50, resnet101 or resnet152', 'mobilenet_v2'
 
@@ -50,12 +51,14 @@ def find(path: str, *, is_mobile: bool = False, backbone: str = '') -> Weights |
     """Returns the weights at `path`; '' searches the folder `weights`, which need not exist.
 
     Args:
-      path: a file of a backbone, a folder of such files, or the folder of a detector.
+      path: a file of a backbone, a folder of such files, the folder of a detector, or a detector of
+        torchvision or detectron2.
       is_mobile: whether the backbone is MobileNet v2, not a ResNet.
       backbone: name of the backbone of a config; '' is one of those two.
 
     Raises:
       ConfigError: if a path is given that holds no weights of a known kind.
+      CheckpointError: if a file of PyTorch is damaged, or holds anything but tensors and arrays.
     """
     found_in: Callable[[str], Weights | None] = _mobilenet if is_mobile else _resnet
     if backbone:
@@ -67,6 +70,8 @@ def find(path: str, *, is_mobile: bool = False, backbone: str = '') -> Weights |
         if os.path.isfile(config):
             return Weights(_checkpoint(path), 'detection', pipeline=read_pipeline(config))
     found = found_in(path)
+    if found is None and (sample := starter_samples.find(path)) is not None:
+        return Weights(path, 'full', pipeline=sample)
     if found is None:
         state = 'other files' if os.path.exists(path) else 'there is no such file or folder'
         expected = _EXPECTED.format(backbone or (_MOBILENET if is_mobile else _RESNETS))

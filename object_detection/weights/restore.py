@@ -171,10 +171,15 @@ def _by_layer(names: Collection[str], all_names: Collection[str] = ()) -> str:
     parts -= {name.split('/')[0] for name in set(all_names) - set(names)}
     names = [name.removesuffix(VALUE_SUFFIX) for name in names]
     groups = (
-        name.split('/')[0] if name.split('/')[0] in parts else name.rpartition('/')[0]
+        name.split('/')[0] if name.split('/')[0] in parts else _layer(name)
         for name in sorted(names)
     )
     return format_list(dict.fromkeys(groups))
+
+
+def _layer(name: str) -> str:
+    """Returns the layer of a variable, whose names PyTorch separates by dots."""
+    return name.rpartition('/' if '/' in name else '.')[0] or name
 
 
 def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:

@@ -328,6 +328,9 @@ def test_heads_of_other_classes_keep_their_initial_values(tmp_path, detectors, c
     heads = ('box_head/box_codes', 'box_head/classes', 'mask_head/masks')
     assert report.mismatched == [f'{head}/{v}' for head in heads for v in ('bias', 'kernel')]
     assert 'num_classes is 2, and 3 there; initialised: box_head, mask_head/masks' in caplog.text
+    assert 'not used of it: roi_heads.box_predictor.bbox_pred, roi_heads.box_predictor.cls_' in (
+        caplog.text
+    )
     assert len(report.restored) == len(names) - 6
 
 

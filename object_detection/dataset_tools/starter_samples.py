@@ -1,0 +1,118 @@
+"""Finds the sample config that computes what a detector of torchvision or detectron2 computes.
+
+A file of weights names its layers, and those tell the kind of the detector; the number of blocks
+of a ResNet tells its depth. Two detectors that differ in sizes of images alone have the same names,
+and are told apart by the name of the published file.
+"""
+
+import contextlib
+import importlib.resources
+import os
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+from object_detection.config.reader import parse_pipeline
+from object_detection.dataset_tools.downloads.published_detectors import DETECTORS
+from object_detection.errors import ConfigError, format_list
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.weights.pytorch import files
+from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
+
+SUFFIXES = ('.pth', '.pt', '.pkl', '.safetensors')
+
+
+class _Kind(NamedTuple):
+    """A kind of detector.
+
+    Attributes:
+      sample: name of its sample config.
+      marks: names of tensors, all of which its files have, and no kind further down the table that
+        is without them.
+    """
+
+    sample: str
+    marks: tuple[str, ...]
+
+
+_RESNET = 'backbone.body.conv1.weight'
+_KEYPOINTS = 'roi_heads.keypoint_predictor.kps_score_lowres.weight'
+_MASKS = 'roi_heads.mask_predictor.mask_fcn_logits.weight'
+_BOXES = 'roi_heads.box_predictor.cls_score.weight'
+# The first kind of which a file has all marks is that of the file.
+_KINDS = (
+    _Kind('torchvision_keypointrcnn_resnet50_fpn', (_RESNET, _KEYPOINTS)),
+    _Kind('torchvision_maskrcnn_resnet50_fpn', (_RESNET, _MASKS)),
+    _Kind('torchvision_fasterrcnn_resnet50_fpn', (_RESNET, _BOXES)),
+)
+# The last block of the third of the four stages -> depth of the ResNet.
+_LAST_BLOCK = re.compile(r'(?:backbone\.body\.layer3|backbone\.bottom_up\.res4)\.(\d+)\.')
+_DEPTHS = {5: 50, 22: 101, 35: 152}
+_THIRD_OF_BLOCK = re.compile(r'.*\.(?:layer1|res2)\.0\.conv3\.weight')
+
+
+def find(path: str) -> TrainEvalPipelineConfig | None:
+    """Returns the sample config of a file of weights of torchvision or detectron2.
+
+    The depth of its ResNet is that of the file. None is returned for a file of another format.
+
+    Raises:
+      CheckpointError: if the file is damaged, or holds anything but tensors and arrays.
+      ConfigError: if it is of a detector that no sample config describes.
+    """
+    arrays = _open(path)
+    if arrays is None:
+        return None
+    with contextlib.closing(arrays):
+        names = list(arrays.shapes)
+    sample = _sample(os.path.basename(path), names)
+    if sample is None:
+        known = ', '.join(kind.sample for kind in _KINDS)
+        raise ConfigError.expected(
+            f'--weights {path}',
+            f'a detector of one of the sample configs {known}',
+            format_list(sorted(names)) or 'no tensors',
+        )
+    folder = importlib.resources.files('object_detection') / 'samples' / 'configs'
+    pipeline = parse_pipeline((folder / f'{sample}.config').read_text(), f'{sample}.config')
+    _set_depth(path, pipeline, names)
+    return pipeline
+
+
+def _open(path: str) -> TorchArrays | SafetensorsArrays | None:
+    if not path.endswith(SUFFIXES) or not os.path.isfile(path):
+        return None
+    with open(path, 'rb') as file:
+        head = file.read(16)
+    if files.is_pickle(head) or files.is_torch_zip(path):
+        return TorchArrays(path)
+    return SafetensorsArrays(path) if files.is_safetensors(head) else None
+
+
+def _sample(file: str, names: Collection[str]) -> str | None:
+    """Returns the name of the sample config of a file, by its name and the names in it."""
+    names = set(names)
+    found = [kind for kind in _KINDS if names.issuperset(kind.marks)]
+    # Of kinds with equal marks that of the published file.
+    equal = [kind.sample for kind in found if kind.marks == found[0].marks]
+    published = (sample for sample in equal if DETECTORS[sample].file.name == file)
+    return next(published, equal[0] if equal else None)
+
+
+def _set_depth(path: str, pipeline: TrainEvalPipelineConfig, names: Collection[str]) -> None:
+    """Gives the feature extractor the depth of a ResNet."""
+    last = max((int(match[1]) for name in names if (match := _LAST_BLOCK.match(name))), default=-1)
+    if last < 0:
+        return
+    has_bottlenecks = any(_THIRD_OF_BLOCK.fullmatch(name) for name in names)
+    if not has_bottlenecks or last not in _DEPTHS:
+        raise ConfigError.expected(
+            f'--weights {path}',
+            'a ResNet of 50, 101 or 152 layers',
+            f'{last + 1} {"" if has_bottlenecks else "small "}blocks in its third stage',
+        )
+    model = getattr(pipeline.model, pipeline.model.WhichOneof('model'))
+    extractor = model.feature_extractor
+    extractor.type = extractor.type.replace('resnet50', f'resnet{_DEPTHS[last]}')
+    if extractor.backbone:
+        extractor.backbone = extractor.backbone.replace('_50', f'_{_DEPTHS[last]}')
