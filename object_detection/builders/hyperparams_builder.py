@@ -184,6 +184,7 @@ def network_options(config: fpn_pb2.FeaturePyramidNetworks) -> fpn.Options:
         extra_levels_from_backbone=config.extra_level_input == config.BACKBONE,
         bilinear=config.upsample_type == config.BILINEAR,
         smooth_outputs=config.smoothing_type == config.AFTER_TOP_DOWN,
+        projection_norm=config.projection_norm,
     )
 
 

@@ -156,7 +156,7 @@ def pyramid_groups(
       extractor: path of the extractor in the checkpoints.
       prefix: beginning of the names of its attributes.
     """
-    levels = {int(layer.rpartition('_')[2]) for layer in layers if PROJECTION in layer}
+    levels = set(pyramid_levels(layers))
     top = max(levels)
     pyramid = f'{extractor}{prefix}fpn_features_generator/'
     yield [f'{PROJECTION}{top}'], f'{pyramid}top_layers/'
@@ -171,6 +171,12 @@ def pyramid_groups(
     while coarse := with_norm(f'fpn/coarse_{level}'):
         yield coarse, f'{extractor}{prefix}coarse_feature_layers/{level - top - 1}/'
         level += 1
+
+
+def pyramid_levels(layers: Collection[str]) -> list[int]:
+    """Returns the levels of a pyramid that a map of the backbone is projected to, finest first."""
+    found = (re.fullmatch(rf'{PROJECTION}(\d+)', layer) for layer in layers)
+    return sorted(int(match[1]) for match in found if match)
 
 
 def by_number(name: str) -> list[str | int]:

@@ -170,6 +170,7 @@ def build_rpn(
             depth=config.first_stage_box_predictor_depth,
             kernel_size=config.first_stage_box_predictor_kernel_size,
             atrous_rate=config.first_stage_atrous_rate,
+            num_convs=config.first_stage_num_convs,
             batch_norm_trainable=is_training,
             num_logits=_NUM_LOGITS[config.first_stage_objectness_type],
         ),

@@ -143,7 +143,7 @@ def _bifpn(config: fpn_pb2.BidirectionalFeaturePyramidNetworks) -> BiFpnOptions:
 
 _KEPT = 'as in the reference, backbone and neck keep their own'
 # Fields of a pyramid for kinds of it.
-_VARIANTS = ('extra_level_type', 'upsample_type', 'smoothing_type')
+_VARIANTS = ('extra_level_type', 'upsample_type', 'smoothing_type', 'projection_norm')
 _NO_DEPTH = 'min_depth and max_depth are 0, which leaves these layers out'
 _NO_LAYERS = 'num_layers_before_predictor is 0'
 _NO_BIAS = 'with use_depthwise the classes begin without a bias'

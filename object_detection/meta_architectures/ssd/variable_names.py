@@ -10,6 +10,7 @@ from object_detection.core.variable_names import (
     VariableNames,
     by_number,
     pyramid_groups,
+    pyramid_levels,
 )
 
 # Paths in checkpoints of the TensorFlow Object Detection API (TF 2).
@@ -169,7 +170,7 @@ def _tower(kind: str, number: str) -> str:
 
 def _slim_pyramid(layers: Collection[str], scopes: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yields the layers of a feature pyramid, whose levels count from 1 in checkpoints."""
-    levels = sorted(int(name.removeprefix(PROJECTION)) for name in layers if PROJECTION in name)
+    levels = pyramid_levels(layers)
     found = [match for scope in scopes if (match := _SLIM_PYRAMID.fullmatch(scope))]
     coarse = sorted(int(match['number']) for match in found if not match['kind'])
     for match in found:

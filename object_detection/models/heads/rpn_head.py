@@ -32,17 +32,18 @@ class RpnPredictions(NamedTuple):
 class RpnHead(keras.layers.Layer):
     """Predicts box codes and objectness of anchors (https://arxiv.org/abs/1506.01497, sec. 3.1).
 
-    A convolution that all levels share, norm (if configured) and activation (always ReLU6 in the
-    reference implementation, regardless of its config); then separate 1x1 convolutions for each
-    level.
+    Convolutions that all levels share, in the reference implementation one, each with its norm (if
+    configured) and activation (always ReLU6 there, regardless of its config); then separate 1x1
+    convolutions for each level.
 
     Args:
       anchors_per_location: number of anchors per cell, one entry per level.
       hyperparams: hyperparameters of all layers.
-      depth: channels of the shared convolution.
-      kernel_size: kernel size of the shared convolution.
-      atrous_rate: dilation of the shared convolution.
-      batch_norm_trainable: False freezes the norm.
+      depth: channels of the shared convolutions.
+      kernel_size: kernel size of the shared convolutions.
+      atrous_rate: dilation of the shared convolutions.
+      num_convs: number of the shared convolutions, at least 1: conv, conv_2, conv_3, ...
+      batch_norm_trainable: False freezes the norms.
       num_logits: number of objectness logits: 2 (background, object) or 1 (object).
     """
 
@@ -54,6 +55,7 @@ class RpnHead(keras.layers.Layer):
         depth: int = 512,
         kernel_size: int = 3,
         atrous_rate: int = 1,
+        num_convs: int = 1,
         batch_norm_trainable: bool = True,
         num_logits: int = 2,
         name: str = 'rpn_head',
@@ -61,11 +63,16 @@ class RpnHead(keras.layers.Layer):
         super().__init__(name=name)
         self._depth = depth
         self._num_logits = num_logits
+        names = ['conv', *(f'conv_{number}' for number in range(2, num_convs + 1))]
         # Only the anchors of a small sample, and the cells around them, have gradients.
-        self._conv = hyperparams.conv(
-            depth, kernel_size, dilation_rate=atrous_rate, sparse_gradients=True, name='conv'
-        )
-        self._norm = hyperparams.norm(frozen=not batch_norm_trainable, name='conv_bn')
+        self._convs = [
+            hyperparams.conv(
+                depth, kernel_size, dilation_rate=atrous_rate, sparse_gradients=True, name=name
+            )
+            for name in names
+        ]
+        frozen = not batch_norm_trainable
+        self._norms = [hyperparams.norm(frozen=frozen, name=f'{name}_bn') for name in names]
         self._activation = hyperparams.activation_layer(name='activation')
 
         def heads(size: int, kind: str) -> list[keras.layers.Layer]:
@@ -87,16 +94,16 @@ class RpnHead(keras.layers.Layer):
         channels = {shape[-1] for shape in features_shape}
         if len(channels) != 1:
             raise expected(self.name, 'feature maps of one depth', sorted(channels))
-        self._conv.build((None, None, None, channels.pop()))
-        for layer in [self._norm, *self._box_heads, *self._class_heads]:
+        self._convs[0].build((None, None, None, channels.pop()))
+        for layer in [*self._convs[1:], *self._norms, *self._box_heads, *self._class_heads]:
             layer.build((None, None, None, self._depth))
 
     def call(self, features, training=False):
         """Maps a list of [B, H, W, C], one per level, to RpnPredictions."""
-        features = [
-            self._activation(normalized(self._conv, self._norm, level, training))
-            for level in features
-        ]
+        for conv, norm in zip(self._convs, self._norms, strict=True):
+            features = [
+                self._activation(normalized(conv, norm, level, training)) for level in features
+            ]
         return RpnPredictions(
             _predict(self._box_heads, features, _CODE_SIZE),
             _predict(self._class_heads, features, self._num_logits),

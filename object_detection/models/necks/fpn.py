@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
+from object_detection.errors import expected
 from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.necks.resizing import CropTo, Doubling
@@ -32,6 +33,7 @@ class Options:
         propagated down, as in the paper.
       propagate_sums: whether the maps that are propagated down are not smoothed, as in the paper,
         but the top level is not smoothed at all, as in TF-Slim.
+      projection_norm: whether the projections of the maps of the backbone have a norm, and no bias.
       use_depthwise: whether the 3x3 convolutions are separable; initializer and penalty then only
         apply to their depthwise kernels, as in the reference.
       explicit_padding: whether the convolutions of stride 2 are padded alike on both sides,
@@ -47,6 +49,7 @@ class Options:
     bilinear: bool = False
     smooth_outputs: bool = False
     propagate_sums: bool = False
+    projection_norm: bool = False
     use_depthwise: bool = False
     explicit_padding: bool = False
     crop_upsampled: bool = False
@@ -76,12 +79,11 @@ def feature_pyramid(
 ) -> keras.Model:
     """Builds the top-down pyramid and the coarser levels after it.
 
-    Each level is a 1x1 projection (with a bias, without norm and activation) of its backbone map
-    plus the next coarser level, doubled in size, smoothed by a 3x3 convolution, norm and
-    activation. By default, like the reference implementation and unlike the paper, what is
-    propagated down is the smoothed map, and the top level is not smoothed. Levels that the backbone
-    does not have are 3x3 convolutions of stride 2, norm and activation, chained on the top level,
-    or pooled from it.
+    Each level is a 1x1 projection (by default with a bias and no norm) of its backbone map plus the
+    next coarser level, doubled in size, smoothed by a 3x3 convolution, norm and activation. By
+    default, like the reference implementation and unlike the paper, what is propagated down is the
+    smoothed map, and the top level is not smoothed. Levels that the backbone does not have are 3x3
+    convolutions of stride 2, norm and activation, chained on the top level, or pooled from it.
 
     Args:
       channels: channels of the backbone maps, finest first.
@@ -96,7 +98,12 @@ def feature_pyramid(
     Returns:
       A model from the list of backbone maps, each half as large as the one before (exactly so
       unless `options.crop_upsampled`), to the list of pyramid maps [B, H, W, depth], finest first.
+
+    Raises:
+      ValueError: for a norm of projections without one in `hyperparams`.
     """
+    if options.projection_norm and not hyperparams.has_norm:
+        raise expected('fpn.projection_norm', 'a norm in conv_hyperparams', 'none')
     top_level = min_level + len(channels) - 1
     # A model converts its inputs to the dtypes of its `Input`s; the maps of the backbone fit.
     dtype = keras.config.dtype_policy().compute_dtype
@@ -115,7 +122,12 @@ def feature_pyramid(
         return hyperparams.activation_layer(name=f'{name}_activation')(normalized(conv, norm, x))
 
     def project(level: int):
-        return hyperparams.conv(depth, 1, use_bias=True, name=f'projection_{level}')(inputs[level])
+        name = f'projection_{level}'
+        if not options.projection_norm:
+            return hyperparams.conv(depth, 1, use_bias=True, name=name)(inputs[level])
+        conv = hyperparams.conv(depth, 1, name=name)
+        norm = hyperparams.norm(frozen=not batch_norm_trainable, name=f'{name}_bn')
+        return normalized(conv, norm, inputs[level])
 
     def smooth(x, level: int):
         return conv_norm(x, f'smoothing_{level}')

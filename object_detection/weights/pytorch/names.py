@@ -108,7 +108,8 @@ class Row(NamedTuple):
     Attributes:
       ours: pattern of our layers; the group `n` is the number, `stage` that of a cascade's stage.
       theirs: templates of the layer there, of which the first one that a file has is taken: {n} is
-        our number, {i} the same counted from 0, {twice} 2 * i, {stage} the stage counted from 0.
+        our number, {before} the one before, {i} our number counted from 0, {twice} 2 * i, {stage}
+        the stage counted from 0.
       arrange: puts the outputs in our order.
       sees_crops: whether it sees the numbers of a crop in a row: channels come first there, and
         last here.
@@ -216,6 +217,7 @@ _TORCHVISION_ROWS = (
     ),
     Row(r'fpn/coarse_(?P<n>\d+)', ('backbone.fpn.extra_blocks.p{n}',)),
     Row(r'rpn/conv', ('rpn.head.conv.0.0', 'rpn.head.conv')),
+    Row(r'rpn/conv_(?P<n>\d+)', ('rpn.head.conv.{before}.0',)),
     Row(r'rpn/objectness_\d+', ('rpn.head.cls_logits',), _objectness),
     Row(r'rpn/box_codes_\d+', ('rpn.head.bbox_pred',), _codes_of_anchors),
     Row(r'box_classifier/conv_(?P<n>\d+)', ('roi_heads.box_head.{i}.0',)),
@@ -271,7 +273,11 @@ DETECTRON2 = System(
         Row(r'fpn/projection_(?P<n>\d+)', ('backbone.fpn_lateral{n}',)),
         Row(r'fpn/smoothing_(?P<n>\d+)', ('backbone.fpn_output{n}',)),
         Row(r'fpn/coarse_(?P<n>\d+)', ('backbone.top_block.p{n}',)),
-        Row(r'rpn/conv', ('proposal_generator.rpn_head.conv',)),
+        Row(
+            r'rpn/conv',
+            ('proposal_generator.rpn_head.conv.conv0', 'proposal_generator.rpn_head.conv'),
+        ),
+        Row(r'rpn/conv_(?P<n>\d+)', ('proposal_generator.rpn_head.conv.conv{before}',)),
         Row(r'rpn/objectness_\d+', ('proposal_generator.rpn_head.objectness_logits',), _objectness),
         Row(
             r'rpn/box_codes_\d+', ('proposal_generator.rpn_head.anchor_deltas',), _codes_of_anchors
@@ -342,7 +348,7 @@ def match(
             n, stage = int(groups.get('n') or 0), int(groups.get('stage') or 1) - 1
             i = n - min(numbers, default=0)
             for template in row.theirs:
-                layer = template.format(n=n, i=i, twice=2 * i, stage=stage)
+                layer = template.format(n=n, before=n - 1, i=i, twice=2 * i, stage=stage)
                 layer = system.norm(layer) if each['norm'] else layer
                 if layer in weights:
                     yield each.string, layer, row

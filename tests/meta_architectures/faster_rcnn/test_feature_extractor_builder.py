@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn import build as feature_extractor_builder
 from object_detection.meta_architectures.faster_rcnn.feature_extractor import (
     TwoStageFeatureExtractor,
@@ -154,6 +155,21 @@ def test_variants_of_the_pyramid():
     assert not isinstance(bilinear, Doubling)
     assert not layers('extra_level_type: MAX_POOL')['coarse_6'].variables
     assert layers('smoothing_type: AFTER_TOP_DOWN')['smoothing_5'].kernel.shape[:2] == (3, 3)
+    assert default['projection_4'].use_bias
+
+
+@pytest.mark.usefixtures('narrow')
+def test_norms_of_projections():
+    text = (
+        'type: "faster_rcnn_resnet18_fpn_keras" '
+        'conv_hyperparams {{ {} }} fpn {{ num_filters: 8 projection_norm: true }}'
+    )
+    extractor = build(text.format('batch_norm { epsilon: 0.5 }'))
+    layers = {layer.name: layer for layer in extractor.pyramid.layers}
+    assert [layers[f'projection_{level}_bn'].epsilon for level in (3, 4, 5)] == [0.5] * 3
+    assert not layers['projection_4'].use_bias
+    with pytest.raises(UserError, match=r'fpn\.projection_norm: expected a norm'):
+        build(text.format(''))
 
 
 @pytest.mark.usefixtures('narrow')

@@ -145,10 +145,11 @@ def test_matmul_gathering_of_the_model_holds_for_its_matchers_too():
 @rows.parametrize(
     ('options', 'read', 'expected'),
     [
-        ('first_stage_box_predictor_depth: 24', lambda stage: stage.head._conv.filters, 24),
+        ('first_stage_box_predictor_depth: 24', lambda stage: stage.head._convs[0].filters, 24),
+        ('first_stage_num_convs: 3', lambda stage: len(stage.head._convs), 3),
         (
             'first_stage_box_predictor_kernel_size: 5',
-            lambda stage: stage.head._conv.kernel_size,
+            lambda stage: stage.head._convs[0].kernel_size,
             (5, 5),
         ),
         ('first_stage_minibatch_size: 48', lambda stage: stage.loss_params.minibatch_size, 48),

@@ -61,6 +61,20 @@ def test_first_convolution_is_shared_and_ends_with_the_activation(activation, mo
     assert len(head.variables) == 2 * (1 + 2 * 2)
 
 
+def test_further_convolutions_follow_the_first_one():
+    head = build([1, 1], hyperparams=LayerHyperparams(batch_norm=BatchNormParams()), num_convs=3)
+    maps = features((6, 6), (3, 3))
+    hidden = head(maps).features
+    named = {weight.path.removeprefix('rpn_head/'): weight for weight in head.variables}
+    for level, found in zip(maps, hidden, strict=True):
+        for name in ('conv', 'conv_2', 'conv_3'):
+            level = tf.nn.conv2d(level, named[f'{name}/kernel'], 1, 'SAME')
+            # The norm of moving statistics as they begin: mean 0, variance 1.
+            level = tf.nn.relu(level / np.sqrt(1 + BatchNormParams().epsilon))
+        np.testing.assert_allclose(found, level, rtol=1e-4, atol=1e-5)
+    assert named['conv_2/kernel'].shape == (3, 3, 5, 5)
+
+
 def test_dilation():
     hyperparams = LayerHyperparams(activation='relu6')
     head = build([1], hyperparams=hyperparams, atrous_rate=2, kernel_size=3)
