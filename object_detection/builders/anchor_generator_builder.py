@@ -44,6 +44,7 @@ def _build_multiscale(config: Any) -> anchors.MultiscaleGridAnchorGenerator:
         else None,
         round_boxes=config.round_boxes,
         strides_of_maps=config.strides_of_maps,
+        truncate_sizes=config.truncate_sizes,
     )
 
 

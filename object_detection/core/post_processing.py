@@ -39,6 +39,7 @@ class NmsParams:
       use_combined_nms: as TensorFlow's combined operation, clip to [0, 1] where there is no window,
         and keep boxes outside of the window, whose opposite edges are then exchanged.
       use_cpu_nms: run on the CPU.
+      clip_before_suppression: clip boxes before they suppress each other, where there is a window.
 
     Raises:
       ValueError: for numbers out of range.
@@ -55,6 +56,7 @@ class NmsParams:
     change_coordinate_frame: bool = True
     use_combined_nms: bool = False
     use_cpu_nms: bool = False
+    clip_before_suppression: bool = False
 
     def __post_init__(self):
         self._check('iou_threshold', 0.0 <= self.iou_threshold <= 1.0, 'in [0, 1]')
@@ -121,9 +123,9 @@ def batch_multiclass_non_max_suppression(
     """Chooses the detections of each image.
 
     Boxes are clipped after the suppression, as the reference does: what a box suppresses does not
-    depend on the window. Boxes without area, in the window if there is one, suppress others and
-    count for their class's limit, but are dropped (not so with `use_combined_nms`). Scores below 0
-    are never returned.
+    depend on the window unless `clip_before_suppression`. Boxes without area, in the window if
+    there is one, suppress others and count for their class's limit, but are dropped (not so with
+    `use_combined_nms`). Scores below 0 are never returned.
 
     Args:
       boxes: float32 [B, N, q, 4]; q = K, or 1 where the classes share boxes.
@@ -151,6 +153,8 @@ def batch_multiclass_non_max_suppression(
     window = None
     if clip_window is not None:
         window = tf.broadcast_to(clip_window, [tf.shape(boxes)[0], 4])
+        if params.clip_before_suppression:
+            boxes = box_ops.clip(boxes, window[:, tf.newaxis])
     candidates = _Candidates(
         boxes=boxes,
         scores=scores,

@@ -194,6 +194,8 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         the even number, as by torchvision.
       strides_of_maps: whether the stride of a level is the size of the finest map, in pixels,
         divided by the cells of the level and rounded down, as by torchvision; else 2^level.
+      truncate_sizes: whether the square roots of the areas of boxes are rounded down to whole
+        pixels, as by torchvision's RetinaNet.
     """
 
     def __init__(
@@ -207,6 +209,7 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         center_offset: float | None = None,
         round_boxes: bool = False,
         strides_of_maps: bool = False,
+        truncate_sizes: bool = False,
     ):
         if not 0 <= min_level <= max_level:
             raise expected(
@@ -233,6 +236,7 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         self._scales = [2.0 ** (i / scales_per_octave) for i in range(scales_per_octave)]
         self._round_boxes = round_boxes
         self._strides_of_maps = strides_of_maps
+        self._truncate_sizes = truncate_sizes
 
     def num_anchors_per_location(self) -> list[int]:
         return [len(self._aspect_ratios) * len(self._scales)] * len(self._levels)
@@ -272,8 +276,13 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
     def _sizes(self, stride: int) -> np.ndarray:
         """Returns the sizes of the boxes of a cell in pixels, float32 [A, 2]."""
         pairs = [(scale, ratio) for ratio in self._aspect_ratios for scale in self._scales]
-        sizes = box_sizes([scale for scale, _ in pairs], [ratio for _, ratio in pairs])
-        sizes *= np.float32(self._anchor_scale * stride)
+        scales, ratios = [scale for scale, _ in pairs], [ratio for _, ratio in pairs]
+        base = self._anchor_scale * stride
+        if self._truncate_sizes:
+            sizes = box_sizes(np.floor(np.multiply(scales, base)), ratios)
+        else:
+            sizes = box_sizes(scales, ratios)
+            sizes *= np.float32(base)
         return np.round(sizes / 2) * 2 if self._round_boxes else sizes
 
     def _strides(self, level: int, shape: MapShape) -> tuple[float | tf.Tensor, float | tf.Tensor]:

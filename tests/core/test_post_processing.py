@@ -387,3 +387,22 @@ def test_the_kernel_for_cpus_is_not_used_with_a_gpu(monkeypatch, gpus, use_cpu_n
     )
     assert used == [native]
     np.testing.assert_allclose(detections.scores[0, :3], [0.6, 0.4, 0.0])
+
+
+def test_boxes_may_be_clipped_before_suppression():
+    # Within the image the two are one box, and the third is outside.
+    boxes = np.array([[0, 0, 0.5, 1], [-3, 0, 0.5, 1], [2, 0, 3, 1]], np.float32)
+    scores = np.array([0.9, 0.8, 0.7], np.float32)[np.newaxis, :, np.newaxis]
+    counts = []
+    for clips, combined in ((False, False), (True, False), (True, True)):
+        params = NmsParams(
+            iou_threshold=0.5, clip_before_suppression=clips, use_combined_nms=combined
+        )
+        found = batch_multiclass_non_max_suppression(
+            tf.constant(boxes[np.newaxis, :, np.newaxis]),
+            tf.constant(scores),
+            params,
+            clip_window=tf.constant([0.0, 0, 1, 1]),
+        )
+        counts.append(int(found.num_detections[0]))
+    assert counts == [2, 1, 2]

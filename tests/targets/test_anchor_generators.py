@@ -175,6 +175,16 @@ def test_rounded_boxes_and_strides_of_maps():
     np.testing.assert_array_equal(coarse, [[-23, -45, 23, 45], [-23, -31, 23, 59]])
 
 
+def test_truncated_sizes():
+    # 32, 40.3 and 50.8 pixels; 46 is 2 * round(40 / 2 * sqrt(4 / 3)).
+    generator = MultiscaleGridAnchorGenerator(
+        3, 3, 4.0, [1.0, 4 / 3], 3, False, 0.0, round_boxes=True, truncate_sizes=True
+    )
+    boxes = generator.generate([(1, 1)])[0].numpy()
+    np.testing.assert_array_equal(boxes[:3, 2] - boxes[:3, 0], [32, 40, 50])
+    np.testing.assert_array_equal((boxes[:, 2:] - boxes[:, :2])[4], [34, 46])
+
+
 def test_strides_of_maps_of_unknown_size():
     generator = MultiscaleGridAnchorGenerator(
         2, 3, 8.0, [2.0], 1, False, center_offset=0.0, strides_of_maps=True

@@ -36,6 +36,14 @@ MULTISCALE = 'anchor_generator { multiscale_anchor_generator { min_level: 3 max_
             'box_coder { square_box_coder {} }',
             'box_predictor.convolutional_box_predictor.box_code_size: expected 3',
         ),
+        (
+            'detect_background: true add_background_class: false',
+            'detect_background: expected false with add_background_class: false',
+        ),
+        (
+            'normalize_loss_per_image: true normalize_loss_by_num_matches: false',
+            'normalize_loss_per_image: expected false with normalize_loss_by_num_matches: false',
+        ),
         ('feature_extractor { freeze_affine: true } freeze_batchnorm: true', None),
         (
             'feature_extractor { freeze_affine: true }',

@@ -72,6 +72,8 @@ class LossOptions:
       compares_boxes: whether `localization` compares decoded boxes, not codes.
       divides_by_matches: whether both losses are divided by the sum of the weights of matched
         anchors, over the batches of all replicas.
+      divides_per_image: whether, in place of that, the losses of an image are divided by the sum of
+        its own matched anchors, at least 1, and their mean over the images is the loss.
       divides_by_code_size: whether the localization loss is also divided by D.
       hard_example_miner: selects the anchors that contribute by their losses; None: all do.
       random_example_sampler: selects the anchors that contribute at random; None: all do.
@@ -85,6 +87,7 @@ class LossOptions:
     classification_weight: float = 1.0
     compares_boxes: bool = False
     divides_by_matches: bool = True
+    divides_per_image: bool = False
     divides_by_code_size: bool = False
     hard_example_miner: HardExampleMiner | None = None
     random_example_sampler: RandomExampleSampler | None = None
@@ -196,6 +199,12 @@ class AnchorLosses:
             )
         # 0 divides nothing.
         number = tf.reduce_sum(targets.box_weights) if options.divides_by_matches else tf.zeros([])
+        if options.divides_by_matches and options.divides_per_image:
+            matches = tf.reduce_sum(targets.box_weights, axis=1, keepdims=True)  # [B, 1]
+            localization, classification = (
+                losses / tf.maximum(matches, 1.0) for losses in (localization, classification)
+            )
+            number = tf.cast(tf.shape(matches)[0], tf.float32)
         code_size = self.box_coder.code_size if options.divides_by_code_size else 1
         localization = options.localization_weight * tf.reduce_sum(localization) / code_size
         classification = options.classification_weight * tf.reduce_sum(classification)

@@ -365,6 +365,7 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
         LossOptions(
             **vars(losses),
             divides_by_matches=config.normalize_loss_by_num_matches,
+            divides_per_image=config.normalize_loss_per_image,
             divides_by_code_size=config.normalize_loc_loss_by_codesize,
         ),
     )
@@ -376,6 +377,8 @@ def _post_processing(config: ssd_pb2.Ssd) -> PostProcessing:
         nms=nms,
         score_converter=score_converter,
         drops_background=config.add_background_class or config.explicit_background_class,
+        detects_background=config.detect_background,
+        topk_per_level=config.pre_nms_topk_per_level,
         changes_frame=config.post_processing.batch_non_max_suppression.change_coordinate_frame,
         returns_raw_boxes=config.return_raw_detections_during_predict,
     )

@@ -91,6 +91,16 @@ def problems_of_parts(config: Ssd) -> Iterator[str]:
         )
     yield from _box_code(config)
     yield from _confidences(config)
+    if config.detect_background and not config.add_background_class:
+        yield (
+            f'{ROOT}.detect_background: expected false with add_background_class: false, as the '
+            'class head has no column for background. Received: true.'
+        )
+    if config.normalize_loss_per_image and not config.normalize_loss_by_num_matches:
+        yield (
+            f'{ROOT}.normalize_loss_per_image: expected false with normalize_loss_by_num_matches: '
+            'false, which divides by nothing. Received: true.'
+        )
     if config.feature_extractor.freeze_affine and not config.freeze_batchnorm:
         yield (
             f'{ROOT}.feature_extractor.freeze_affine: expected {ROOT}.freeze_batchnorm: true, as '

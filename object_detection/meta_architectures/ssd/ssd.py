@@ -1,6 +1,7 @@
 """Single-shot detectors: SSD (https://arxiv.org/abs/1512.02325), RetinaNet, EfficientDet."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import keras
@@ -43,6 +44,10 @@ class PostProcessing:
       changes_frame: whether `nms` returns boxes relative to the true images; otherwise they are
         relative to the preprocessed ones.
       returns_raw_boxes: whether `predict` returns decoded boxes.
+      detects_background: whether column 0 is a class of detections all the same, of the id 0, which
+        is -1 before ids are made of classes.
+      topk_per_level: how many pairs of a box and a class of each level take part in `nms`; 0 is
+        all.
     """
 
     nms: Callable[..., Suppressed]
@@ -50,6 +55,8 @@ class PostProcessing:
     drops_background: bool = True
     changes_frame: bool = True
     returns_raw_boxes: bool = False
+    detects_background: bool = False
+    topk_per_level: int = 0
 
 
 class Ssd(DetectionModel):
@@ -172,9 +179,12 @@ class Ssd(DetectionModel):
             codes = tf.cast(predictions.box_codes, tf.float32)
             fields['keypoints'] = coder.decode_keypoints(codes, predictions.anchors)
         window = _true_windows(predictions.images, true_shapes)
+        columns = scores if options.detects_background else self._of_objects(scores)
+        if options.topk_per_level:
+            columns = self._best_of_levels(columns, predictions.features)
         detections = options.nms(
             boxes[:, :, tf.newaxis],
-            self._of_objects(scores),
+            columns,
             clip_window=window,
             additional_fields=fields,
         )
@@ -182,7 +192,7 @@ class Ssd(DetectionModel):
         named = {
             DetectionFields.BOXES: detections.boxes,
             DetectionFields.SCORES: detections.scores,
-            DetectionFields.CLASSES: detections.classes,
+            DetectionFields.CLASSES: detections.classes - float(options.detects_background),
             DetectionFields.MULTICLASS_SCORES: carried.pop('multiclass_scores'),
             DetectionFields.ANCHOR_INDICES: tf.cast(carried.pop('anchor_indices'), tf.float32),
             DetectionFields.NUM_DETECTIONS: tf.cast(detections.num_detections, tf.float32),
@@ -235,6 +245,24 @@ class Ssd(DetectionModel):
 
     def _of_objects(self, scores: tf.Tensor) -> tf.Tensor:
         return scores[..., 1:] if self._post_processing.drops_background else scores
+
+    def _best_of_levels(self, scores: tf.Tensor, maps: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Sets scores [B, N, K] to -1 but for the best pairs of a box and a class of each level."""
+        batch, columns = dimensions(scores, 0, 2)
+        counts = [math.prod(dimensions(each, 1, 2)) for each in maps]
+        per_cell = self.anchor_generator.num_anchors_per_location()
+        kept, start = [], 0
+        for count, anchors in zip(counts, per_cell, strict=True):
+            end = start + count * anchors
+            level = scores[:, start:end]
+            most = count * anchors * columns
+            topk = self._post_processing.topk_per_level
+            topk = tf.minimum(most, topk) if tf.is_tensor(most) else min(most, topk)
+            flat = tf.reshape(level, [batch, most])
+            least = tf.reduce_min(tf.math.top_k(flat, topk, sorted=False).values, axis=1)
+            kept.append(tf.where(level >= least[:, tf.newaxis, tf.newaxis], level, -1.0))
+            start = end
+        return tf.concat(kept, axis=1)
 
     def _targets(
         self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None

@@ -124,7 +124,11 @@ class TorchWeights(WeightSource):
         cell = np.asarray(generator.generate([(1, 1)] * levels, _SIDE, _SIDE)[0])
         height, width = (cell[:, 2:] - cell[:, :2]).T
         ours = list(zip(np.round(width / height, 3), height * width, strict=True))
-        order = sorted(range(num_anchors), key=ours.__getitem__)
+        # Rounded to whole pixels, boxes of one ratio differ in it.
+        by_ratio = sorted(range(num_anchors), key=ours.__getitem__)
+        count = num_anchors // len({ratio for ratio, _ in theirs})
+        groups = [by_ratio[i : i + count] for i in range(0, num_anchors, count)]
+        order = [i for group in groups for i in sorted(group, key=lambda i: ours[i][1])]
         their_order = sorted(range(num_anchors), key=theirs.__getitem__)
         ratios = [[each[i][0] for i in o] for each, o in ((ours, order), (theirs, their_order))]
         # Sizes may be rounded to whole pixels.

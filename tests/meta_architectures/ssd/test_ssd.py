@@ -191,3 +191,59 @@ def test_anchors_of_a_pyramid_are_the_same_in_every_graph(resizer, centers):
     firsts = pixels.numpy()[[0, 4 * 5 * 7, 4 * (5 * 7 + 3 * 4)]]
     expected = np.array(centers)[:, np.newaxis] * [1, 1]
     np.testing.assert_allclose((firsts[:, :2] + firsts[:, 2:]) / 2, expected, atol=1e-4)
+
+
+def test_only_the_best_pairs_of_each_level_are_suppressed():
+    detector, predictions, _, shapes = run('pre_nms_topk_per_level: 2')
+    scores = detector._of_objects(tf.sigmoid(predictions.class_logits)).numpy()
+    kept = detector._best_of_levels(tf.constant(scores), predictions.features).numpy()
+    # Maps of 4 x 4, 2 x 2 and 1 x 1 cells with 3, 4 and 4 boxes each.
+    for level, of_level in zip(
+        np.split(scores, [48, 64], axis=1), np.split(kept, [48, 64], axis=1), strict=True
+    ):
+        best = np.sort(level.reshape(2, -1), axis=1)[:, -2:]
+        for image in range(2):
+            np.testing.assert_array_equal(
+                np.sort(of_level[image][of_level[image] >= 0]), best[image]
+            )
+            assert (of_level[image] == -1).sum() == level[image].size - 2
+    assert np.all(detector.postprocess(predictions, shapes)['num_detections'] <= 6)
+    traced = tf.function(detector._best_of_levels).get_concrete_function(
+        tf.TensorSpec([None, None, 3]), [tf.TensorSpec([None, None, None, 64])] * 3
+    )
+    np.testing.assert_array_equal(traced(tf.constant(scores), predictions.features), kept)
+
+
+def test_background_is_detected_as_a_class():
+    detector, predictions, _, shapes = run('detect_background: true')
+    logits = predictions.class_logits.numpy()
+    logits[..., 0] += 9
+    found = detector.postprocess(predictions._replace(class_logits=tf.constant(logits)), shapes)
+    assert set(found['detection_classes'].numpy()[0, :5]) == {-1.0}
+    without, _, _, _ = run()
+    others = without.postprocess(predictions, shapes)['detection_classes'].numpy()
+    assert others.min() >= 0
+
+
+def test_losses_of_images_are_averaged():
+    detector, predictions, groundtruth, _ = run('normalize_loss_per_image: true')
+    sums, _, _, _ = run('normalize_loss_by_num_matches: false')
+    losses = detector.loss(predictions, groundtruth)
+    expected = 0.0
+    counts = []
+    for image in range(2):
+        one = predictions._replace(
+            targets=None,
+            box_codes=predictions.box_codes[image : image + 1],
+            class_logits=predictions.class_logits[image : image + 1],
+        )
+        truth = Groundtruth.from_lists(
+            boxes=[np.array([[0.1, 0.1, 0.6, 0.6]], np.float32)[: 1 - image]],
+            classes=[np.eye(3, dtype=np.float32)[[1]][: 1 - image]],
+        )
+        targets = sums._anchor_losses.assign(one.anchors, truth)
+        counts.append(float(tf.reduce_sum(targets.box_weights)))
+        expected += sums.loss(one, truth)[CLASSIFICATION] / max(counts[-1], 1) / 2
+    assert counts[0] >= 1
+    assert counts[1] == 0
+    np.testing.assert_allclose(losses[CLASSIFICATION], expected, rtol=1e-5)

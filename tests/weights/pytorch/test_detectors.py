@@ -352,6 +352,16 @@ def test_without_a_background_class_that_of_torchvision_is_left_out(tmp_path, de
     np.testing.assert_array_equal(bias, there[..., 1:].ravel())
 
 
+def test_anchors_of_whole_pixels_are_ordered_by_the_ratios_they_stand_for(tmp_path, detectors):
+    _, arrays = file_of(detectors, 'retinanet', 'torchvision')
+    whole = 'multiscale_anchor_generator { truncate_sizes: true round_boxes: true }'
+    detector = models.build('retinanet', f'ssd {{ anchor_generator {{ {whole} }} }}')
+    restore.restore(detector, write(tmp_path, 'torchvision', arrays), 'full')
+    bias = detector.named_variables()['box_predictor/classes/bias'].numpy()
+    there = arrays['head.classification_head.cls_logits.bias'].reshape(3, 3, 4)[ANCHORS]
+    np.testing.assert_array_equal(bias, there.ravel())
+
+
 def test_anchors_of_other_ratios_are_warned_of(tmp_path, detectors, caplog):
     _, arrays = file_of(detectors, 'maskrcnn', 'torchvision')
     path = write(tmp_path, 'torchvision', arrays)
