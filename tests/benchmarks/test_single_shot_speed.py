@@ -58,26 +58,43 @@ def test_training_of_a_single_shot_detector_is_measured(load):
 
 
 def test_peers_are_compared_in_time_and_operations(load, monkeypatch, tmp_path, capsys):
-    peers = load('torchvision_single_shot')
+    peers = load('torchvision_detectors')
     fake = (
         'import json, sys\n'
         "ours = '--config' in sys.argv\n"
         "print(json.dumps({'seconds': 1.0 + ours, 'gigaflop': 8.0 - 2 * ours}))\n"
     )
-    for name in ('inference', 'torchvision_single_shot_step'):
+    for name in ('inference', 'torchvision_detector_step'):
         (tmp_path / f'{name}.py').write_text(fake)
     monkeypatch.setattr(peers, '_BENCHMARKS', tmp_path)
     monkeypatch.setattr(peers, '_FOLDER', tmp_path)
     path = tmp_path / 'results' / 'out.json'
     arguments = ['--python', sys.executable, '--rounds', '1', '--json', str(path)]
-    peers.main(arguments)
-    first, *others = json.loads(path.read_text())
-    assert (first['time'], first['size'], [each['size'] for each in others]) == (
-        2.0,
-        640,
-        [320, 320],
-    )
-    names = [each['ours']['name'] for each in others]
-    peers.main([*arguments, '--configs', names[1]])
-    assert [each['ours']['name'] for each in json.loads(path.read_text())] == names[1:]
+    configs = ['torchvision_maskrcnn_resnet50_fpn', 'ssdlite_mobilenet_v3_large_320x320_coco']
+    peers.main([*arguments, '--configs', *configs])
+    found = json.loads(path.read_text())
+    rows = [(each['ours']['name'], each['precision'], each['size']) for each in found]
+    sizes = dict(zip(configs, (640, 320), strict=True))
+    precisions = ('float32', 'bfloat16')
+    assert rows == [(name, each, sizes[name]) for each in precisions for name in configs]
+    assert found[0]['time'] == 2.0
+    assert found[0]['peer']['name'] == 'maskrcnn_resnet50_fpn'
     assert 'operations 0.750 of it' in capsys.readouterr().out
+
+
+def test_each_sample_of_torchvision_is_compared_with_its_model(load):
+    peers = load('torchvision_detectors')
+    options = peers.arguments().parse_args(['--python', 'python'])
+    names = sorted(path.stem for path in peers._SAMPLES.glob('torchvision_*.config'))
+    assert options.configs == names
+    for pair in peers.SAMPLES:
+        peer, ours = peers.programs(pair, 'bfloat16', options)
+        assert f'torchvision_{peer.name}' == ours.name
+        assert peer.command[-2:] == ('--score_threshold', '0')
+        # The setting names a field of the sample.
+        setting = ours.command[-1]
+        path = str(peers._SAMPLES / f'{pair.config}.config')
+        assert read_pipeline(path, settings=[setting]) != read_pipeline(path)
+    sizes = {'ssd300_vgg16': 300, 'ssdlite320_mobilenet_v3_large': 320, 'fcos_resnet50_fpn': 640}
+    sizes['fasterrcnn_mobilenet_v3_large_320_fpn'] = 320
+    assert {name: peers._size(name) for name in sizes} == sizes

@@ -59,6 +59,13 @@ def check(source: ExportSource, options: FormatOptions) -> None:
     source.static_shape(_NAME)
     _check_options(source, options)
     model = source.pipeline.model
+    # Run, such a file ends the process with a signal, which no caller can handle.
+    if getattr(source.detector, 'keypoint_stage', None) is not None:
+        raise UserError(
+            f'--format {_NAME}: expected a detector whose regions have no keypoints, as TensorFlow '
+            'Lite crashes on their heat maps; use another format. Received: predict_keypoints: '
+            f'true of {families.path(model)}.'
+        )
     if families.decodes_anchors(model):
         tflite_graph.post_process_options(model)
         _resizer_of_pixels(source)

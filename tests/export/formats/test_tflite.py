@@ -270,6 +270,12 @@ def test_what_an_edge_tpu_refuses_is_named(padded_file):
             'model.ssd.box_coder: expected faster_rcnn_box_coder',
         ),
         (
+            'box_coder { faster_rcnn_box_coder { max_log_size: 4.125 } }',
+            {},
+            'model.ssd.box_coder.faster_rcnn_box_coder.max_log_size: expected none, as .* '
+            r'Received: 4\.125',
+        ),
+        (
             'post_processing { batch_non_max_suppression { soft_nms_sigma: 0.5 } }',
             {},
             'model.ssd.post_processing.batch_non_max_suppression.soft_nms_sigma: expected 0',

@@ -1,10 +1,10 @@
-"""Times inference of torchvision's single-shot detectors, from normalised images to detections.
+"""Times inference of torchvision's detectors, from images of their size to detections.
 
-    python torchvision_single_shot_step.py --model retinanet_resnet50_fpn --size 640
+    python torchvision_detector_step.py --model retinanet_resnet50_fpn --size 640
 
-Needs torch and torchvision only; prints a JSON object. Resizing is left out; normalising is not.
-Weights are random, but batch norm has the statistics of an image, and class logits vary by 1.5
-about their bias, so that suppression has work.
+Needs torch and torchvision only; prints a JSON object. Resizing, and pasting masks into images, are
+left out; normalising is not. Weights are random, but batch norm has the statistics of an image, and
+class logits of a single-shot detector vary by 1.5 about their bias, so that suppression has work.
 """
 
 import argparse
@@ -43,12 +43,15 @@ class Normalize(torch.nn.Module):
 
 
 def build(options: argparse.Namespace) -> torch.nn.Module:
-    """The model with 90 classes and the background that torchvision's have, ready for images."""
+    """The model with the classes of COCO and the background that torchvision's have."""
     torch.manual_seed(0)
-    words = {'score_thresh': options.score_threshold} if options.score_threshold else {}
-    # Without weights, RetinaNet has batch norm that trains; its statistics are then an image's.
+    words = {'num_classes': 2 if options.model.startswith('keypoint') else 91}
+    if options.score_threshold is not None:
+        kind = 'box_score_thresh' if 'rcnn' in options.model else 'score_thresh'
+        words[kind] = options.score_threshold
+    # Without weights, models have batch norm that trains; its statistics are then an image's.
     model = getattr(torchvision.models.detection, options.model)(
-        weights=None, weights_backbone=None, num_classes=91, **words
+        weights=None, weights_backbone=None, **words
     )
     model.transform = Normalize(options.size)
     for layer in model.modules():
@@ -58,6 +61,8 @@ def build(options: argparse.Namespace) -> torch.nn.Module:
     images = torch.rand(2, 3, options.size, options.size)
     with torch.no_grad():
         features = list(model.backbone((images - 0.5) / 0.25).values())
+        if not hasattr(model, 'head'):
+            return model.eval()
         logits = model.head(features)['cls_logits']
         scale = _SPREAD / float(logits.std())
         for name, values in model.head.named_parameters():

@@ -1,0 +1,79 @@
+"""Two ways of export of the sample configs of torchvision's detectors, at a small size."""
+
+import os
+import pathlib
+import re
+
+import pytest
+
+import object_detection
+from object_detection.benchmarking import work
+from object_detection.config.reader import read_pipeline
+from object_detection.errors import UserError
+from object_detection.export import saved_model
+from object_detection.export.formats import formats
+from object_detection.export.formats.source import ExportSource
+from object_detection.models.backbones import resnet_v1
+from object_detection.runtime.saved_detector import SavedModelRuntime
+from tests.export.formats import sources
+from tests.weights import third_party_files
+
+SAMPLES = pathlib.Path(object_detection.__file__).parent / 'samples' / 'configs'
+NAMES = sorted(path.stem for path in SAMPLES.glob('torchvision_*.config'))
+SIDE = 96
+
+pytestmark = pytest.mark.slow
+
+
+def small(name):
+    """A sample config for small images, with few regions."""
+    pipeline = read_pipeline(str(SAMPLES / f'{name}.config'))
+    model = getattr(pipeline.model, pipeline.model.WhichOneof('model'))
+    resizer = model.image_resizer.keep_aspect_ratio_resizer
+    if model.image_resizer.HasField('keep_aspect_ratio_resizer'):
+        resizer.min_dimension = resizer.max_dimension = SIDE
+        resizer.ClearField('min_dimension_range')
+        resizer.pad_to_max_dimension = True
+    if pipeline.model.HasField('faster_rcnn'):
+        model.first_stage_max_proposals_eval = 60
+        post_processing = model.second_stage_post_processing
+    else:
+        post_processing = model.post_processing
+    suppression = post_processing.batch_non_max_suppression
+    suppression.score_threshold = 0.0
+    suppression.max_detections_per_class = suppression.max_total_detections = 30
+    return pipeline
+
+
+@pytest.fixture(scope='module', params=NAMES)
+def model(request):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resnet_v1, '_STAGE_FILTERS', third_party_files.NARROW)
+        pipeline = small(request.param)
+        detector = work.build_with_spread_scores(pipeline, 'float32')
+        yield ExportSource(detector, pipeline, 'float32', sources.LABELS)
+
+
+def test_a_saved_model_gives_the_detections_of_the_model(model, tmp_path, shared):
+    saved_model.export(
+        model.detector,
+        str(tmp_path),
+        input_type='image_tensor',
+        save_checkpoint=os.mkdir,
+        pipeline_text='',
+        precision='float32',
+    )
+    sources.assert_agrees(SavedModelRuntime(str(tmp_path)), model, sources.photos(shared, 2))
+
+
+def test_tflite_gives_the_detections_of_the_model_or_names_the_field(model, tmp_path, shared):
+    """Its operation for single-shot detectors decodes sizes without a limit."""
+    refused = {'model.ssd.': model.pipeline.model.HasField('ssd')}
+    refused['predict_keypoints'] = getattr(model.detector, 'keypoint_stage', None) is not None
+    for field, is_refused in refused.items():
+        if is_refused:
+            with pytest.raises(UserError, match=re.escape(field)):
+                sources.written('tflite', model, tmp_path)
+            return
+    detector = formats.load(sources.written('tflite', model, tmp_path))
+    sources.assert_agrees(detector, model, sources.photos(shared, 2))
