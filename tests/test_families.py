@@ -27,6 +27,7 @@ ELSEWHERE = {
     'meta_architectures/ssd/rules.py': 'a box coder is named so, as its message is',
     'cli/summary.py': 'an example in a help text',
     'dataset_tools/downloads/known_files.py': 'types of feature extractors',
+    'dataset_tools/downloads/published_detectors.py': 'names of archives of the zoo',
     'dataset_tools/starter_parts.py': 'writes configs of these families alone',
     'export/formats/tflite_graph.py': 'a box coder is named so, as its field is',
     'exporter_main_v2.py': 'an example in a help text',

@@ -191,9 +191,9 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
     '--weights',
     default='',
     metavar='PATH',
-    help='Weights to begin with: a file of `tfod weights download`, a folder of them, a detector of '
-    'torchvision or detectron2, a zoo model, or a model_dir. By default the folder `weights`, if '
-    'there is one.',
+    help='Weights to begin with: a file of `tfod weights download`, a folder of them, a detector '
+    'of torchvision or detectron2, a zoo model, or a model_dir. By default the folder `weights`, '
+    'if there is one.',
 )
 @click.option(
     '--num_train_steps',

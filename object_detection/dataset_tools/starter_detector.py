@@ -23,7 +23,7 @@ def make(weights: Weights, train: DataStatistics, *, wants_masks: bool) -> Start
     """
     starter = Starter(_from_detector(weights, wants_masks))
     starter.explain('model', f'is the model of {weights.path}, with the classes of the data.')
-    _remove_keypoints(starter)
+    starter_parts.remove_keypoints(starter)
     _fit_padding(starter, train)
     return starter
 
@@ -46,24 +46,6 @@ def _from_detector(weights: Weights, wants_masks: bool) -> TrainEvalPipelineConf
     pipeline.train_config.optimizer.CopyFrom(starter_parts.template(kind).train_config.optimizer)
     pipeline.train_config.gradient_clipping_by_norm = 10.0
     return pipeline
-
-
-def _remove_keypoints(starter: Starter) -> None:
-    """Removes all fields of keypoints from the model of a config."""
-    model = starter.pipeline.model.faster_rcnn
-    predictor = model.second_stage_box_predictor.mask_rcnn_box_predictor
-    if not predictor.predict_keypoints:
-        return
-    for message in (model, predictor):
-        for field in message.DESCRIPTOR.fields:
-            if 'keypoint' in field.name:
-                message.ClearField(field.name)
-    if not predictor.predict_instance_masks:
-        predictor.ClearField('conv_hyperparams')
-    starter.explain_model(
-        'second_stage_box_predictor',
-        'boxes alone: keypoints need names in the label map (docs/keypoints.md).',
-    )
 
 
 def _fit_padding(starter: Starter, train: DataStatistics) -> None:

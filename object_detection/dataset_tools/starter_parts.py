@@ -293,6 +293,24 @@ def remove_masks(pipeline: TrainEvalPipelineConfig) -> None:
             model.ClearField(field.name)
 
 
+def remove_keypoints(starter: Starter) -> None:
+    """Removes all fields of keypoints from the model of a config."""
+    model = starter.pipeline.model.faster_rcnn
+    predictor = model.second_stage_box_predictor.mask_rcnn_box_predictor
+    if not predictor.predict_keypoints:
+        return
+    for message in (model, predictor):
+        for field in message.DESCRIPTOR.fields:
+            if 'keypoint' in field.name:
+                message.ClearField(field.name)
+    if not predictor.predict_instance_masks:
+        predictor.ClearField('conv_hyperparams')
+    starter.explain_model(
+        'second_stage_box_predictor',
+        'boxes alone: keypoints need names in the label map (docs/keypoints.md).',
+    )
+
+
 def fit_single_shot(
     starter: Starter, train: DataStatistics, weights: Weights | None, backbone: str
 ) -> None:

@@ -27,8 +27,7 @@ class _Kind(NamedTuple):
 
     Attributes:
       sample: name of its sample config.
-      marks: names of tensors, all of which its files have, and no kind further down the table that
-        is without them.
+      marks: names of tensors, all of which its files have.
     """
 
     sample: str
@@ -39,10 +38,14 @@ _RESNET = 'backbone.body.conv1.weight'
 _KEYPOINTS = 'roi_heads.keypoint_predictor.kps_score_lowres.weight'
 _MASKS = 'roi_heads.mask_predictor.mask_fcn_logits.weight'
 _BOXES = 'roi_heads.box_predictor.cls_score.weight'
+# Of the second versions, whose box heads have convolutions.
+_BOX_CONVOLUTION = 'roi_heads.box_head.0.0.weight'
 # The first kind of which a file has all marks is that of the file.
 _KINDS = (
     _Kind('torchvision_keypointrcnn_resnet50_fpn', (_RESNET, _KEYPOINTS)),
+    _Kind('torchvision_maskrcnn_resnet50_fpn_v2', (_RESNET, _MASKS, _BOX_CONVOLUTION)),
     _Kind('torchvision_maskrcnn_resnet50_fpn', (_RESNET, _MASKS)),
+    _Kind('torchvision_fasterrcnn_resnet50_fpn_v2', (_RESNET, _BOXES, _BOX_CONVOLUTION)),
     _Kind('torchvision_fasterrcnn_resnet50_fpn', (_RESNET, _BOXES)),
 )
 # The last block of the third of the four stages -> depth of the ResNet.

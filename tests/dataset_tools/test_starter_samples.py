@@ -15,6 +15,14 @@ from tests.weights.pytorch import writers
 
 KINDS = {
     'torchvision_fasterrcnn_resnet50_fpn': ['roi_heads.box_predictor.cls_score.weight'],
+    'torchvision_fasterrcnn_resnet50_fpn_v2': [
+        'roi_heads.box_predictor.cls_score.weight',
+        'roi_heads.box_head.0.0.weight',
+    ],
+    'torchvision_maskrcnn_resnet50_fpn_v2': [
+        'roi_heads.mask_predictor.mask_fcn_logits.weight',
+        'roi_heads.box_head.0.0.weight',
+    ],
     'torchvision_maskrcnn_resnet50_fpn': [
         'roi_heads.box_predictor.cls_score.weight',
         'roi_heads.mask_predictor.mask_fcn_logits.weight',
@@ -48,6 +56,7 @@ def test_a_file_gets_the_sample_of_its_layers(tmp_path, sample):
     predictor = pipeline.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor
     assert predictor.predict_keypoints == ('keypoint' in sample)
     assert predictor.predict_instance_masks == ('mask' in sample)
+    assert predictor.box_head.num_convs == (4 if 'v2' in sample else 0)
 
 
 def test_names_of_whole_detectors_are_those_of_their_samples():

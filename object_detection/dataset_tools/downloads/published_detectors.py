@@ -145,7 +145,9 @@ _TORCHVISION = {
     detector.sample: detector
     for detector in (
         _torchvision('fasterrcnn_resnet50_fpn_coco-258fb6c6.pth', 159.743, box=37.0),
+        _torchvision('fasterrcnn_resnet50_fpn_v2_coco-dd69338a.pth', 167.104, box=46.7),
         _torchvision('maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth', 169.84, box=37.9, mask=34.6),
+        _torchvision('maskrcnn_resnet50_fpn_v2_coco-73cbd019.pth', 177.219, box=47.4, mask=41.8),
         _torchvision(
             'keypointrcnn_resnet50_fpn_coco-fc266e95.pth', 226.054, box=54.6, keypoint=65.0
         ),
