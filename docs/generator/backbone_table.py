@@ -72,7 +72,7 @@ def line(name: str) -> str:
     operations = model_summary.count(graph).total
     weights = next((known for known, each in WEIGHTS.items() if name in _fits(each)), '')
     licence = _licence(WEIGHTS[weights].network) if weights else ''
-    strides = ', '.join(str(2**level) for level in levels)
+    strides = ', '.join(str(row.stride(level)) for level in levels)
     parameters = f'{model.count_params() / 1e6:.1f} | {operations / 1e9:.1f}'
     return f'| `{name}` | {parameters} | {strides} | {weights} | {licence} |'
 

@@ -86,7 +86,9 @@ def _build_flexible(config: Any) -> anchors.FlexibleGridAnchorGenerator:
         )
         for grid in config.anchor_grid
     ]
-    return anchors.FlexibleGridAnchorGenerator(grids, config.normalize_coordinates)
+    return anchors.FlexibleGridAnchorGenerator(
+        grids, config.normalize_coordinates, config.round_boxes, config.strides_of_maps
+    )
 
 
 BUILDERS = {

@@ -22,3 +22,8 @@ def shifted_relu6(x: tf.Tensor) -> tf.Tensor:
 def sixth(x: tf.Tensor) -> tf.Tensor:
     """x * 0.16667."""
     return x * _SIXTH
+
+
+def exact_sixth(x: tf.Tensor) -> tf.Tensor:
+    """x / 6, which makes `shifted_relu6` the hard sigmoid of PyTorch."""
+    return x * (1.0 / 6.0)

@@ -290,6 +290,27 @@ def check_resnet(options: ExtractorOptions, top_level: int) -> None:
         raise expected('freeze_affine', 'batch norms in conv_hyperparams, for the backbone')
 
 
+def same_size_levels(neck: str, row: Backbone, taken: Sequence[int]) -> dict[str, list[int]]:
+    """Returns the setting of a pyramid about maps that are as large as those of the next level.
+
+    Args:
+      neck: name in `NECKS`.
+      row: the backbone.
+      taken: levels of the maps of the backbone that the neck takes.
+
+    Raises:
+      UserError: if there are such maps and the neck is no feature pyramid.
+    """
+    found = [level for level in taken[:-1] if row.stride(level) == row.stride(level + 1)]
+    if found and 'fpn' not in NECKS[neck].uses:
+        raise expected(
+            'backbone',
+            f'maps of strides 2**level, which the neck {neck} needs',
+            f'one whose levels {found[0]} and {found[0] + 1} have one stride',
+        )
+    return {'same_size_levels': found} if found else {}
+
+
 def build_neck(extractor: Extractor, backbone: keras.Model, options: NeckOptions) -> keras.Model:
     """Builds the neck of a row on the maps of a backbone."""
     channels = [output.shape[-1] for output in backbone.outputs]

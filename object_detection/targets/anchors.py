@@ -170,7 +170,53 @@ class GridAnchorGenerator(AnchorGenerator):
         return tile(self._sizes, shape, self._stride, self._offset)
 
 
-class MultiscaleGridAnchorGenerator(AnchorGenerator):
+class _AnchorGrids(AnchorGenerator):
+    """Makes one grid for each map.
+
+    Args:
+      round_boxes: whether half the height and width of a box are rounded to whole pixels, halves to
+        the even number, as by torchvision.
+      strides_of_maps: whether the stride of a map is the size of the finest one, in pixels, divided
+        by the cells of the map and rounded down, as by torchvision; else it is that of its level.
+    """
+
+    def __init__(self, round_boxes: bool, strides_of_maps: bool):
+        self._round_boxes = round_boxes
+        self._strides_of_maps = strides_of_maps
+
+    def generate(
+        self,
+        feature_map_shapes: Sequence[MapShape],
+        image_height: Size | None = None,
+        image_width: Size | None = None,
+    ) -> list[tf.Tensor]:
+        shapes = list(feature_map_shapes)
+        if self._strides_of_maps and shapes:
+            # A copy, since the shapes are of one graph.
+            generator = copy.copy(self)
+            generator._finest_shape = shapes[0]
+            return AnchorGenerator.generate(generator, shapes, image_height, image_width)
+        return super().generate(shapes, image_height, image_width)
+
+    def _stride_of_level(self, level: int) -> tuple[float, float]:
+        """Returns the (y, x) stride of the level at a place in the list, in pixels."""
+        raise NotImplementedError
+
+    def _strides(self, level: int, shape: MapShape) -> tuple[float | tf.Tensor, float | tf.Tensor]:
+        """Returns the (y, x) stride of a map of (height, width) cells, in pixels."""
+        if not self._strides_of_maps:
+            return self._stride_of_level(level)
+        finest = zip(self._finest_shape, self._stride_of_level(0), strict=True)
+        sides = [cells * int(stride) for cells, stride in finest]
+        y, x = (side // cells for side, cells in zip(sides, shape, strict=True))
+        return tf.cast(y, tf.float32), tf.cast(x, tf.float32)
+
+    def _rounded(self, sizes: np.ndarray) -> np.ndarray:
+        """Returns the sizes of boxes in pixels, float32 [A, 2], rounded if they have to be."""
+        return np.round(sizes / 2) * 2 if self._round_boxes else sizes
+
+
+class MultiscaleGridAnchorGenerator(_AnchorGrids):
     """Generates grids of levels min_level .. max_level, of stride 2^level, with octaves of scales.
 
     The boxes of a level have the base size anchor_scale * 2^level and the scales 2^(i / n), i =
@@ -190,12 +236,9 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
       scales_per_octave: n above.
       normalized: whether anchors are relative to the image; otherwise they are in pixels.
       center_offset: where the first centre of a level is, in strides, in [0, 1]; None: as above.
-      round_boxes: whether half the height and width of a box are rounded to whole pixels, halves to
-        the even number, as by torchvision.
-      strides_of_maps: whether the stride of a level is the size of the finest map, in pixels,
-        divided by the cells of the level and rounded down, as by torchvision; else 2^level.
       truncate_sizes: whether the square roots of the areas of boxes are rounded down to whole
         pixels, as by torchvision's RetinaNet.
+      round_boxes, strides_of_maps: see `_AnchorGrids`.
     """
 
     def __init__(
@@ -227,6 +270,7 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
             raise expected(
                 'MultiscaleGridAnchorGenerator', 'anchor_center_offset in [0, 1]', center_offset
             )
+        super().__init__(round_boxes, strides_of_maps)
         self.normalized = normalized
         self._center_offset = center_offset
         self._deciding_sides: ImageSize | None = None
@@ -234,8 +278,6 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         self._anchor_scale = anchor_scale
         self._aspect_ratios = list(aspect_ratios)
         self._scales = [2.0 ** (i / scales_per_octave) for i in range(scales_per_octave)]
-        self._round_boxes = round_boxes
-        self._strides_of_maps = strides_of_maps
         self._truncate_sizes = truncate_sizes
 
     def num_anchors_per_location(self) -> list[int]:
@@ -245,20 +287,6 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         decided = copy.copy(self)
         decided._deciding_sides = image_size or (None, None)
         return decided
-
-    def generate(
-        self,
-        feature_map_shapes: Sequence[MapShape],
-        image_height: Size | None = None,
-        image_width: Size | None = None,
-    ) -> list[tf.Tensor]:
-        shapes = list(feature_map_shapes)
-        if self._strides_of_maps and shapes:
-            # A copy, since the shapes are of one graph.
-            generator = copy.copy(self)
-            generator._finest_shape = shapes[0]
-            return AnchorGenerator.generate(generator, shapes, image_height, image_width)
-        return super().generate(shapes, image_height, image_width)
 
     def _generate_level(self, level: int, shape: MapShape, image_size: ImageSize) -> tf.Tensor:
         stride = 2 ** self._levels[level]
@@ -283,14 +311,10 @@ class MultiscaleGridAnchorGenerator(AnchorGenerator):
         else:
             sizes = box_sizes(scales, ratios)
             sizes *= np.float32(base)
-        return np.round(sizes / 2) * 2 if self._round_boxes else sizes
+        return self._rounded(sizes)
 
-    def _strides(self, level: int, shape: MapShape) -> tuple[float | tf.Tensor, float | tf.Tensor]:
-        if not self._strides_of_maps:
-            return (float(2 ** self._levels[level]),) * 2
-        sides = [cells * 2 ** self._levels[0] for cells in self._finest_shape]
-        y, x = (side // cells for side, cells in zip(sides, shape, strict=True))
-        return tf.cast(y, tf.float32), tf.cast(x, tf.float32)
+    def _stride_of_level(self, level: int) -> tuple[float, float]:
+        return (float(2 ** self._levels[level]),) * 2
 
 
 def _first_center(side: Size | None, stride: int) -> float:
@@ -329,15 +353,23 @@ class AnchorGrid:
             raise UserError(f'AnchorGrid: stride must be positive. Received: {self.stride}.')
 
 
-class FlexibleGridAnchorGenerator(AnchorGenerator):
+class FlexibleGridAnchorGenerator(_AnchorGrids):
     """Generates the anchors of one `AnchorGrid` for each feature map.
 
     Args:
       grids: one grid for each feature map, in their order.
       normalized: whether anchors are relative to the image; otherwise they are in pixels.
+      round_boxes, strides_of_maps: see `_AnchorGrids`.
     """
 
-    def __init__(self, grids: Sequence[AnchorGrid], normalized: bool = True):
+    def __init__(
+        self,
+        grids: Sequence[AnchorGrid],
+        normalized: bool = True,
+        round_boxes: bool = False,
+        strides_of_maps: bool = False,
+    ):
+        super().__init__(round_boxes, strides_of_maps)
         self.normalized = normalized
         self._grids = list(grids)
 
@@ -346,8 +378,11 @@ class FlexibleGridAnchorGenerator(AnchorGenerator):
 
     def _generate_level(self, level: int, shape: MapShape, image_size: ImageSize) -> tf.Tensor:
         grid = self._grids[level]
-        sizes = box_sizes(grid.base_sizes, grid.aspect_ratios)
-        anchors = tile(sizes, shape, grid.stride, grid.offset)
+        sizes = self._rounded(box_sizes(grid.base_sizes, grid.aspect_ratios))
+        anchors = tile(sizes, shape, self._strides(level, shape), grid.offset)
         if self.normalized:
             anchors = boxes.absolute_to_normalized(anchors, *image_size)
         return anchors
+
+    def _stride_of_level(self, level: int) -> tuple[float, float]:
+        return self._grids[level].stride

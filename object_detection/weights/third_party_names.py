@@ -47,6 +47,18 @@ class Pixels(NamedTuple):
     is_bgr: bool = False
 
 
+class First(NamedTuple):
+    """The first layers of a network, in our names.
+
+    Attributes:
+      kernel: of the first convolution.
+      norm: the batch norm after it; '' if there is none.
+    """
+
+    kernel: str
+    norm: str
+
+
 class Format(NamedTuple):
     """Checkpoints of one system.
 
@@ -58,6 +70,7 @@ class Format(NamedTuple):
       options: options of its networks, whose differences no conversion of weights can compensate.
       remark: remark on these options, if its networks differ among each other.
       epsilon: epsilon of its batch norms.
+      first: its first layers.
     """
 
     title: str
@@ -67,6 +80,7 @@ class Format(NamedTuple):
     options: Options
     remark: str = ''
     epsilon: float = 1e-5
+    first: First = First(FIRST, 'conv1_bn')
 
 
 def structured(stem: str, unit: str, *, first_stage: int, first_block: int) -> Translation:

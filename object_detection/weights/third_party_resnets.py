@@ -27,8 +27,6 @@ from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.interfaces import Arrays, Entry, WeightSource
 from object_detection.weights.third_party_names import FIRST, Format
 
-_MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
-
 
 class ThirdPartyResnet(WeightSource):
     """A ResNet of another system.
@@ -50,7 +48,9 @@ class ThirdPartyResnet(WeightSource):
         """
         names, parts = detector.named_variables(), detector.variable_names.backbone_parts
         there = self._format.translate(self.shapes)
-        first = {ours: there[ours] for ours in (FIRST, _MEAN, _VARIANCE) if ours in there}
+        kernel, norm = self._format.first
+        layers = (kernel, f'{norm}/moving_mean', f'{norm}/moving_variance')
+        first = {ours: there[ours] for ours in layers if ours in there}
         entries = {ours: self._entry(theirs) for ours, theirs in there.items()}
         entries |= self._renormalized(first, detector)
         backbones.warn_of_differences(
@@ -68,26 +68,29 @@ class ThirdPartyResnet(WeightSource):
           detector: detector whose images they process.
         """
 
+        first, norm = self._format.first
+        variance = f'{norm}/moving_variance'
+
         def read(ours: str) -> np.ndarray:
             change = change_of_pixels(self._format.pixels, detector)
             theirs = self._format.epsilon
-            epsilon = _epsilon_of(detector, theirs)
+            epsilon = _epsilon_of(detector, norm, theirs)
             value = self._read(there[ours])
             if change.is_none and np.isclose(epsilon, theirs, rtol=1e-3, atol=0):
                 return value
-            if ours == _VARIANCE:
+            if ours == variance:
                 return np.maximum(change.ratio**2 * (value + theirs) - epsilon, 0)
-            kernel = self._read(there[FIRST])
+            kernel = self._read(there[first])
             if self._format.pixels.is_bgr:
                 kernel = kernel[:, :, ::-1]
             kernel = kernel * change.factor[:, np.newaxis]  # [7, 7, 3, 64], RGB
-            if ours == FIRST:
+            if ours == first:
                 return change.ratio * kernel
             constant = np.einsum('hwio,i->o', kernel, change.shift)
             return change.ratio * (value - constant)
 
-        keys = {ours: tuple(dict.fromkeys((name, there[FIRST]))) for ours, name in there.items()}
-        keys[_VARIANCE] = keys.get(_VARIANCE, ())[:1]
+        keys = {ours: tuple(dict.fromkeys((name, there[first]))) for ours, name in there.items()}
+        keys[variance] = keys.get(variance, ())[:1]
         return {
             ours: Entry(keys[ours], self.shapes[name], lambda ours=ours: read(ours))
             for ours, name in there.items()
@@ -127,10 +130,10 @@ def change_of_pixels(pixels: third_party_names.Pixels, detector: Detector) -> Ch
     return Change(factor, shift, ratio, same and not pixels.is_bgr)
 
 
-def _epsilon_of(detector: Detector, default: float) -> float:
+def _epsilon_of(detector: Detector, name: str, default: float) -> float:
     """Returns the epsilon of the norm after the first convolution; `default` if there is none."""
     backbone = detector.parts().get(detector.variable_names.backbone_parts[0])
-    norm = backbone and backbone.get_layer(_MEAN.partition('/')[0])
+    norm = backbone and backbone.get_layer(name)
     return getattr(norm, 'epsilon', default)
 
 

@@ -185,6 +185,18 @@ def test_truncated_sizes():
     np.testing.assert_array_equal((boxes[:, 2:] - boxes[:, :2])[4], [34, 46])
 
 
+def test_rounded_boxes_and_strides_of_maps_by_hand_for_each_map():
+    grids = [AnchorGrid([32.0], [2.0], stride) for stride in ((4, 4), (9, 9))]
+    generator = FlexibleGridAnchorGenerator(grids, False, round_boxes=True, strides_of_maps=True)
+    fine, coarse = generator.generate([(3, 7), (1, 2)])
+    np.testing.assert_array_equal(fine[1], [-11, -19, 11, 27])
+    np.testing.assert_array_equal(coarse[1], [-11, -9, 11, 37])
+    exact = FlexibleGridAnchorGenerator(grids, False).generate([(3, 7), (1, 2)])[1]
+    np.testing.assert_allclose(
+        exact[1], [-8 * 2**0.5, 9 - 16 * 2**0.5, 8 * 2**0.5, 9 + 16 * 2**0.5]
+    )
+
+
 def test_strides_of_maps_of_unknown_size():
     generator = MultiscaleGridAnchorGenerator(
         2, 3, 8.0, [2.0], 1, False, center_offset=0.0, strides_of_maps=True

@@ -111,8 +111,10 @@ class RoiAlignCropper:
             )
         self._grid = grid
         self._rule = rule
-        self._maps = slice(rule.min_level - levels[0], rule.max_level - levels[0] + 1)
-        self._scales = [(1.0 / stride, 1.0 / stride) for stride in strides[self._maps]]
+        # Of maps of one stride, the first one.
+        taken = range(rule.min_level, rule.max_level + 1)
+        self._maps = [levels.index(level) for level in taken]
+        self._scales = [(0.5**level, 0.5**level) for level in taken]
         self._use_matmul = use_matmul
 
     @property
@@ -142,7 +144,7 @@ class RoiAlignCropper:
           [B * P, output_size, output_size, C].
         """
         del height, width
-        features = features[self._maps]
+        features = [features[i] for i in self._maps]
         levels = crop_and_resize.fpn_levels(
             boxes,
             1,

@@ -21,6 +21,8 @@ EXTRACTORS: Mapping[str, Extractor] = {
         f'faster_rcnn_resnet{depth}_fpn_keras': _pyramid(f'resnet_v1_{depth}')
         for depth in (18, 34, 50, 101, 152, 200)
     },
+    # As in torchvision: two maps of stride 32.
+    'faster_rcnn_mobilenet_v3_large_fpn': _pyramid('mobilenet_v3_large_full'),
     # The other types have one map, and the rest of the backbone over its crops.
     **{
         f'faster_rcnn_resnet{depth}_keras': Extractor(

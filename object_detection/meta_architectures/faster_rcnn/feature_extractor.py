@@ -18,6 +18,7 @@ from object_detection.models.feature_extractor import (
     check_resnet,
     check_used,
     find_parts,
+    same_size_levels,
 )
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks import fpn
@@ -181,8 +182,9 @@ def _with_pyramid(
         'hyperparams': options.frozen(options.hyperparams),
         'batch_norm_trainable': options.batch_norm_trainable,
     }
+    settings = vars(pyramid.network) | same_size_levels(extractor.neck, row, taken)
     neck = NeckOptions(
-        levels=levels, inputs=taken, depth=pyramid.depth, settings=vars(pyramid.network), **common
+        levels=levels, inputs=taken, depth=pyramid.depth, settings=settings, **common
     )
     depth = options.box_head_depth
     return TwoStageFeatureExtractor(
@@ -191,7 +193,7 @@ def _with_pyramid(
         box_classifier=FullyConnectedBoxClassifier(
             _DEFAULT_BOX_HEAD_DEPTH if depth is None else depth, **common
         ),
-        strides=[2**level for level in levels],
+        strides=[row.stride(level) for level in levels],
         pad_to_multiple=options.padding(row, extractor.padding_multiple),
         normalize=options.normalization(row),
     )
@@ -254,7 +256,7 @@ def _check_pyramid(extractor: Extractor, options: TwoStageOptions, row: Backbone
             raise UserError(f'{field}: expected at least 1. Received: {depth}.')
     # With this multiple, every level up to the top of the backbone is half the one before.
     top_level = min(high, last)
-    multiple = 2**top_level
+    multiple = row.stride(top_level)
     if options.padding(row, extractor.padding_multiple) % multiple:
         raise expected(
             'pad_to_multiple', f'a multiple of {multiple} (stride)', options.pad_to_multiple

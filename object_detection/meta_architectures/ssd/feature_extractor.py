@@ -14,6 +14,7 @@ from object_detection.models.feature_extractor import (
     check_resnet,
     check_used,
     find_parts,
+    same_size_levels,
 )
 from object_detection.models.necks import bifpn, fpn
 from object_detection.models.necks.bifpn import Options as BiFpnOptions
@@ -85,11 +86,11 @@ def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
         options = dataclasses.replace(options, override_backbone=False)
     taken = _levels_of_backbone(extractor, options, row)
     backbone = row.trunk(taken, _backbone_options(extractor, options, row))
-    neck_options = _neck_options(extractor, options, taken)
+    neck_options = _neck_options(extractor, options, row, taken)
     return FeatureExtractor(
         backbone=backbone,
         pyramid=build_neck(extractor, backbone, neck_options),
-        strides=[2**level for level in neck_options.levels],
+        strides=[row.stride(level) for level in neck_options.levels],
         pad_to_multiple=options.padding(row),
         normalize=options.normalization(row),
     )
@@ -221,8 +222,11 @@ def _backbone_options(
     return found
 
 
-def _neck_options(extractor: Extractor, options: SingleShotOptions, taken: range) -> NeckOptions:
-    pyramid, settings = _pyramid(extractor, options), dict(extractor.settings)
+def _neck_options(
+    extractor: Extractor, options: SingleShotOptions, row: Backbone, taken: range
+) -> NeckOptions:
+    pyramid = _pyramid(extractor, options)
+    settings = dict(extractor.settings) | same_size_levels(extractor.neck, row, taken)
     depth = nominal = None
     if isinstance(pyramid, BiFpnOptions):
         names = ('num_iterations', 'num_filters', 'combine_method')

@@ -2,8 +2,8 @@
 
 Those of MobileNet v3 (https://arxiv.org/abs/1905.02244), of MobileNet EdgeTPU and of MobileDet
 (https://arxiv.org/abs/2004.14525). A network is a convolution of stride 2, its blocks, and for some
-of them a last convolution. Padding is SAME. Convolutions have a norm and no bias, except those of
-squeeze-and-excitation, which have a bias and no norm.
+of them a last convolution. Padding is SAME unless the table says otherwise. Convolutions have a
+norm and no bias, except those of squeeze-and-excitation, which have a bias and no norm.
 
 The layers of a block, such as `ibn_3`, are `ibn_3_expand`, `ibn_3_depthwise` and so on, each
 followed by `..._bn` and, unless it is linear, `..._activation`.
@@ -19,6 +19,7 @@ import keras
 
 from object_detection.models import image_channels, rounding
 from object_detection.models.backbones import mobilenet
+from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.backbones.table import TRUNK_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_values import scale_to_unit
@@ -81,6 +82,8 @@ class Network:
         overrides them.
       scope: name of all blocks; None names them by their kinds. A number from 0 follows.
       padding: why it has no explicit padding; see `Backbone.refusals`.
+      pads_alike: whether convolutions of stride 2 are padded alike on both sides unless the
+        options say otherwise, as in PyTorch; and whether the options may say so.
     """
 
     filters: int
@@ -93,20 +96,27 @@ class Network:
     squeeze: tuple[Sequence[Activation], Sequence[Activation]] = (('relu',), ('sigmoid',))
     scope: str | None = None
     padding: str = 'its convolutions always have SAME padding'
+    pads_alike: bool = False
 
-    def row(self, ends: Mapping[int, str] | None = None) -> Backbone:
-        """Returns the row of the network; see `trunk` for its maps."""
+    def row(
+        self, ends: Mapping[int, str] | None = None, level_strides: Mapping[int, int] | None = None
+    ) -> Backbone:
+        """Returns the row of the network; see `trunk` and `Backbone` for its maps."""
 
         def network(levels: Sequence[int], options: BackboneOptions) -> keras.Model:
             return trunk(self, levels, options, ends or {})
 
+        uses = {'depth_multiplier', 'min_depth'}
+        if self.pads_alike:
+            uses |= {'padding_mode', 'frozen_stages', 'freeze_affine', 'preprocess'}
         return Backbone(
             network,
-            range(1, 6),
+            range(1, 6 + len(level_strides or {})),
             scale_to_unit,
             self.hyperparams,
-            uses=frozenset({'depth_multiplier', 'min_depth'}),
+            uses=frozenset(uses),
             refusals={'use_explicit_padding': self.padding},
+            level_strides=level_strides or {},
         )
 
 
@@ -119,8 +129,9 @@ def trunk(
       network: its table.
       levels: ascending, of 1 to 5: those of the maps that it returns.
       options: of the layers and their numbers of channels.
-      ends: level -> the output that is its map, such as `ibn_3_expand`, the expansion within a
-        block; of other levels it is the last output of stride 2**level.
+      ends: level -> the output that is its map, such as `ibn_3`, a block, `ibn_3_expand`, the
+        expansion within it, or `last_conv`; of other levels it is the last output of stride
+        2**level.
 
     Returns:
       A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
@@ -134,12 +145,23 @@ def trunk(
     for block in network.blocks:
         scope = network.scope or block.kind
         level += block.strides - 1
-        x = last[level] = layers.block(x, block, f'{scope}_{next(counts[scope])}', outputs)
+        name = f'{scope}_{next(counts[scope])}'
+        x = last[level] = outputs[name] = layers.block(x, block, name, outputs)
     if network.last_filters is not None:
         depth = layers.depth(network.last_filters)
-        x = last[level] = layers.conv(x, depth, name='last_conv', activation=network.activation)
+        x = layers.conv(x, depth, name='last_conv', activation=network.activation)
+        last[level] = outputs['last_conv'] = x
     maps = [outputs[ends[level]] if level in ends else last[level] for level in levels]
-    return keras.Model(images, maps, name=TRUNK_NAME)
+    model = keras.Model(images, maps, name=TRUNK_NAME)
+    if frozen := options.settings.get('frozen_stages', 0):
+        _freeze(keras.Model(images, last[min(frozen, level)]))
+    return model
+
+
+def _freeze(beginning: keras.Model) -> None:
+    """Stops the training of the layers of the beginning of a network, norms included."""
+    for layer in beginning.layers:
+        layer.trainable = False
 
 
 class _Layers(mobilenet.Layers):
@@ -155,7 +177,11 @@ class _Layers(mobilenet.Layers):
         super().__init__(
             hyperparams,
             options.batch_norm_trainable,
-            mobilenet.Options(options.depth_multiplier, options.min_depth),
+            mobilenet.Options(
+                options.depth_multiplier,
+                options.min_depth,
+                network.pads_alike and options.settings.get('padding') is not Padding.SAME,
+            ),
         )
         self._network = network
         self._is_overridden = options.is_overridden

@@ -70,7 +70,7 @@ class Backbone:
       trunk: ascending levels, and options -> a model named 'backbone' from images [B, H, W, C] to
         one map a level, [B, ceil(H / 2**level), ceil(W / 2**level), C']. A network of several
         stacks returns the maps of the first stack, then those of the second, ...
-      levels: those that it has maps of; level l has stride 2**l.
+      levels: those that it has maps of; level l has stride 2**l, unless `level_strides` has it.
       normalize: converts float32 images [B, H, W, C], RGB in 0..255, to the input of the network.
       hyperparams: norms, penalty and initializers unless the config overrides them.
       padding_multiple: multiple that the sides of images must be of; they are padded to it.
@@ -85,6 +85,7 @@ class Backbone:
         are not those of pyramids.
       least_side: pixels of the shorter side of images, with padding, from which on all maps have
         cells.
+      level_strides: level -> stride of its map, where that is the stride of the level before.
     """
 
     trunk: Callable[[Sequence[int], BackboneOptions], 'keras.Model']
@@ -98,6 +99,12 @@ class Backbone:
     strides: Sequence[int] = (16,)
     is_aligned: bool = True
     least_side: int = 1
+    level_strides: Mapping[int, int] = dataclasses.field(default_factory=dict)
+
+    def stride(self, level: int) -> int:
+        """Returns the stride of a map; beyond those of the network it doubles with each level."""
+        last = min(level, self.levels[-1])
+        return self.level_strides.get(last, 2**last) * 2 ** (level - last)
 
 
 # Begins the names of functions of keras.applications, and of presets of KerasHub.
@@ -142,6 +149,9 @@ BACKBONES: Registry[Backbone] = Registry(
         'mobilenet_v3_large': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_LARGE',
         'mobilenet_v3_small': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_SMALL',
         'mobilenet_edgetpu': f'{_NETWORKS}.mobilenet_v3:MOBILENET_EDGETPU',
+        # As in torchvision, with all channels of a classifier, or half of the last ones.
+        'mobilenet_v3_large_full': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_LARGE_FULL',
+        'mobilenet_v3_large_halved': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_LARGE_HALVED',
         'mobilenet_v3_large_expanded': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_LARGE_EXPANDED',
         'mobilenet_v3_small_expanded': f'{_NETWORKS}.mobilenet_v3:MOBILENET_V3_SMALL_EXPANDED',
         'mobilenet_edgetpu_expanded': f'{_NETWORKS}.mobilenet_v3:MOBILENET_EDGETPU_EXPANDED',

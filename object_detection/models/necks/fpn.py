@@ -41,6 +41,8 @@ class Options:
       crop_upsampled: whether maps of the backbone need not be exactly half as large as those
         before, but may be rounded up: a doubled map is then cut at the bottom and right to the size
         of the map that it is added to.
+      same_size_levels: levels whose maps of the backbone are as large as those of the next level,
+        which is then not doubled.
     """
 
     pool_extra_levels: bool = False
@@ -53,6 +55,7 @@ class Options:
     use_depthwise: bool = False
     explicit_padding: bool = False
     crop_upsampled: bool = False
+    same_size_levels: Sequence[int] = ()
 
 
 _DEFAULTS = Options()
@@ -148,6 +151,8 @@ def feature_pyramid(
         return conv_norm(x, f'coarse_{level}', strides=2, padding=padding)
 
     def double(x, level: int):
+        if level in options.same_size_levels:
+            return x
         if options.bilinear:
             x = BilinearUpsampling(name=f'upsampling_{level}')(x)
         else:

@@ -1,14 +1,15 @@
-"""Detectors and ResNets of torchvision and detectron2, whose names are in `names`.
+"""Detectors and backbones of torchvision and detectron2, whose names are in `names`.
 
 Kernels of convolutions [out, in, height, width] and of transposed ones [in, out, height, width]
-become [height, width, in, out] and [height, width, out, in], those of fully connected layers [out,
-in] become [in, out]. Images are converted as in `third_party_resnets`.
+become [height, width, in, out] and [height, width, out, in], those of depthwise ones [channels, 1,
+height, width] become [height, width, channels, 1], and those of fully connected layers [out, in]
+become [in, out]. Images are converted as in `third_party_resnets`.
 """
 
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry,
 from object_detection.weights.pytorch import names
 from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
 from object_detection.weights.pytorch.names import Here, Row, System
-from object_detection.weights.third_party_names import FIRST, Pixels
+from object_detection.weights.third_party_names import Pixels
 from object_detection.weights.third_party_resnets import ThirdPartyResnet, change_of_pixels
 
 _logger = logging.getLogger(__name__)
@@ -32,10 +33,10 @@ _OF_NORM = {
 }
 _NORM = re.compile(r'.*_bn(_\d+)?')
 _BEFORE_DENSE = re.compile(r'(fpn/smoothing_\d+|box_classifier/conv_\d+)/kernel')
-_FIRST_NORM = 'conv1_bn'
 _PIXELS = ('pixel_mean', 'pixel_std')
 # Number of dimensions -> the order of their axes here.
 _AXES = {4: (2, 3, 1, 0), 2: (1, 0)}
+_DEPTHWISE_KERNEL, _DEPTHWISE_AXES = 'depthwise_kernel', (2, 3, 0, 1)
 # Of an image to generate anchors for, in pixels.
 _SIDE = 512
 
@@ -65,12 +66,16 @@ class TorchWeights(WeightSource):
         Differences between the networks that no conversion makes up for are logged.
         """
         backbone = detector.parts().get(detector.variable_names.backbone_parts[0])
+        theirs = self._system.backbone
         # Its first norm gets our epsilon here, and then as all others by its scale.
-        epsilon = getattr(_layer(backbone, _FIRST_NORM), 'epsilon', self._system.resnet.epsilon)
-        name_format = self._system.resnet._replace(epsilon=epsilon)
-        resnet = ThirdPartyResnet(_Transposed(self._arrays), name_format)
-        resnet.description = self.description
-        entries = self._with_epsilon(resnet.entries(detector), detector)
+        epsilon = getattr(_layer(backbone, theirs.first.norm), 'epsilon', theirs.epsilon)
+        there = theirs.translate(self.shapes).items()
+        depthwise = {name for ours, name in there if ours.endswith(_DEPTHWISE_KERNEL)}
+        source = ThirdPartyResnet(
+            _Transposed(self._arrays, depthwise), theirs._replace(epsilon=epsilon)
+        )
+        source.description = self.description
+        entries = self._with_epsilon(source.entries(detector), detector)
         self._log_images(detector)
         layers = list(dict.fromkeys(k.rpartition('/')[0] for k in detector.named_variables()))
         here = self._here(detector)
@@ -144,7 +149,7 @@ class TorchWeights(WeightSource):
 
     def _log_images(self, detector: Detector) -> None:
         """Logs if the first convolution is converted to images of another normalisation."""
-        pixels = self._system.resnet.pixels
+        pixels = self._system.backbone.pixels
         if change_of_pixels(pixels, detector).is_none:
             return
         _logger.info(
@@ -158,11 +163,11 @@ class TorchWeights(WeightSource):
         )
 
     def _with_epsilon(self, entries: dict[str, Entry], detector: Detector) -> dict[str, Entry]:
-        """Returns the entries of a ResNet whose norms give the same with the detector's epsilon.
+        """Returns the entries of a backbone whose norms give the same with the detector's epsilon.
 
         With e there and f here the scale is multiplied by sqrt((variance + f) / (variance + e)).
         """
-        theirs = self._system.resnet.epsilon
+        theirs = self._system.backbone.epsilon
         scaled = {}
         for name, entry in entries.items():
             part, layer, variable = name.split('/')
@@ -190,28 +195,38 @@ class TorchWeights(WeightSource):
 
 
 class _Transposed:
-    """An open file whose arrays have our layout; see `interfaces.Arrays`."""
+    """An open file whose arrays have our layout; see `interfaces.Arrays`.
 
-    def __init__(self, arrays: Arrays):
+    Args:
+      arrays: the file.
+      depthwise: names of the kernels of depthwise convolutions.
+    """
+
+    def __init__(self, arrays: Arrays, depthwise: Collection[str]):
         self.path, self.dtypes = arrays.path, arrays.dtypes
         self.shapes: Mapping[str, tuple[int, ...]] = {
-            name: _transposed_shape(shape) for name, shape in arrays.shapes.items()
+            name: _transposed_shape(shape, name in depthwise)
+            for name, shape in arrays.shapes.items()
         }
-        self._arrays = arrays
+        self._arrays, self._depthwise = arrays, depthwise
 
     def read(self, name: str) -> np.ndarray:
-        return _transposed(self._arrays.read(name))
+        return _transposed(self._arrays.read(name), name in self._depthwise)
 
     def close(self) -> None:
         self._arrays.close()
 
 
-def _transposed(array: np.ndarray) -> np.ndarray:
-    return array.transpose(_AXES.get(array.ndim, range(array.ndim)))
+def _axes(rank: int, is_depthwise: bool) -> Sequence[int]:
+    return _DEPTHWISE_AXES if is_depthwise else _AXES.get(rank, range(rank))
 
 
-def _transposed_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(shape[axis] for axis in _AXES.get(len(shape), range(len(shape))))
+def _transposed(array: np.ndarray, is_depthwise: bool = False) -> np.ndarray:
+    return array.transpose(_axes(array.ndim, is_depthwise))
+
+
+def _transposed_shape(shape: Sequence[int], is_depthwise: bool = False) -> tuple[int, ...]:
+    return tuple(shape[axis] for axis in _axes(len(shape), is_depthwise))
 
 
 def _channels_last(kernel: np.ndarray, depth: int) -> np.ndarray:
@@ -238,10 +253,11 @@ def recognize(arrays: TorchArrays | SafetensorsArrays) -> TorchWeights:
     """
     for system in names.SYSTEMS:
         is_named = any(name.startswith(system.begins) for name in arrays.shapes)
-        if is_named and FIRST in system.resnet.translate(arrays.shapes):
-            pixels = _pixels(arrays)
-            resnet = system.resnet._replace(pixels=pixels) if pixels else system.resnet
-            return TorchWeights(arrays, system._replace(resnet=resnet))
+        backbone = system.backbone
+        if is_named and backbone.first.kernel in backbone.translate(arrays.shapes):
+            if pixels := _pixels(arrays):
+                backbone = backbone._replace(pixels=pixels)
+            return TorchWeights(arrays, system._replace(backbone=backbone))
     known = dict.fromkeys(f'{each.title} ({each.example})' for each in names.SYSTEMS)
     received = format_list(sorted(arrays.shapes)) or 'no tensors'
     raise CheckpointError.expected(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from object_detection.models.backbones.resnet_v1 import Options, Padding
+from object_detection.weights.pytorch.mobilenet_names import MOBILENET_V3, MOBILENET_V3_OF_PYRAMID
 from object_detection.weights.third_party_names import (
     IMAGENET,
     Format,
@@ -128,7 +129,7 @@ class System(NamedTuple):
       title: title of its files.
       example: one of the names by which it is recognised.
       begins: what at least one name begins with.
-      resnet: the names of its backbone.
+      backbone: the names of its backbone.
       rows: its other layers; none in files of a backbone alone.
       norm: layer there -> the norm after it.
       anchors: number of anchors of a cell -> their (width / height, size) in their order there.
@@ -137,7 +138,7 @@ class System(NamedTuple):
     title: str
     example: str
     begins: tuple[str, ...]
-    resnet: Format
+    backbone: Format
     rows: tuple[Row, ...] = ()
     norm: Callable[[str], str] = '{}.norm'.format
     anchors: Mapping[int, Sequence[tuple[float, int]]] = {}
@@ -260,7 +261,13 @@ TORCHVISION = System(
 # The detectors that torchvision published first were trained with norms without an epsilon.
 TORCHVISION_FIRST = TORCHVISION._replace(
     begins=('backbone.fpn.inner_blocks.0.weight',),
-    resnet=_TORCHVISION_RESNET._replace(epsilon=0.0),
+    backbone=_TORCHVISION_RESNET._replace(epsilon=0.0),
+)
+TORCHVISION_MOBILENET = TORCHVISION._replace(
+    example='backbone.body.1.block.0.0.weight',
+    begins=('backbone.body.0.0.',),
+    backbone=MOBILENET_V3_OF_PYRAMID,
+    anchors={15: [(ratio, size) for ratio in _RATIOS for size in range(5)]},
 )
 
 _STAGE = r'(?:_(?P<stage>\d+))?/'
@@ -321,7 +328,9 @@ DETECTRON2 = System(
 SYSTEMS = (
     TORCHVISION_FIRST,
     TORCHVISION,
+    TORCHVISION_MOBILENET,
     DETECTRON2,
+    System(MOBILENET_V3.title, MOBILENET_V3.example, ('features.0.0.',), MOBILENET_V3),
     System('torchvision ResNet', _TORCHVISION_RESNET.example, ('layer1.',), _TORCHVISION_RESNET),
     System('detectron2 ResNet', _DETECTRON2_RESNET.example, ('stem.conv1.',), _DETECTRON2_RESNET),
 )

@@ -11,6 +11,7 @@ import tensorflow as tf
 from object_detection.models import activations
 from object_detection.models.backbones import mobile_blocks, mobilenet
 from object_detection.models.backbones.mobile_blocks import FUSED, INVERTED, TUCKER, Block, Network
+from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.backbones.table import BACKBONES, BackboneOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
@@ -279,3 +280,42 @@ def test_hyperparams_of_mobiledet():
     # He's initialization: sqrt(2 / 25) for one input channel of 5x5 pixels, sqrt(2 / 72) for 72.
     assert np.std(model.get_layer('ibn_5_depthwise').kernel) == pytest.approx(0.283, rel=0.03)
     assert np.std(model.get_layer('ibn_9_expand').kernel) == pytest.approx(1 / 6, rel=0.03)
+
+
+def test_two_maps_of_one_stride():
+    """Of torchvision's network: the first block of stride 32, and the last convolution."""
+    row = BACKBONES['mobilenet_v3_large_full']
+    model = build('mobilenet_v3_large_full', (5, 6))
+    assert model.compute_output_shape((1, 64, 96, 3)) == [(1, 2, 3, 160), (1, 2, 3, 960)]
+    assert [row.stride(level) for level in (4, 5, 6, 7)] == [16, 32, 32, 64]
+    # 5.48 million with the classifier's 960 x 1280 + 1280 x 1000 kernels and their biases.
+    learnt = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    assert learnt == 5_483_032 - (960 * 1280 + 1280 + 1280 * 1000 + 1000)
+
+
+def test_padding_alike_on_both_sides():
+    rng = np.random.default_rng(0)
+    images = rng.uniform(-1, 1, [1, 8, 8, 3]).astype(np.float32)
+    settings = {'padding': Padding.SAME}
+    for fields, is_alike in (({}, True), ({'settings': settings}, False)):
+        model = build('mobilenet_v3_large_halved', (1,), **fields)
+        kernel = model.get_layer('first_conv')
+        alone = keras.Model(model.input, kernel.output)(images).numpy()
+        padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)])
+        moved = padded[:, :3, :3] if is_alike else images[:, :3, :3]
+        expected = np.einsum('bhwi,hwio->bo', moved, kernel.get_weights()[0])
+        np.testing.assert_allclose(alone[:, 0, 0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_frozen_stages():
+    model = build('mobilenet_v3_large_halved', settings={'frozen_stages': 3})
+    frozen = {layer.name for layer in model.layers if layer.weights and not layer.trainable}
+    assert {'first_conv', 'first_conv_bn', 'expanded_conv_5_project_bn'} <= frozen
+    assert not any(name.startswith('expanded_conv_6') for name in frozen)
+
+
+def test_exact_hard_sigmoid():
+    x = tf.constant([-4.0, 0.0, 1.5, 5.0])
+    np.testing.assert_array_equal(
+        activations.exact_sixth(activations.shifted_relu6(x)), np.float32([0, 0.5, 0.75, 1])
+    )

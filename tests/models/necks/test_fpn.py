@@ -156,6 +156,21 @@ def test_names_shapes_and_penalties():
     assert len(model.losses) == len(convs)
 
 
+def test_maps_of_the_same_size_are_added_as_they_are():
+    options = Options(same_size_levels=(3,), smooth_outputs=True)
+    model = build(num_coarse_levels=0, options=options)
+    for level in (3, 4, 5):
+        model.get_layer(f'projection_{level}').set_weights([np.ones([1, 1, 1, 1]), np.zeros(1)])
+        center = np.zeros([3, 3, 1, 1])
+        center[1, 1] = 1.0
+        model.get_layer(f'smoothing_{level}').set_weights([center, np.zeros(1)])
+    p3, p4, p5 = model(
+        [tf.fill([1, 4, 2, 1], 1.0), tf.fill([1, 4, 2, 1], 2.0), tf.fill([1, 2, 1, 1], 4.0)]
+    )
+    assert [each.shape for each in (p3, p4, p5)] == [(1, 4, 2, 1), (1, 4, 2, 1), (1, 2, 1, 1)]
+    np.testing.assert_array_equal([tf.reduce_max(each) for each in (p3, p4, p5)], [7, 6, 4])
+
+
 def test_one_level_is_a_projection():
     model = build(channels=[2], min_level=5, num_coarse_levels=0)
     assert [variable.path for variable in model.variables] == [

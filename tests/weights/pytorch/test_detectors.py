@@ -378,7 +378,7 @@ def test_names_of_bottlenecks_are_ours(rename):
     ours = third_party_files.names(third_party_files.slim, 50)
     system = system_names.TORCHVISION if rename is torchvision_layer else system_names.DETECTRON2
     expected = of_layers(ours, '', rename)
-    assert system.resnet.translate(expected.values()) == expected
+    assert system.backbone.translate(expected.values()) == expected
 
 
 @pytest.mark.slow  # 6 seconds for a ResNet-50
