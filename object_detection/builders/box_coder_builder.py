@@ -4,6 +4,7 @@ from object_detection.config.oneof import build_named
 from object_detection.errors import UserError
 from object_detection.protos import box_coder_pb2
 from object_detection.targets.box_coders import (
+    DistanceBoxCoder,
     FasterRcnnBoxCoder,
     KeypointBoxCoder,
     MeanStddevBoxCoder,
@@ -12,7 +13,9 @@ from object_detection.targets.box_coders import (
 
 _BOX_CODE_SIZE = 4
 
-BoxCoder = FasterRcnnBoxCoder | KeypointBoxCoder | MeanStddevBoxCoder | SquareBoxCoder
+BoxCoder = (
+    DistanceBoxCoder | FasterRcnnBoxCoder | KeypointBoxCoder | MeanStddevBoxCoder | SquareBoxCoder
+)
 
 BUILDERS = {
     'faster_rcnn_box_coder': lambda config: FasterRcnnBoxCoder(
@@ -27,6 +30,7 @@ BUILDERS = {
     'square_box_coder': lambda config: SquareBoxCoder(
         (config.y_scale, config.x_scale, config.length_scale)
     ),
+    'distance_box_coder': lambda config: DistanceBoxCoder(),
 }
 
 
@@ -42,8 +46,9 @@ def build_for_boxes(config: box_coder_pb2.BoxCoder) -> BoxCoder:
       ValueError: if none is set, its numbers do not fit, or its codes have another size.
     """
     coder = build(config)
-    # Keypoints are not coded, be there none.
-    if coder.code_size != _BOX_CODE_SIZE or isinstance(coder, KeypointBoxCoder):
+    # Keypoints are not coded, be there none; distances are those of points.
+    is_other = isinstance(coder, DistanceBoxCoder | KeypointBoxCoder)
+    if coder.code_size != _BOX_CODE_SIZE or is_other:
         raise UserError(
             f'{config.DESCRIPTOR.full_name}: expected faster_rcnn_box_coder or '
             f'mean_stddev_box_coder, which code a box with {_BOX_CODE_SIZE} numbers. '

@@ -92,8 +92,8 @@ def _resizer(resizer: Message, path: str) -> Iterator[Finding]:
 
 def _matcher(matcher: Message, path: str) -> Iterator[Finding]:
     kind = matcher.WhichOneof('matcher_oneof')
-    if kind == 'argmax_matcher':
-        options = matcher.argmax_matcher
+    if kind in ('argmax_matcher', 'point_matcher'):
+        options = getattr(matcher, kind)
         reason = 'Targets are gathered row by row; a product of matrices is faster on a TPU.'
         yield from of_flag(options, f'{path}.{kind}', 'use_matmul_gather', reason)
     elif kind is not None:

@@ -12,6 +12,7 @@ from object_detection.core.shapes import dimensions
 from object_detection.core.suppression.nms_tiles import at_least_one_row
 from object_detection.errors import UserError, expected
 from object_detection.targets import hungarian
+from object_detection.targets.box_coders import DistanceBoxCoder
 from object_detection.targets.matchers import IGNORED, UNMATCHED, ArgMaxMatcher, Matcher
 from object_detection.targets.similarities import IouSimilarity, center_size_l1
 
@@ -19,6 +20,11 @@ from object_detection.targets.similarities import IouSimilarity, center_size_l1
 _MAX_PAIRS = 2**22
 # Similarity to a query that is not valid, less than that of any other.
 _NO_QUERY = -1e6
+# In sizes of a cell, what rounding of normalized coordinates may change: with 500 cells a side, the
+# last digit of a coordinate is 3e-5 of a cell.
+_NEAR = 1e-4
+# Relative, of areas of normalized boxes of equal size.
+_EQUAL = 1e-5
 
 
 class Candidates(NamedTuple):
@@ -28,7 +34,6 @@ class Candidates(NamedTuple):
       boxes: float32 [N, 4], or [B, N, 4] with separate boxes for each image: anchors, or cells with
         the points in their centres.
       levels: None, or int32 [N], the index of the feature map.
-      strides: None, or float32 [N], the distance of neighbours in the frame of the boxes.
       is_valid: None for all, or bool [N] or [B, N]; the others are ignored.
       scores: None, or float32 [B, N, K], predicted probabilities of the classes, without gradient.
       predicted_boxes: None, or float32 [B, N, 4] in the frame of the ground truth, without
@@ -37,7 +42,6 @@ class Candidates(NamedTuple):
 
     boxes: tf.Tensor
     levels: tf.Tensor | None = None
-    strides: tf.Tensor | None = None
     is_valid: tf.Tensor | None = None
     scores: tf.Tensor | None = None
     predicted_boxes: tf.Tensor | None = None
@@ -181,16 +185,19 @@ class HungarianAssigner:
 class PointAssigner:
     """Matches the points within an object to it (FCOS, https://arxiv.org/abs/1904.01355, sec. 3).
 
-    A point is matched if it is within the object's box, near its centre, and if the longest of its
-    distances to the four sides is in the range of its level. Of several objects, the one with the
-    smallest area is matched; of equal ones the first. The points are the centres of the candidates'
-    boxes; `levels` and `strides` are needed.
+    The points are the centres of the candidates' boxes, and distances are measured in heights and
+    widths of these boxes, so that any frame does in which boxes are square in the image. A point is
+    matched if it is within the object's box, near its centre, and if the longest of its distances
+    to the four sides is in the range of its level. Of several objects, the one with the smallest
+    area is matched; of equal ones the first. `levels` of the candidates are needed.
+
+    No end of a range is in it, as in torchvision, nor is anything so near to it that rounding
+    decides: a point on the side of a box is not in the box.
 
     Args:
-      ranges: the shortest and the longest distance of each level, both included, in the unit of the
-        boxes.
+      ranges: the shortest and the longest distance of each level.
       radius: points whose vertical and horizontal distance from the centre of the object are both
-        below this number of strides are near it; None: all points are.
+        below this are near it; None: all points are.
 
     Raises:
       UserError: for a range that holds no distance, or a radius that is not positive.
@@ -207,17 +214,23 @@ class PointAssigner:
     def assign(self, candidates: Candidates, groundtruth: Groundtruth) -> tf.Tensor:
         """Returns the matches, int32 [B, N]; see `Assigner`."""
         boxes = at_least_one_row(groundtruth.boxes)[..., tf.newaxis, :]  # [B, M, 1, 4]
-        points = box_ops.corners_to_center_size(candidates.boxes)[..., tf.newaxis, :, :2]
-        before, after = points - boxes[..., :2], boxes[..., 2:] - points  # [B, M, N, 2]
-        shortest = tf.reduce_min(tf.minimum(before, after), axis=-1)
-        longest = tf.reduce_max(tf.maximum(before, after), axis=-1)
+        cells = tf.stop_gradient(candidates.boxes)[..., tf.newaxis, :, :]
+        # Each [B, M, N].
+        top, left, bottom, right = tf.unstack(DistanceBoxCoder().encode(boxes, cells), axis=-1)
+        shortest = tf.minimum(tf.minimum(top, left), tf.minimum(bottom, right))
+        longest = tf.maximum(tf.maximum(top, left), tf.maximum(bottom, right))
         low, high = tf.unstack(tf.gather(self._ranges, candidates.levels), axis=-1)
-        is_match = (shortest > 0) & (longest >= low) & (longest <= high)
+        is_match = (shortest > _NEAR) & (longest > low + _NEAR) & (longest < high - _NEAR)
         if self._radius is not None:
             # Half the difference of opposite distances is that from the centre.
-            off_center = tf.reduce_max(tf.abs(before - after), axis=-1) / 2
-            is_match &= off_center < self._radius * candidates.strides
-        areas = tf.where(is_match, box_ops.area(boxes), np.inf)  # [B, M, N]
-        smallest = tf.argmin(areas, axis=1, output_type=tf.int32)
-        matches = tf.where(tf.reduce_any(is_match, axis=1), smallest, UNMATCHED)
+            off_center = tf.maximum(tf.abs(top - bottom), tf.abs(left - right)) / 2
+            is_match &= off_center < self._radius - _NEAR
+        areas = tf.where(is_match, box_ops.area(boxes), np.inf)
+        least = tf.reduce_min(areas, axis=1, keepdims=True)
+        is_smallest = tf.cast(is_match & (areas <= least * (1 + _EQUAL)), tf.int32)
+        matches = tf.where(
+            tf.reduce_any(is_match, axis=1),
+            tf.argmax(is_smallest, axis=1, output_type=tf.int32),
+            UNMATCHED,
+        )
         return candidates.matches(matches)

@@ -1,7 +1,8 @@
 """Box coders: boxes relative to anchors, as numbers that a network learns.
 
 That of Faster R-CNN (https://arxiv.org/abs/1506.01497, eq. 2), one for square boxes, such as faces,
-one that also encodes an object's keypoints, and one of the differences of corners.
+one that also encodes an object's keypoints, one of the differences of corners, and that of FCOS
+(https://arxiv.org/abs/1904.01355), of the distances of the sides.
 """
 
 import tensorflow as tf
@@ -186,3 +187,49 @@ class MeanStddevBoxCoder:
     def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
         """Returns the boxes that `encode` maps to `codes`, in the same shapes."""
         return codes * self._stddev + anchors
+
+
+class DistanceBoxCoder:
+    """Encodes a box by the distances of its sides from the centre of an anchor.
+
+    A code is [top, left, bottom, right]. The unit of vertical distances is the height of the
+    anchor, that of horizontal ones its width (FCOS, https://arxiv.org/abs/1904.01355, eq. 1). Codes
+    are negative where the centre is outside the box.
+    """
+
+    code_size = 4
+
+    def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the codes of `boxes` relative to `anchors`.
+
+        Args:
+          boxes: float32 [..., N, 4].
+          anchors: float32 [..., N, 4]; leading dimensions broadcast.
+
+        Returns:
+          float32 [..., N, 4]; 0 of an anchor of no size.
+        """
+        center, size = tf.split(box_ops.corners_to_center_size(anchors), 2, axis=-1)
+        low, high = tf.split(boxes, 2, axis=-1)
+        distances = tf.concat([center - low, high - center], axis=-1)
+        return tf.math.divide_no_nan(distances, tf.concat([size, size], axis=-1))
+
+    def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the boxes that `encode` maps to `codes`, in the same shapes and not clipped."""
+        center, size = tf.split(box_ops.corners_to_center_size(anchors), 2, axis=-1)
+        before, after = tf.split(codes, 2, axis=-1)
+        return tf.concat([center - before * size, center + after * size], axis=-1)
+
+
+def centerness(distances: tf.Tensor) -> tf.Tensor:
+    """Returns how near a point is to the centre of its box (FCOS, eq. 3): 1 there, 0 at the sides.
+
+    Args:
+      distances: float32 [..., 4], of `DistanceBoxCoder`, not negative.
+
+    Returns:
+      float32 [...]; 0 for distances of 0.
+    """
+    before, after = tf.split(distances, 2, axis=-1)
+    shares = tf.math.divide_no_nan(tf.minimum(before, after), tf.maximum(before, after))
+    return tf.sqrt(tf.reduce_prod(shares, axis=-1))

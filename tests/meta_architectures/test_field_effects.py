@@ -46,6 +46,12 @@ anchor_generator { multiscale_anchor_generator { max_level: 5 aspect_ratios: 1 }
 box_coder { square_box_coder {} }
 loss { classification_loss { weighted_softmax {} } hard_example_miner {} }
 """
+_FCOS = """
+anchor_generator { multiscale_anchor_generator {
+  max_level: 5 aspect_ratios: 1 anchor_scale: 1 scales_per_octave: 1
+} }
+matcher { point_matcher {} } box_coder { distance_box_coder {} } centerness {}
+"""
 _FPN = """
 type: 'ssd_fpn' neck: 'fpn' fpn { min_level: 4 max_level: 6 additional_layer_depth: 72 }
 """
@@ -128,6 +134,10 @@ MODELS: dict[str, tuple[Callable[[], DetectionModel], tuple[str, ...]]] = {
             'box_predictor.weight_shared_convolutional_box_predictor',
             'loss.hard_example_miner',
         ),
+    ),
+    'fcos': (
+        lambda: configs.tiny(_FCOS),
+        ('matcher.point_matcher', 'box_coder.distance_box_coder', 'centerness'),
     ),
     'faster_rcnn': (lambda: _on_one_map(_TWO_STAGES, _NORMS % 'mask_rcnn_box_predictor'), ()),
     'mask_rcnn': (

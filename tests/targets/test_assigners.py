@@ -33,16 +33,12 @@ def cells(*sizes: tuple[int, float]) -> Candidates:
         for y, x in itertools.product(range(side), repeat=2)
     ]
     counts = [side**2 for side, _ in sizes]
-    return Candidates(
-        tf.constant(boxes, tf.float32),
-        tf.repeat(tf.range(len(sizes)), counts),
-        tf.repeat(tf.constant([stride for _, stride in sizes], tf.float32), counts),
-    )
+    return Candidates(tf.constant(boxes, tf.float32), tf.repeat(tf.range(len(sizes)), counts))
 
 
 # Points at 5, 15, 25, 35 of the first level, at 10 and 30 of the second.
 CELLS = cells((4, 10.0), (2, 20.0))
-RANGES = ((0.0, 16.0), (16.0, np.inf))
+RANGES = ((0.0, 1.6), (0.8, np.inf))
 
 
 def grid(matches: tf.Tensor) -> tuple[list, list]:
@@ -62,16 +58,27 @@ def test_points_match_objects_of_the_size_of_their_level():
     assert coarse == [[0, 0], [0, 0]]
 
 
-def test_both_ends_of_a_range_are_in_it():
-    # The point at (5, 5) is 15 from the side, that at (10, 10) is 10 away.
+def test_no_end_of_a_range_is_in_it():
+    # The point at (5, 5) is 15 from the side, 1.5 cells; that at (10, 10) is 10 away, half a cell.
     box = [[[0.0, 0, 20, 20]]]
     for ranges, matched in (
-        (((0, 15), (15, 16)), [4, 0]),
-        (((0, 14), (9, 10)), [0, 1]),
-        (((15, 20), (10, 11)), [4, 1]),
+        (((0, 1.5), (0.4, 0.5)), [0, 0]),
+        (((0, 1.6), (0.4, 0.6)), [4, 1]),
+        (((1.5, 2), (0.5, 0.6)), [0, 0]),
     ):
         fine, coarse = grid(PointAssigner(ranges, radius=None).assign(CELLS, objects(box)))
         assert [np.sum(np.array(level) >= 0) for level in (fine, coarse)] == matched
+
+
+def test_points_on_a_side_are_not_in_the_box_in_any_frame():
+    # (5, 5) and (5, 15) are on the upper side; (15, 5) and (15, 15) are within.
+    boxes = np.array([[[5.0, 0, 25, 20], [5.0, 0, 25, 20]]])
+    assigner = PointAssigner(((0.0, 1.6), (9.0, np.inf)), radius=None)
+    for height, width in ((1.0, 1.0), (37.0, 91.0)):
+        frame = np.array([height, width, height, width], np.float32)
+        cells_in_frame = CELLS._replace(boxes=CELLS.boxes / frame)
+        fine, _ = grid(assigner.assign(cells_in_frame, objects(boxes / frame)))
+        assert fine == [[-1] * 4, [0, 0, -1, -1], [-1] * 4, [-1] * 4]
 
 
 def test_only_points_near_the_centre_match():

@@ -6,10 +6,12 @@ from google.protobuf import text_format
 from object_detection.builders import box_coder_builder
 from object_detection.protos import box_coder_pb2
 from object_detection.targets.box_coders import (
+    DistanceBoxCoder,
     FasterRcnnBoxCoder,
     KeypointBoxCoder,
     MeanStddevBoxCoder,
     SquareBoxCoder,
+    centerness,
 )
 from tests import goldens, rows
 from tests.contracts import check_box_coder
@@ -22,7 +24,9 @@ UNSCALED = {
 }
 
 
-@rows.parametrize('coder', [FasterRcnnBoxCoder(), MeanStddevBoxCoder(), SquareBoxCoder()])
+@rows.parametrize(
+    'coder', [DistanceBoxCoder(), FasterRcnnBoxCoder(), MeanStddevBoxCoder(), SquareBoxCoder()]
+)
 def test_contract(coder):
     check_box_coder(coder)
 
@@ -37,6 +41,17 @@ def test_faster_rcnn_by_hand():
     )
     # Centre (4, 3.5) and size (4, 1) against centre (2, 1) and size (4, 2).
     np.testing.assert_allclose(codes, [[5, 12.5, 0, 5 * np.log(0.5)]], rtol=1e-5, atol=1e-5)
+
+
+def test_distances_by_hand():
+    # The centre of the anchor is (24, 24); its height is 16, its width 8.
+    anchors = tf.constant([[[16.0, 20, 32, 28]]])
+    boxes = tf.constant([[[12.0, 16, 28, 40]]])
+    codes = DistanceBoxCoder().encode(boxes, anchors)
+    np.testing.assert_array_equal(codes, [[[12 / 16, 8 / 8, 4 / 16, 16 / 8]]])
+    np.testing.assert_array_equal(DistanceBoxCoder().decode(codes, anchors), boxes)
+    np.testing.assert_allclose(centerness(codes), [[np.sqrt(4 / 12 * 8 / 16)]], rtol=1e-6)
+    assert centerness(tf.zeros([1, 4])) == 0
 
 
 def test_square_keeps_centre_and_area():

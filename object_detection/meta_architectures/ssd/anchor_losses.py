@@ -127,6 +127,7 @@ class AnchorLosses:
         groundtruth: Groundtruth,
         training: bool = False,
         seeds: tf.Tensor | None = None,
+        levels: tf.Tensor | None = None,
     ) -> Targets:
         """Returns the targets of the anchors; `class_weights` are [B, N, C or 1].
 
@@ -135,6 +136,7 @@ class AnchorLosses:
           groundtruth: the objects.
           training: whether they are for a training, where labels may be confidences.
           seeds: int32 [B, 2], of the samples; None draws from the global generator.
+          levels: int32 [N], index of the feature map of each anchor, for assigners that need it.
 
         Raises:
           UserError: if the ground truth has another number of classes than the model, or lacks
@@ -143,7 +145,7 @@ class AnchorLosses:
         options = self._target_options
         labels = self._labels(groundtruth)
         self._check_keypoints(groundtruth)
-        candidates = Candidates(anchors)
+        candidates = Candidates(anchors, levels)
         found = encode_targets(
             self.assigner.assign(candidates, groundtruth),
             candidates,

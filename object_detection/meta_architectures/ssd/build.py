@@ -1,5 +1,6 @@
 """Builds the single-shot detector that an Ssd proto describes, with its extractor and heads."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from object_detection.meta_architectures.ssd.anchor_losses import (
     LossOptions,
     TargetOptions,
 )
+from object_detection.meta_architectures.ssd.anchor_tasks import AnchorTask
+from object_detection.meta_architectures.ssd.centerness import Centerness
 from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
 from object_detection.meta_architectures.ssd.feature_extractor import (
     BiFpnOptions,
@@ -37,14 +40,15 @@ from object_detection.models.heads.convolutional import (
     ConvolutionalBoxPredictor,
     ConvolutionalOptions,
 )
+from object_detection.models.heads.dense_outputs import DenseOutput
 from object_detection.models.heads.weight_shared import (
     WeightSharedConvolutionalBoxPredictor,
     WeightSharedOptions,
 )
 from object_detection.models.necks.table import NECKS
-from object_detection.protos import box_predictor_pb2, fpn_pb2, ssd_pb2
+from object_detection.protos import box_predictor_pb2, fpn_pb2, matcher_pb2, ssd_pb2
 from object_detection.protos.ssd_pb2 import SsdFeatureExtractor
-from object_detection.targets.assigners import SimilarityAssigner
+from object_detection.targets.assigners import Assigner, PointAssigner, SimilarityAssigner
 
 # Fields that no feature extractor has -> why.
 _NOT_SUPPORTED: Mapping[str, str] = {
@@ -165,6 +169,7 @@ def build_predictor(
     num_outputs: int,
     num_anchors: Sequence[int],
     batch_norm_trainable: bool,
+    further: Sequence[DenseOutput] = (),
 ) -> BoxPredictor:
     """Builds the heads.
 
@@ -174,6 +179,7 @@ def build_predictor(
       num_outputs: number of logits of an anchor: K, or K + 1 with a background column.
       num_anchors: number of anchors of a cell, one entry per level.
       batch_norm_trainable: False freezes the norms.
+      further: what is predicted in addition to boxes and classes.
 
     Raises:
       ValueError: if another predictor is set, or for numbers that are out of range or do not fit
@@ -190,6 +196,7 @@ def build_predictor(
                     num_anchors=num_anchors,
                     hyperparams=hyperparams,
                     batch_norm_trainable=batch_norm_trainable,
+                    further=further,
                 )
 
         return build_predictor
@@ -274,6 +281,7 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     problems = Problems()
     with problems:
         raise_if_any(rules.problems_of_parts(reading.plain(config)))
+    tasks = _tasks(config)
     trains_norms = is_training and not config.freeze_batchnorm
     image_size = None
     with problems:
@@ -289,6 +297,7 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
             num_outputs=config.num_classes + config.add_background_class,
             num_anchors=anchors.num_anchors_per_location(),
             batch_norm_trainable=trains_norms,
+            further=[task.output for task in tasks],
         )
     with problems:
         anchor_losses = build_losses(config)
@@ -303,7 +312,14 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
         box_predictor=box_predictor,
         anchor_losses=anchor_losses,
         post_processing=post_processing,
+        tasks=tasks,
     )
+
+
+def _tasks(config: ssd_pb2.Ssd) -> list[AnchorTask]:
+    if not config.HasField('centerness'):
+        return []
+    return [Centerness(config.centerness.loss_weight, config.normalize_loss_by_num_matches)]
 
 
 def _check_image_size(
@@ -338,19 +354,12 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
     if not config.use_confidences_as_targets:
         reading.unused(config, 'implicit_example_weight', _NO_CONFIDENCES)
     with problems:
-        matcher = matcher_builder.build(config.matcher)
-    with problems:
-        similarity = region_similarity_calculator_builder.build(config.similarity_calculator)
+        assigner, use_matmul_gather = _assigner(config)
     with problems:
         box_coder = box_coder_builder.build(config.box_coder)
     problems.raise_if_any()
     return AnchorLosses(
-        SimilarityAssigner(
-            similarity,
-            matcher,
-            # Without a background column, the reference takes the first class for background.
-            labels_background=not config.add_background_class,
-        ),
+        assigner,
         box_coder,
         TargetOptions(
             num_columns=config.num_classes + config.add_background_class,
@@ -360,7 +369,7 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
             from_confidences=config.use_confidences_as_targets,
             implicit_weight=config.implicit_example_weight,
             unmatched_weight=config.negative_class_weight,
-            use_matmul_gather=matcher.use_matmul_gather,
+            use_matmul_gather=use_matmul_gather,
         ),
         LossOptions(
             **vars(losses),
@@ -369,6 +378,33 @@ def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
             divides_by_code_size=config.normalize_loc_loss_by_codesize,
         ),
     )
+
+
+def _assigner(config: ssd_pb2.Ssd) -> tuple[Assigner, bool]:
+    """Returns what matches anchors, and whether targets are gathered by matrix products."""
+    if config.matcher.WhichOneof('matcher_oneof') == 'point_matcher':
+        reading.unused(config, 'similarity_calculator', 'point_matcher measures distances')
+        options = config.matcher.point_matcher
+        ranges = _ranges(options, rules.num_anchor_levels(reading.plain(config)))
+        return PointAssigner(ranges, options.center_sampling_radius), options.use_matmul_gather
+    problems = Problems()
+    with problems:
+        matcher = matcher_builder.build(config.matcher)
+    with problems:
+        similarity = region_similarity_calculator_builder.build(config.similarity_calculator)
+    problems.raise_if_any()
+    # Without a background column, the reference takes the first class for background.
+    labels_background = not config.add_background_class
+    assigner = SimilarityAssigner(similarity, matcher, labels_background)
+    return assigner, matcher.use_matmul_gather
+
+
+def _ranges(options: matcher_pb2.PointMatcher, num_levels: int) -> list[tuple[float, float]]:
+    """Returns the range of the distances of each level, in sides of its anchors."""
+    lows = [options.min_distance] * num_levels
+    highs = [options.max_distance] * num_levels
+    lows[0], highs[-1] = 0.0, math.inf
+    return list(zip(lows, highs, strict=True))
 
 
 def _post_processing(config: ssd_pb2.Ssd) -> PostProcessing:

@@ -16,6 +16,11 @@ def _build(config: Ssd, is_training: bool) -> Detector:
     return build(config, is_training)
 
 
+def _loss_names(config: Ssd) -> tuple[str, ...]:
+    further = (loss_names.CENTERNESS,) if config.HasField('centerness') else ()
+    return loss_names.NAMES + further
+
+
 def _needs(config: Ssd) -> Needs:
     # Boxes may be coded together with keypoints.
     coder = config.box_coder.WhichOneof('box_coder_oneof')
@@ -54,7 +59,7 @@ def _anchors(config: Ssd) -> AnchorOptions:
 FAMILY = ModelFamily(
     title='SSD',
     build=_build,
-    loss_names=lambda config: loss_names.NAMES,
+    loss_names=_loss_names,
     needs=_needs,
     rules=rules.check,
     warnings=_warnings,

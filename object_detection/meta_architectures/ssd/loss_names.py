@@ -2,5 +2,6 @@
 
 LOCALIZATION = 'Loss/localization_loss'
 CLASSIFICATION = 'Loss/classification_loss'
+CENTERNESS = 'Loss/centerness_loss'  # Own, of FCOS.
 
 NAMES = (LOCALIZATION, CLASSIFICATION)

@@ -5,9 +5,12 @@
 
 from collections.abc import Iterator, Mapping
 
+from google.protobuf import text_format
+
 from object_detection.config import model_rules, overrides
 from object_detection.meta_architectures.ssd.extractors import EXTRACTORS, num_maps
 from object_detection.models import extractors
+from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.protos.ssd_pb2 import Ssd
 
 _SIX_MAPS = 'ssd_mobilenet_v2_keras'
@@ -56,7 +59,10 @@ _LEVELS = {
 # Neck -> the field that describes its pyramid.
 _PYRAMIDS = {'bifpn': 'bifpn', 'fpn': 'fpn', 'mnasfpn': 'fpn'}
 # Numbers of a box code; a keypoint adds two.
-_CODE_SIZES = {'faster_rcnn_box_coder': 4, 'mean_stddev_box_coder': 4, 'square_box_coder': 3}
+_CODE_SIZES = {
+    **{'distance_box_coder': 4, 'faster_rcnn_box_coder': 4},
+    **{'mean_stddev_box_coder': 4, 'square_box_coder': 3},
+}
 
 
 def padding_multiple(config: Ssd) -> int:
@@ -70,7 +76,10 @@ def padding_multiple(config: Ssd) -> int:
 
 def check(config: Ssd) -> Iterator[str]:
     """Yields one sentence for each problem that is found without TensorFlow."""
+    has_points = _matches_points(config)
     for name, (oneof, example) in _ONEOFS.items():
+        if has_points and name == 'similarity_calculator':
+            continue
         if getattr(config, name).WhichOneof(oneof) is None:
             yield f'{ROOT}.{name} is not set; expected e.g. {example}.'
     yield from _feature_extractor(config)
@@ -106,6 +115,8 @@ def problems_of_parts(config: Ssd) -> Iterator[str]:
             f'{ROOT}.feature_extractor.freeze_affine: expected {ROOT}.freeze_batchnorm: true, as '
             'frozen norms stop both. Received: false.'
         )
+    yield from _points(config)
+    yield from _centerness(config)
 
 
 def _box_code(config: Ssd) -> Iterator[str]:
@@ -122,6 +133,52 @@ def _box_code(config: Ssd) -> Iterator[str]:
         yield (
             f'{ROOT}.box_predictor.{predictor}.box_code_size: expected {size}, the numbers that '
             f'{ROOT}.box_coder.{coder}{keypoints} codes a box with. Received: {predicted}.'
+        )
+
+
+def _matches_points(config: Ssd) -> bool:
+    return config.matcher.WhichOneof('matcher_oneof') == 'point_matcher'
+
+
+def _points(config: Ssd) -> Iterator[str]:
+    if not _matches_points(config):
+        return
+    path, matcher = f'{ROOT}.matcher.point_matcher', config.matcher.point_matcher
+    if matcher.min_distance >= matcher.max_distance:
+        yield (
+            f'{path}.min_distance: expected less than max_distance ({matcher.max_distance:g}). '
+            f'Received: {matcher.min_distance:g}.'
+        )
+    kind = config.anchor_generator.WhichOneof('anchor_generator_oneof')
+    if kind is None:
+        return
+    grid = config.anchor_generator.multiscale_anchor_generator
+    is_square = list(grid.aspect_ratios) == [1.0]
+    received = text_format.MessageToString(config.anchor_generator, as_one_line=True)
+    if kind != 'multiscale_anchor_generator' or not is_square or grid.scales_per_octave != 1:
+        yield (
+            f'{ROOT}.anchor_generator: expected multiscale_anchor_generator {{ aspect_ratios: 1 '
+            f'scales_per_octave: 1 }} with {path}, which matches the centre of one square anchor '
+            f'a cell. Received: {received}.'
+        )
+
+
+def _centerness(config: Ssd) -> Iterator[str]:
+    if not config.HasField('centerness'):
+        return
+    for name, oneof, option in (
+        ('matcher', 'matcher_oneof', 'point_matcher'),
+        ('box_coder', 'box_coder_oneof', 'distance_box_coder'),
+    ):
+        kind = getattr(config, name).WhichOneof(oneof)
+        if kind not in (option, None):
+            yield f'{ROOT}.centerness: expected {ROOT}.{name}.{option} with it. Received: {kind}.'
+    heads = config.box_predictor.weight_shared_convolutional_box_predictor
+    converts = heads.score_converter == heads.SIGMOID
+    if config.post_processing.score_converter == PostProcessing.IDENTITY and not converts:
+        yield (
+            f'{ROOT}.post_processing.score_converter: expected SIGMOID with {ROOT}.centerness, '
+            'which multiplies scores, not logits. Received: IDENTITY.'
         )
 
 
@@ -147,7 +204,7 @@ def _anchors(config: Ssd) -> Iterator[str]:
         return
     path, option = f'{ROOT}.anchor_generator.{kind}', getattr(config.anchor_generator, kind)
     yield from model_rules.anchor_lists(option, kind, path)
-    maps, received = _num_maps(config), _num_anchor_levels(config)
+    maps, received = _num_maps(config), num_anchor_levels(config)
     if maps is not None and received != maps:
         yield (
             f'{path}: expected anchors for the {maps} feature maps of {ROOT}.feature_extractor. '
@@ -171,9 +228,11 @@ def _num_maps(config: Ssd) -> int | None:
     return count if count > 0 else None
 
 
-def _num_anchor_levels(config: Ssd) -> int:
+def num_anchor_levels(config: Ssd) -> int:
     """Returns the number of feature maps that there are anchors for."""
     kind = config.anchor_generator.WhichOneof('anchor_generator_oneof')
+    if kind is None:
+        return 1  # It is refused anyway.
     option = getattr(config.anchor_generator, kind)
     if kind == 'multiscale_anchor_generator':
         return option.max_level - option.min_level + 1

@@ -132,6 +132,7 @@ class Ssd(DetectionModel):
             raise expected(f'{self.name}: use_confidences_as_targets', '`groundtruth` in training')
         (maps,) = self.feature_extractor.feature_stacks(images, training)
         anchors = self._anchors(images, maps)
+        levels = _levels(anchors)
         codes, logits, *further = self.box_predictor(
             maps, training=training, seeds=sampling.fold_in(seeds, _DROPOUT)
         )
@@ -146,18 +147,21 @@ class Ssd(DetectionModel):
         if groundtruth is not None:
             predictions = predictions._replace(
                 targets=self._anchor_losses.assign(
-                    predictions.anchors, groundtruth, training, sampling.fold_in(seeds, _SAMPLE)
+                    predictions.anchors,
+                    groundtruth,
+                    training,
+                    sampling.fold_in(seeds, _SAMPLE),
+                    levels,
                 )
             )
         if self.box_predictor.converts_to_probabilities and not training:
             predictions = predictions._replace(class_probabilities=tf.sigmoid(logits))
         if not self._post_processing.returns_raw_boxes:
             return predictions
-        levels = [tf.fill(tf.shape(rows)[:1], level) for level, rows in enumerate(anchors)]
         (batch,) = dimensions(codes, 0)
         return predictions._replace(
             raw_boxes=self._decode(predictions),
-            level_of_anchor=tf.tile(tf.concat(levels, axis=0)[tf.newaxis], [batch, 1]),
+            level_of_anchor=tf.tile(levels[tf.newaxis], [batch, 1]),
         )
 
     @tracing.named('postprocess')
@@ -271,7 +275,10 @@ class Ssd(DetectionModel):
         if predictions.targets is not None:
             return predictions.targets
         seeds = sampling.fold_in(seeds, _SAMPLE)
-        return self._anchor_losses.assign(predictions.anchors, groundtruth, seeds=seeds)
+        levels = _levels(self._anchors(predictions.images, predictions.features))
+        return self._anchor_losses.assign(
+            predictions.anchors, groundtruth, seeds=seeds, levels=levels
+        )
 
     def _anchors(self, images: tf.Tensor, maps: list[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the anchors of each level, float32 [N_l, 4], normalized to the images."""
@@ -286,6 +293,12 @@ class Ssd(DetectionModel):
         """Returns the predicted boxes, float32 [B, N, 4], normalized to the images."""
         coder = self._anchor_losses.box_coder
         return coder.decode(tf.cast(predictions.box_codes, tf.float32), predictions.anchors)
+
+
+def _levels(anchors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the index of the level of each anchor, int32 [N], of levels of float32 [N_l, 4]."""
+    levels = [tf.fill(tf.shape(rows)[:1], level) for level, rows in enumerate(anchors)]
+    return tf.concat(levels, axis=0)
 
 
 def _true_windows(images: tf.Tensor, true_shapes: tf.Tensor) -> tf.Tensor:

@@ -22,9 +22,9 @@ from object_detection.models.normalization import GroupNormParams
 from object_detection.protos.model_pb2 import ExperimentalModel
 from object_detection.protos.post_processing_pb2 import PostProcessing
 from object_detection.targets.assigners import PointAssigner
+from object_detection.targets.box_coders import DistanceBoxCoder
 from tests.meta_architectures.fcos_like.family import Options
 from tests.meta_architectures.fcos_like.fcos_like import FcosLike, Learning
-from tests.meta_architectures.fcos_like.point_targets import SideCoder
 
 # Initial score of all classes, as of focal losses (https://arxiv.org/abs/1708.02002, sec. 4.1).
 _PRIOR = 0.01
@@ -48,7 +48,7 @@ def build(message: ExperimentalModel, is_training: bool) -> FcosLike:
             hyperparams=hyperparams,
             options=WeightSharedOptions(
                 # The distances to the sides, and the logit of being at the centre.
-                code_size=SideCoder.code_size + 1,
+                code_size=DistanceBoxCoder.code_size + 1,
                 depth=options.width,
                 num_layers=options.num_layers,
                 class_bias=-math.log((1 - _PRIOR) / _PRIOR),
@@ -66,8 +66,10 @@ def build(message: ExperimentalModel, is_training: bool) -> FcosLike:
 
 
 def _ranges(options: Options, levels: range) -> list[tuple[float, float]]:
-    ends = [options.size * 2**level for level in levels[:-1]]
-    return list(zip([0.0, *ends], [*ends, math.inf], strict=True))
+    # In cells, which are twice as large on the next level.
+    later = len(levels) - 1
+    lows, highs = [0.0] + [options.size / 2] * later, [options.size] * later + [math.inf]
+    return list(zip(lows, highs, strict=True))
 
 
 def _feature_extractor(

@@ -16,9 +16,10 @@ from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.targets.assigners import Assigner, Candidates
+from object_detection.targets.box_coders import DistanceBoxCoder, centerness
 from object_detection.targets.targets import Columns, Targets, encode_targets
 from tests.meta_architectures.fcos_like.family import LOSSES
-from tests.meta_architectures.fcos_like.point_targets import SideCoder, cells, centerness
+from tests.meta_architectures.fcos_like.point_targets import cells
 
 # Side of the image that variables are built for.
 _PROBE_SIZE = 64
@@ -29,7 +30,7 @@ class Predictions(NamedTuple):
 
     Attributes:
       points: the cells around them, in pixels of the preprocessed images.
-      distances: float32 [B, N, 4], of the sides of boxes; see `SideCoder`.
+      distances: float32 [B, N, 4], of the sides of boxes; see `DistanceBoxCoder`.
       center_logits: float32 [B, N, 1], whether a point is at the centre of its object.
       class_logits: float32 [B, N, K].
       size: float32 [2], height and width of the preprocessed images.
@@ -86,7 +87,7 @@ class FcosLike(DetectionModel):
         self.feature_extractor = feature_extractor
         self.head = head
         self.learning = learning
-        self.coder = SideCoder()
+        self.coder = DistanceBoxCoder()
         self._nms = nms
         self._score_converter = score_converter
 

@@ -13,15 +13,15 @@ from object_detection.errors import UserError
 from object_detection.meta_architectures import tracing
 from object_detection.models.backbones.table import BACKBONES
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.targets.box_coders import centerness
 from object_detection.training import setup
 from tests.meta_architectures import learned_shapes
 from tests.meta_architectures.fcos_like.family import FAMILY, LOSSES
-from tests.meta_architectures.fcos_like.point_targets import SideCoder, centerness
 from tests.plugin.toy_parts.backbones import PLAIN
 
 TINY = {'backbone': 'plain_points', 'depth_multiplier': 1, 'width': 16, 'num_layers': 1}
-# Of the object below: its class and, in pixels, its box. Its centre is (20, 28).
-CLASS, BOX = 2, (12.0, 16.0, 28.0, 40.0)
+# Of the object below: its class and, in pixels, its box. Its centre is (20, 29).
+CLASS, BOX = 2, (12.0, 16.0, 28.0, 42.0)
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -75,29 +75,20 @@ def test_points_near_the_centre_learn_the_distances_of_the_sides(
     fine, coarse, coarsest = np.split(targets.matches[0], [64, 80])
     # Within the box are (20, 20), (20, 28) and (20, 36), of which one is at most 16 from the sides.
     assert np.argwhere(fine.reshape(8, 8) == 0).tolist() == [[2, 3]]
-    # (24, 24) is the only one within the box, and 16 from the right side.
-    assert np.argwhere(coarse.reshape(4, 4) == 0).tolist() == [[1, 1]]
+    # (24, 24) is 18 from the right side, (24, 40) 24 from the left one.
+    assert np.argwhere(coarse.reshape(4, 4) == 0).tolist() == [[1, 1], [1, 2]]
     assert np.all(coarsest == -1)
     assert np.all(targets.matches[1] == -1)
     point = 64 + 5
     np.testing.assert_allclose(targets.box_targets[0, point], np.array(distances(24, 24)) / 16)
     np.testing.assert_array_equal(targets.class_targets[0, point], np.eye(4)[CLASS])
     np.testing.assert_array_equal(targets.class_weights, np.ones([2, 84]))
-    assert np.sum(targets.box_weights) == np.sum(targets.matches >= 0) == 2
+    assert np.sum(targets.box_weights) == np.sum(targets.matches >= 0) == 3
 
 
 def distances(y: float, x: float) -> list[float]:
     """Top, left, bottom, right, in pixels."""
     return [y - BOX[0], x - BOX[1], BOX[2] - y, BOX[3] - x]
-
-
-def test_codes_are_distances_in_cells_and_decode_to_the_box():
-    cells, boxes = np.array([[[16.0, 16, 32, 32]]]), np.array([[BOX]])
-    codes = SideCoder().encode(tf.constant(boxes), tf.constant(cells))
-    np.testing.assert_allclose(codes, [[[12 / 16, 8 / 16, 4 / 16, 16 / 16]]])
-    np.testing.assert_allclose(SideCoder().decode(codes, tf.constant(cells)), boxes)
-    np.testing.assert_allclose(centerness(codes), [[np.sqrt(4 / 12 * 8 / 16)]])
-    assert centerness(tf.zeros([1, 4])) == 0
 
 
 def test_perfect_predictions_are_the_object_and_have_no_loss(detector, predictions, groundtruth):
