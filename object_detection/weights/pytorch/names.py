@@ -109,8 +109,8 @@ class Row(NamedTuple):
     Attributes:
       ours: pattern of our layers; the group `n` is the number, `stage` that of a cascade's stage.
       theirs: templates of the layer there, of which the first one that a file has is taken: {n} is
-        our number, {before} the one before, {i} our number counted from 0, {twice} 2 * i, {stage}
-        the stage counted from 0.
+        our number, {before} the one before, {i} our number counted from 0, {twice} 2 * i, {thrice}
+        3 * i, {stage} the stage counted from 0.
       arrange: puts the outputs in our order.
       sees_crops: whether it sees the numbers of a crop in a row: channels come first there, and
         last here.
@@ -200,6 +200,12 @@ _DETECTRON2_RESNET = Format(
 )
 
 
+def _next_in_row(layer: str) -> str:
+    """'head.regression_head.conv.3' -> 'head.regression_head.conv.4'."""
+    scope, _, number = layer.rpartition('.')
+    return f'{scope}.{int(number) + 1}'
+
+
 def _next_in_block(layer: str) -> str:
     """'mask_head.2.0' -> 'mask_head.2.1'."""
     return f'{layer.removesuffix(".0")}.1'
@@ -270,6 +276,18 @@ TORCHVISION_MOBILENET = TORCHVISION._replace(
     anchors={15: [(ratio, size) for ratio in _RATIOS for size in range(5)]},
 )
 
+# Its towers are rows of convolution, norm and activation. Its norms always had an epsilon.
+TORCHVISION_FCOS = TORCHVISION._replace(
+    begins=(f'{_REGRESSOR}.bbox_ctrness.',),
+    rows=(
+        Row(r'box_predictor/class_tower_(?P<n>\d+)', (f'{_CLASSIFIER}.conv.{{thrice}}',)),
+        Row(r'box_predictor/box_tower_(?P<n>\d+)', (f'{_REGRESSOR}.conv.{{thrice}}',)),
+        Row(r'box_predictor/centerness', (f'{_REGRESSOR}.bbox_ctrness',), _by_anchor),
+        *(row for row in _TORCHVISION_ROWS if '_tower_' not in row.ours),
+    ),
+    norm=_next_in_row,
+)
+
 _STAGE = r'(?:_(?P<stage>\d+))?/'
 DETECTRON2 = System(
     'detectron2 detector',
@@ -326,6 +344,7 @@ DETECTRON2 = System(
     anchors={3: _OF_PROPOSALS, 9: [(ratio, size) for size in (1, 2, 3) for ratio in _RATIOS]},
 )
 SYSTEMS = (
+    TORCHVISION_FCOS,
     TORCHVISION_FIRST,
     TORCHVISION,
     TORCHVISION_MOBILENET,
@@ -357,7 +376,8 @@ def match(
             n, stage = int(groups.get('n') or 0), int(groups.get('stage') or 1) - 1
             i = n - min(numbers, default=0)
             for template in row.theirs:
-                layer = template.format(n=n, before=n - 1, i=i, twice=2 * i, stage=stage)
+                numbers_there = {'before': n - 1, 'i': i, 'twice': 2 * i, 'thrice': 3 * i}
+                layer = template.format(n=n, stage=stage, **numbers_there)
                 layer = system.norm(layer) if each['norm'] else layer
                 if layer in weights:
                     yield each.string, layer, row

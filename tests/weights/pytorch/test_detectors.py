@@ -373,6 +373,27 @@ def test_anchors_of_other_ratios_are_warned_of(tmp_path, detectors, caplog):
     assert 'aspect ratios (width / height) [0.5, 1.0, 2.0], here [0.5, 1.0, 3.0]' in caplog.text
 
 
+def test_towers_of_fcos_are_rows_of_convolutions_norms_and_activations():
+    expected = {
+        'box_predictor/classes': f'{_C}.cls_logits',
+        'box_predictor/box_codes': f'{_R}.bbox_reg',
+        'box_predictor/centerness': f'{_R}.bbox_ctrness',
+        'fpn/coarse_6': 'backbone.fpn.extra_blocks.p6',
+    }
+    for kind, scope in (('class', _C), ('box', _R)):
+        for i in range(4):
+            expected[f'box_predictor/{kind}_tower_{i}'] = f'{scope}.conv.{3 * i}'
+            expected[f'box_predictor/{kind}_tower_{i}_bn'] = f'{scope}.conv.{3 * i + 1}'
+    keys = [f'{theirs}.weight' for theirs in expected.values()]
+    # The first system one of whose beginnings a name has is taken.
+    system = next(
+        each for each in system_names.SYSTEMS if any(key.startswith(each.begins) for key in keys)
+    )
+    assert system is system_names.TORCHVISION_FCOS
+    found = system_names.match(system, list(expected), keys)
+    assert {ours: theirs for ours, theirs, _ in found} == expected
+
+
 @pytest.mark.parametrize('rename', [torchvision_layer, detectron2_layer])
 def test_names_of_bottlenecks_are_ours(rename):
     ours = third_party_files.names(third_party_files.slim, 50)
