@@ -21,10 +21,13 @@ def _build_argmax(config: Any) -> ArgMaxMatcher:
         thresholds = (None, None)
     else:
         thresholds = (config.matched_threshold, config.unmatched_threshold)
+    if not config.force_match_for_each_row:
+        reading.unused(config, 'low_quality_matches', 'force_match_for_each_row is false')
     return ArgMaxMatcher(
         *thresholds,
         negatives_lower_than_unmatched=config.negatives_lower_than_unmatched,
         force_match_for_each_row=config.force_match_for_each_row,
+        low_quality_matches=config.low_quality_matches,
         use_matmul_gather=config.use_matmul_gather,
     )
 

@@ -12,6 +12,9 @@ from object_detection.errors import UserError
 # The match of a column without a row, in place of the row's index.
 UNMATCHED = -1
 IGNORED = -2
+# Share in which the overlaps of one box with two of the same size may differ, where their edges are
+# fractions of an image: half of 2**-23 by a side of a hundredth of it.
+_ROUNDING = 1e-5
 
 
 class Matcher(Protocol):
@@ -44,7 +47,9 @@ class BestRows(NamedTuple):
       similarities: float32 [B, N], the largest of each column; minus infinity without rows.
       rows: int32 [B, N], the first row that has it; 0 without rows.
       forced_rows: int32 [B, N], the first valid row whose most similar column it is (the first one
-        among equally similar columns), -1 for none. None unless forced matches are requested.
+        among equally similar columns), -1 for none; or, for low-quality matches, `rows` where it is
+        the most similar column of a valid row, or one of several. None unless forced matches are
+        requested.
     """
 
     similarities: tf.Tensor
@@ -67,6 +72,9 @@ class ArgMaxMatcher:
       force_match_for_each_row: whether each valid row is also matched to the column most similar to
         it, regardless of the thresholds; ties are resolved in favour of the first column, and of
         the first row if several rows have the same column.
+      low_quality_matches: whether, in place of that, all columns that are most similar to a valid
+        row, if they are similar at all, are matched to the row most similar to them, as by
+        torchvision and detectron2.
       ignored_below: a column whose similarity to every row is below this value is ignored,
         regardless of the other thresholds; if it is above 0, so are all columns without any rows.
       use_matmul_gather: whether entries of matched rows are gathered by matrix products under XLA,
@@ -84,6 +92,7 @@ class ArgMaxMatcher:
         *,
         negatives_lower_than_unmatched: bool = True,
         force_match_for_each_row: bool = False,
+        low_quality_matches: bool = False,
         ignored_below: float = 0.0,
         use_matmul_gather: bool = False,
     ):
@@ -114,6 +123,7 @@ class ArgMaxMatcher:
         self._below, self._between = codes if negatives_lower_than_unmatched else codes[::-1]
         self._ignored_below = ignored_below
         self._force_match = force_match_for_each_row
+        self._low_quality = low_quality_matches
         self.use_matmul_gather = use_matmul_gather
 
     def match(self, similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
@@ -137,7 +147,8 @@ class ArgMaxMatcher:
             missing = [[0, 0], [0, tf.maximum(1 - num_rows, 0)]]
             similarity = tf.pad(similarity, [*missing, [0, 0]], constant_values=-np.inf)
             valid_rows = tf.pad(valid_rows, missing)
-        matches = self._decide(best_rows(similarity, valid_rows, self._force_match))
+        best = best_rows(similarity, valid_rows, self._force_match, self._low_quality)
+        matches = self._decide(best)
         return tf.where(num_rows > 0, matches, self._without_rows(shape[0], shape[2]))
 
     def match_one_by_one(
@@ -153,7 +164,7 @@ class ArgMaxMatcher:
         differently.
         """
         best = best_rows_one_by_one(
-            similarity_of, num_rows, valid_rows, num_columns, self._force_match
+            similarity_of, num_rows, valid_rows, num_columns, self._force_match, self._low_quality
         )
         (batch,) = dimensions(valid_rows, 0)
         return tf.where(num_rows > 0, self._decide(best), self._without_rows(batch, num_columns))
@@ -174,19 +185,30 @@ class ArgMaxMatcher:
         return rows
 
 
-def best_rows(similarity: tf.Tensor, valid_rows: tf.Tensor, with_forced: bool) -> BestRows:
+def best_rows(
+    similarity: tf.Tensor, valid_rows: tf.Tensor, with_forced: bool, low_quality: bool = False
+) -> BestRows:
     """Finds the best rows of a matrix.
 
     Args:
       similarity: float32 [B, M, N], M at least 1.
       valid_rows: bool [B, M], the rows that may be forced.
       with_forced: whether to compute `forced_rows`.
+      low_quality: whether these are of low-quality matches.
     """
-    return BestRows(
-        similarities=tf.reduce_max(similarity, axis=1),
-        rows=tf.argmax(similarity, axis=1, output_type=tf.int32),
-        forced_rows=_forced_rows(similarity, valid_rows) if with_forced else None,
-    )
+    rows, forced = tf.argmax(similarity, axis=1, output_type=tf.int32), None
+    if with_forced and low_quality:
+        is_most = _is_most(similarity) & valid_rows[:, :, tf.newaxis]
+        forced = tf.where(tf.reduce_any(is_most, axis=1), rows, UNMATCHED)
+    elif with_forced:
+        forced = _forced_rows(similarity, valid_rows)
+    return BestRows(tf.reduce_max(similarity, axis=1), rows, forced)
+
+
+def _is_most(similarity: tf.Tensor) -> tf.Tensor:
+    """Returns which columns, the last axis, are the most similar ones, and similar at all."""
+    most = tf.reduce_max(similarity, axis=-1, keepdims=True)
+    return (similarity >= most * (1 - _ROUNDING)) & (similarity > 0)
 
 
 def best_rows_one_by_one(
@@ -195,6 +217,7 @@ def best_rows_one_by_one(
     valid_rows: tf.Tensor,
     num_columns: int | tf.Tensor,
     with_forced: bool,
+    low_quality: bool = False,
 ) -> BestRows:
     """Returns the same as `best_rows`, but computes the rows of the matrix one at a time.
 
@@ -208,6 +231,7 @@ def best_rows_one_by_one(
       valid_rows: bool [B, M].
       num_columns: N.
       with_forced: whether to compute `forced_rows`.
+      low_quality: whether these are of low-quality matches.
     """
     (batch,) = dimensions(valid_rows, 0)
     # Float32 throughout, since TensorFlow compares int32 on the host; the numbers are exact.
@@ -220,7 +244,10 @@ def best_rows_one_by_one(
         similarity = tf.ensure_shape(similarity_of(row), best.shape)
         number = tf.cast(row, tf.float32)
         rows = tf.where(similarity > best, number, rows)
-        if with_forced:
+        if with_forced and low_quality:
+            is_forced = _is_most(similarity) & tf.gather(valid_rows, row, axis=1)[:, tf.newaxis]
+            forced = tf.where(is_forced, 0.0, forced)
+        elif with_forced:
             most = tf.reduce_max(similarity, axis=1, keepdims=True)
             best_columns = tf.where(similarity == most, columns, np.inf)
             is_forced = columns == tf.reduce_min(best_columns, axis=1, keepdims=True)
@@ -233,6 +260,8 @@ def best_rows_one_by_one(
 
     start = (0, filled(-np.inf), filled(0.0), filled(unforced) if with_forced else 0.0)
     _, best, rows, forced = tf.while_loop(lambda row, *_: row < num_rows, visit, start)
+    if low_quality:
+        forced = tf.where(forced == unforced, unforced, rows)
     return BestRows(
         similarities=best,
         rows=tf.cast(rows, tf.int32),

@@ -51,6 +51,26 @@ def test_without_thresholds_every_column_is_matched():
     np.testing.assert_array_equal(_match(SIMILARITY, matched_threshold=None), [[0, 2, 1, 0, 0]])
 
 
+@parametrize('one_by_one', [False, True])
+def test_low_quality_matches_by_hand(one_by_one):
+    # Row 2 has two columns, of which column 3 is as similar to row 0; column 4, that of row 1, goes
+    # to row 0. A row that is like no column gets none.
+    similarity = np.concatenate([SIMILARITY, np.zeros([1, 1, 5], np.float32)], axis=1)
+    valid_rows = np.ones([1, 4], bool)
+
+    def match(valid_rows):
+        matcher = ArgMaxMatcher(0.7, 0.5, force_match_for_each_row=True, low_quality_matches=True)
+        if not one_by_one:
+            return matcher.match(tf.constant(similarity), valid_rows).numpy()
+        return matcher.match_one_by_one(
+            lambda row: tf.gather(similarity, row, axis=1), 4, valid_rows, 5
+        ).numpy()
+
+    np.testing.assert_array_equal(match(valid_rows), [[0, 2, -2, 0, 0]])
+    valid_rows = np.array([[True, True, False, True]])
+    np.testing.assert_array_equal(match(valid_rows), [[0, -1, -2, -1, 0]])
+
+
 def test_forced_rows_by_hand():
     # Row 1 is forced into column 4, which row 0 would have had; row 2 into the first of its two.
     matches = _match(SIMILARITY, matched_threshold=0.6, force_match_for_each_row=True)

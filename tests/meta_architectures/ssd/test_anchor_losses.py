@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
+from object_detection.config.reader import read_pipeline
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import divide
 from object_detection.errors import UserError
@@ -309,3 +310,33 @@ def test_groundtruth_is_matched_once(training):
     for name, loss in detector.loss(later, objects(), SEEDS).items():
         if not training:
             np.testing.assert_array_equal(loss, losses[name])
+
+
+@rows.parametrize(('end', 'localization'), [('', 0.8490558862686157), ('_v2', 0.4871599078178406)])
+def test_losses_of_samples_are_those_that_torchvision_computes(end, localization):
+    """Recorded with RetinaNetHead.compute_loss of torchvision 0.29, in pixels of 40 x 40."""
+    sample = (
+        ROOT / f'object_detection/samples/configs/torchvision_retinanet_resnet50_fpn{end}.config'
+    )
+    config = read_pipeline(str(sample)).model.ssd
+    config.num_classes = 3
+    # x, y, width and height there.
+    order = [1, 0, 3, 2]
+    anchors = [[0, 0, 10, 10], [2, 0, 12, 10], [0, 0, 20, 20], [20, 20, 40, 40], [22, 22, 40, 40]]
+    anchors = np.array([*anchors, [30, 0, 40, 10]], np.float32)[:, order] / 40
+    boxes = [[[0, 0, 11, 10], [20, 22, 40, 40], [32, 2, 35, 4]], [[0, 1, 18, 20]]]
+    rng = np.random.default_rng(0)
+    codes = (rng.normal(size=[2, 6, 4]) * 0.3).astype(np.float32)
+    predictions = predict()._replace(
+        anchors=tf.constant(anchors),
+        box_codes=tf.constant(codes[..., order]),
+        class_logits=tf.constant(rng.normal(size=[2, 6, 4]).astype(np.float32)),
+    )
+    groundtruth = Groundtruth.from_lists(
+        boxes=[np.array(each, np.float32)[:, order] / 40 for each in boxes],
+        classes=[np.eye(3, dtype=np.float32)[each] for each in ([0, 2, 1], [1])],
+    )
+    losses = build.build_losses(config)
+    named = divide(losses.compute(predictions, losses.assign(predictions.anchors, groundtruth)))
+    np.testing.assert_allclose(named[LOCALIZATION], localization, rtol=1e-5)
+    np.testing.assert_allclose(named[CLASSIFICATION], 4.6027421951293945, rtol=1e-5)
