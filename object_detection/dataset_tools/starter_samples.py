@@ -35,9 +35,12 @@ class _Kind(NamedTuple):
 
 
 _RESNET = 'backbone.body.conv1.weight'
+_MOBILENET = 'backbone.body.0.0.weight'
+_STEM = 'backbone.bottom_up.stem.conv1.weight'
 _KEYPOINTS = 'roi_heads.keypoint_predictor.kps_score_lowres.weight'
 _MASKS = 'roi_heads.mask_predictor.mask_fcn_logits.weight'
 _BOXES = 'roi_heads.box_predictor.cls_score.weight'
+_CLASSES = 'head.classification_head.cls_logits.weight'
 # Of the second versions, whose box heads have convolutions.
 _BOX_CONVOLUTION = 'roi_heads.box_head.0.0.weight'
 # The first kind of which a file has all marks is that of the file.
@@ -47,6 +50,23 @@ _KINDS = (
     _Kind('torchvision_maskrcnn_resnet50_fpn', (_RESNET, _MASKS)),
     _Kind('torchvision_fasterrcnn_resnet50_fpn_v2', (_RESNET, _BOXES, _BOX_CONVOLUTION)),
     _Kind('torchvision_fasterrcnn_resnet50_fpn', (_RESNET, _BOXES)),
+    _Kind('torchvision_fasterrcnn_mobilenet_v3_large_fpn', (_MOBILENET, _BOXES)),
+    _Kind('torchvision_fasterrcnn_mobilenet_v3_large_320_fpn', (_MOBILENET, _BOXES)),
+    _Kind('torchvision_fcos_resnet50_fpn', (_RESNET, 'head.regression_head.bbox_ctrness.weight')),
+    _Kind(
+        'torchvision_retinanet_resnet50_fpn_v2',
+        (_RESNET, _CLASSES, 'head.classification_head.conv.0.1.weight'),
+    ),
+    _Kind('torchvision_retinanet_resnet50_fpn', (_RESNET, _CLASSES)),
+    _Kind(
+        'detectron2_cascade_mask_rcnn_R_50_FPN',
+        (_STEM, 'roi_heads.box_predictor.0.cls_score.weight'),
+    ),
+    _Kind(
+        'detectron2_keypoint_rcnn_R_50_FPN', (_STEM, 'roi_heads.keypoint_head.score_lowres.weight')
+    ),
+    _Kind('detectron2_mask_rcnn_R_50_FPN', (_STEM, 'roi_heads.mask_head.predictor.weight')),
+    _Kind('detectron2_faster_rcnn_R_50_FPN', (_STEM, _BOXES)),
 )
 # The last block of the third of the four stages -> depth of the ResNet.
 _LAST_BLOCK = re.compile(r'(?:backbone\.body\.layer3|backbone\.bottom_up\.res4)\.(\d+)\.')
@@ -98,8 +118,8 @@ def _sample(file: str, names: Collection[str]) -> str | None:
     found = [kind for kind in _KINDS if names.issuperset(kind.marks)]
     # Of kinds with equal marks that of the published file.
     equal = [kind.sample for kind in found if kind.marks == found[0].marks]
-    published = (sample for sample in equal if DETECTORS[sample].file.name == file)
-    return next(published, equal[0] if equal else None)
+    published = {row.file.name: row.sample for row in DETECTORS.values()}.get(file)
+    return published if published in equal else next(iter(equal), None)
 
 
 def _set_depth(path: str, pipeline: TrainEvalPipelineConfig, names: Collection[str]) -> None:

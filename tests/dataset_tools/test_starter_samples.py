@@ -1,10 +1,13 @@
 """The sample config of a file of torchvision or detectron2 is found by its names."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
+import object_detection
+from object_detection.config.reader import read_pipeline
 from object_detection.dataset_tools import starter, starter_samples, starter_weights
 from object_detection.dataset_tools.downloads.published_detectors import DETECTORS
 from object_detection.errors import CheckpointError, ConfigError
@@ -76,6 +79,35 @@ def test_names_of_whole_detectors_are_those_of_their_samples():
 def test_every_sample_of_a_published_file_can_be_found():
     samples = {row.sample for row in DETECTORS.values() if not row.is_archive}
     assert {kind.sample for kind in starter_samples._KINDS} == samples
+
+
+def file_of_kind(folder, kind):
+    """A file with the marks of a kind, named as a published one."""
+    files = {row.sample: row.file.name for row in DETECTORS.values()}
+    return write(folder / files[kind.sample], kind.marks)
+
+
+@rows.parametrize('kind', starter_samples._KINDS)
+def test_each_kind_begins_a_config_of_its_sample(tmp_path, kind):
+    """Also of two that differ in the sizes of images alone, by the name of the published file."""
+    path = file_of_kind(tmp_path, kind)
+    pipeline = starter_samples.find(path)
+    folder = pathlib.Path(object_detection.__file__).parent / 'samples' / 'configs'
+    assert pipeline == read_pipeline(str(folder / f'{kind.sample}.config'))
+    made = make(path, task='boxes')
+    assert made.model.num_classes == 3
+    assert made.pipeline.model.WhichOneof('model') == pipeline.model.WhichOneof('model')
+
+
+def test_a_file_of_detectron2_may_have_more_layers(tmp_path):
+    body = 'backbone.bottom_up'
+    names = ['stem.conv1.weight', 'res2.0.conv3.weight', 'res4.22.conv1.weight']
+    names = [f'{body}.{name}' for name in names] + ['roi_heads.mask_head.predictor.weight']
+    arrays = dict.fromkeys(names, np.zeros(1, np.float32))
+    path = writers.write_pickle(tmp_path / 'model_final.pkl', {'model': arrays})
+    model = starter_samples.find(path).model.faster_rcnn
+    assert model.feature_extractor.type == 'faster_rcnn_resnet101_fpn_keras'
+    assert model.second_stage_box_predictor.mask_rcnn_box_predictor.predict_instance_masks
 
 
 def test_the_depth_is_that_of_the_file(tmp_path):

@@ -140,17 +140,70 @@ def _torchvision(file: str, mebibytes: float, **metrics: float) -> PublishedDete
     )
 
 
+def _detectron2(path: str, **metrics: float) -> PublishedDetector:
+    """Returns a detector whose config is the second folder of its path, by its schedule."""
+    sample = f'detectron2_{path.split("/")[1]}'.removesuffix('_1x').removesuffix('_3x')
+    return PublishedDetector(DETECTRON2, RemoteFile(path), sample, metrics=metrics)
+
+
 # Files, sizes and metrics of the enumerations of weights in torchvision.models.detection.
 _TORCHVISION = {
     detector.sample: detector
     for detector in (
         _torchvision('fasterrcnn_resnet50_fpn_coco-258fb6c6.pth', 159.743, box=37.0),
         _torchvision('fasterrcnn_resnet50_fpn_v2_coco-dd69338a.pth', 167.104, box=46.7),
+        _torchvision('fasterrcnn_mobilenet_v3_large_fpn-fb6a3cc7.pth', 74.239, box=32.8),
+        _torchvision('fasterrcnn_mobilenet_v3_large_320_fpn-907ea3f9.pth', 74.239, box=22.8),
         _torchvision('maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth', 169.84, box=37.9, mask=34.6),
         _torchvision('maskrcnn_resnet50_fpn_v2_coco-73cbd019.pth', 177.219, box=47.4, mask=41.8),
         _torchvision(
             'keypointrcnn_resnet50_fpn_coco-fc266e95.pth', 226.054, box=54.6, keypoint=65.0
         ),
+        _torchvision('retinanet_resnet50_fpn_coco-eeacb38b.pth', 130.267, box=36.4),
+        _torchvision('retinanet_resnet50_fpn_v2_coco-5905b1c5.pth', 146.037, box=41.5),
+        _torchvision('fcos_resnet50_fpn_coco-99b0c9b7.pth', 123.608, box=39.2),
     )
 }
-DETECTORS = _ZOO | _TORCHVISION
+# Neither sizes nor checksums of them are published.
+_DETECTRON2 = {
+    f'detectron2_{detector.file.path.split("/")[1]}': detector
+    for detector in (
+        _detectron2(
+            'COCO-Detection/faster_rcnn_R_50_FPN_1x/137257794/model_final_b275ba.pkl', box=37.9
+        ),
+        _detectron2(
+            'COCO-Detection/faster_rcnn_R_50_FPN_3x/137849458/model_final_280758.pkl', box=40.2
+        ),
+        _detectron2(
+            'COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_1x/137260431/model_final_a54504.pkl',
+            box=38.6,
+            mask=35.2,
+        ),
+        _detectron2(
+            'COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x/137849600/model_final_f10217.pkl',
+            box=41.0,
+            mask=37.2,
+        ),
+        _detectron2(
+            'COCO-Keypoints/keypoint_rcnn_R_50_FPN_1x/137261548/model_final_04e291.pkl',
+            box=53.6,
+            keypoint=64.0,
+        ),
+        _detectron2(
+            'COCO-Keypoints/keypoint_rcnn_R_50_FPN_3x/137849621/model_final_a6e10b.pkl',
+            box=55.4,
+            keypoint=65.5,
+        ),
+        _detectron2(
+            'Misc/cascade_mask_rcnn_R_50_FPN_1x/138602847/model_final_e9d89b.pkl',
+            box=42.1,
+            mask=36.4,
+        ),
+        _detectron2(
+            'Misc/cascade_mask_rcnn_R_50_FPN_3x/144998488/model_final_480dd8.pkl',
+            box=44.3,
+            mask=38.5,
+        ),
+    )
+}
+DETECTORS = _ZOO | _TORCHVISION | _DETECTRON2
