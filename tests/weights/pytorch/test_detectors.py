@@ -459,6 +459,36 @@ def test_images_of_detectron2_are_converted(tmp_path, detectors, caplog):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_network_in_the_names_of_both_systems_is_the_same(tmp_path, detectors):
+    detector, form = detectors['maskrcnn'], 'torchvision'
+    names, arrays = file_of(detectors, 'maskrcnn', form)
+    restore.restore(detector, write(tmp_path, form, arrays), 'full')
+    expected = {name: v.numpy() for name, v in detector.named_variables().items()}
+    # BGR images; background last, or left out.
+    changes = {
+        'backbone/conv1_conv': lambda array: array[:, ::-1],
+        'box_head/classes': lambda array: np.roll(array, -1, axis=0),
+        'box_head/box_codes': lambda array: array[4:],
+        'mask_head/masks': lambda array: array[1:],
+    }
+    others = names_of('maskrcnn', 'detectron2', detector)
+    renamed = {
+        'pixel_mean': np.array([103.53, 116.28, 123.675], np.float32).reshape(3, 1, 1),
+        'pixel_std': np.array([57.375, 57.12, 58.395], np.float32).reshape(3, 1, 1),
+    }
+    for ours, theirs in names.items():
+        change = changes.get(ours.rpartition('/')[0], np.asarray)
+        renamed[others[ours]] = np.ascontiguousarray(change(arrays[theirs]))
+    for variable in detector.named_variables().values():
+        variable.assign(tf.zeros_like(variable))
+    report = restore.restore(detector, write(tmp_path, 'detectron2', renamed), 'full')
+    assert (report.missing, report.unused, report.mismatched) == ([], [], [])
+    for name, variable in detector.named_variables().items():
+        # The first layers are converted from the rounded means and deviations of the file.
+        limit = 1e-4 if name.startswith('backbone/conv1_') else 0.0
+        np.testing.assert_allclose(variable, expected[name], rtol=limit, atol=limit, err_msg=name)
+
+
 @pytest.mark.slow
 def test_stages_of_a_cascade_are_those_of_detectron2(tmp_path, detectors):
     cascade = """
