@@ -63,7 +63,7 @@ def _build_ssd(config: Any) -> default_boxes.SsdAnchorGenerator:
     )
     layout = default_boxes.SsdLayout(_pairs(config, 'stride'), _pairs(config, 'offset'))
     base_size = (config.base_anchor_height, config.base_anchor_width)
-    return default_boxes.SsdAnchorGenerator(specs, base_size, layout)
+    return default_boxes.SsdAnchorGenerator(specs, base_size, layout, config.limit_sizes)
 
 
 def _pairs(config: Any, name: str) -> list[tuple[int, int]]:

@@ -47,6 +47,7 @@ def _fixed_shape(config: image_resizer_pb2.FixedShapeResizer) -> Resizer:
         height=config.height,
         width=config.width,
         method=METHODS[config.resize_method],
+        half_pixel_centers=config.half_pixel_centers,
         convert_to_grayscale=config.convert_to_grayscale,
     )
 

@@ -18,9 +18,19 @@ class FixedShapeResizer(Resizer):
     """
 
     def __init__(
-        self, *, height: int, width: int, method: str = BILINEAR, convert_to_grayscale: bool = False
+        self,
+        *,
+        height: int,
+        width: int,
+        method: str = BILINEAR,
+        half_pixel_centers: bool = False,
+        convert_to_grayscale: bool = False,
     ):
-        super().__init__(method=method, convert_to_grayscale=convert_to_grayscale)
+        super().__init__(
+            method=method,
+            half_pixel_centers=half_pixel_centers,
+            convert_to_grayscale=convert_to_grayscale,
+        )
         if height < 1 or width < 1:
             raise expected('FixedShapeResizer', 'height and width above 0', f'{height} and {width}')
         self._size = (height, width)

@@ -34,6 +34,7 @@ class SsdAnchorGenerator(anchors.AnchorGenerator):
         `ssd_box_specs`.
       base_size: (height, width) by which sizes are multiplied.
       layout: strides and offsets, where they do not follow from the feature maps.
+      limit_sizes: whether no box is higher or wider than the image.
     """
 
     _needs_image_size = False
@@ -43,6 +44,7 @@ class SsdAnchorGenerator(anchors.AnchorGenerator):
         box_specs: Sequence[Sequence[tuple[float, float]]],
         base_size: tuple[float, float] = (1.0, 1.0),
         layout: SsdLayout | None = None,
+        limit_sizes: bool = False,
     ):
         layout = layout or SsdLayout()
         for name in ('strides', 'offsets'):
@@ -61,6 +63,7 @@ class SsdAnchorGenerator(anchors.AnchorGenerator):
         ]
         self._base_size = base_size
         self._layout = layout
+        self._limit_sizes = limit_sizes
 
     def num_anchors_per_location(self) -> list[int]:
         return [len(sizes) for sizes in self._sizes]
@@ -75,7 +78,10 @@ class SsdAnchorGenerator(anchors.AnchorGenerator):
             for side, base in zip(sides, self._base_size, strict=True)
         ]
         stride, offset = self._place(level, shape, sides)
-        return anchors.tile(self._sizes[level] * tf.stack(base), shape, stride, offset)
+        sizes = self._sizes[level] * tf.stack(base)
+        if self._limit_sizes:
+            sizes = tf.minimum(sizes, 1.0)
+        return anchors.tile(sizes, shape, stride, offset)
 
     def _place(self, layer: int, shape: tuple, sides: list[tf.Tensor]) -> tuple[list, list]:
         """Returns the normalized (y, x) stride and offset of a layer."""

@@ -5,6 +5,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import image_resizer_builder
 from object_detection.protos import image_resizer_pb2
+from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
 from tests import goldens, rows
 
@@ -164,9 +165,12 @@ def test_sizes_are_rounded_down_as_by_pytorch():
 
 @pytest.mark.parametrize(('centers', 'row'), [(True, [0, 1, 3, 4]), (False, [0, 2, 4, 4])])
 def test_half_pixel_centers_by_hand(centers, row):
-    resizer = KeepAspectRatioResizer(min_dimension=4, max_dimension=4, half_pixel_centers=centers)
-    image, _ = resizer(tf.constant([[[0.0], [4.0]], [[0.0], [4.0]]]))
-    np.testing.assert_allclose(image[..., 0], [row] * 4, atol=1e-6)
+    for resizer in (
+        KeepAspectRatioResizer(min_dimension=4, max_dimension=4, half_pixel_centers=centers),
+        FixedShapeResizer(height=4, width=4, half_pixel_centers=centers),
+    ):
+        image, _ = resizer(tf.constant([[[0.0], [4.0]], [[0.0], [4.0]]]))
+        np.testing.assert_allclose(image[..., 0], [row] * 4, atol=1e-6)
 
 
 def test_half_pixel_centers_are_refused_of_other_methods():

@@ -175,6 +175,16 @@ def test_rounded_boxes_and_strides_of_maps():
     np.testing.assert_array_equal(coarse, [[-23, -45, 23, 45], [-23, -31, 23, 59]])
 
 
+def test_limited_sizes_of_ssd():
+    # 0.9 * sqrt(4) is 1.8 wide, and half of 0.9 high.
+    generator = SsdAnchorGenerator([[(0.9, 4.0), (0.2, 1.0)]], limit_sizes=True)
+    boxes = generator.generate([(1, 2)], 320, 320)[0].numpy()
+    expected = [[0.275, -0.25, 0.725, 0.75], [0.4, 0.15, 0.6, 0.35]]
+    np.testing.assert_allclose(boxes[:2], expected, atol=1e-6)
+    free = SsdAnchorGenerator([[(0.9, 4.0), (0.2, 1.0)]]).generate([(1, 2)], 320, 320)[0]
+    np.testing.assert_allclose(free[0], [0.275, 0.25 - 0.9, 0.725, 0.25 + 0.9], atol=1e-6)
+
+
 def test_truncated_sizes():
     # 32, 40.3 and 50.8 pixels; 46 is 2 * round(40 / 2 * sqrt(4 / 3)).
     generator = MultiscaleGridAnchorGenerator(

@@ -415,6 +415,7 @@ def _post_processing(config: ssd_pb2.Ssd) -> PostProcessing:
         drops_background=config.add_background_class or config.explicit_background_class,
         detects_background=config.detect_background,
         topk_per_level=config.pre_nms_topk_per_level,
+        topk_per_class=config.pre_nms_topk_per_class,
         changes_frame=config.post_processing.batch_non_max_suppression.change_coordinate_frame,
         returns_raw_boxes=config.return_raw_detections_during_predict,
     )

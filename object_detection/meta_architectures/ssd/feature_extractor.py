@@ -4,6 +4,7 @@ import dataclasses
 
 from object_detection.errors import Problems, UserError, expected
 from object_detection.meta_architectures.ssd.extractors import EXTRACTORS, num_maps
+from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.extractors import Extractor
 from object_detection.models.feature_extractor import (
@@ -246,6 +247,12 @@ def _neck_options(
         depth_multiplier=options.depth_multiplier,
         min_depth=options.min_depth,
         use_depthwise=options.use_depthwise,
-        explicit_padding=options.use_explicit_padding,
+        explicit_padding=options.use_explicit_padding or _pads_alike(extractor, options, row),
         settings=settings,
     )
+
+
+def _pads_alike(extractor: Extractor, options: SingleShotOptions, row: Backbone) -> bool:
+    """Returns whether the maps after those of the backbone are padded as its own are."""
+    is_same = options.resnet.get('padding_mode') is Padding.SAME
+    return row.pads_alike and extractor.neck == 'multi_resolution' and not is_same

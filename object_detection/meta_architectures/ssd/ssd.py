@@ -48,6 +48,7 @@ class PostProcessing:
         is -1 before ids are made of classes.
       topk_per_level: how many pairs of a box and a class of each level take part in `nms`; 0 is
         all.
+      topk_per_class: how many boxes of each class take part in `nms`; 0 is all.
     """
 
     nms: Callable[..., Suppressed]
@@ -57,6 +58,7 @@ class PostProcessing:
     returns_raw_boxes: bool = False
     detects_background: bool = False
     topk_per_level: int = 0
+    topk_per_class: int = 0
 
 
 class Ssd(DetectionModel):
@@ -186,6 +188,8 @@ class Ssd(DetectionModel):
         columns = scores if options.detects_background else self._of_objects(scores)
         if options.topk_per_level:
             columns = self._best_of_levels(columns, predictions.features)
+        if options.topk_per_class:
+            columns = self._best_of_classes(columns)
         detections = options.nms(
             boxes[:, :, tf.newaxis],
             columns,
@@ -267,6 +271,15 @@ class Ssd(DetectionModel):
             kept.append(tf.where(level >= least[:, tf.newaxis, tf.newaxis], level, -1.0))
             start = end
         return tf.concat(kept, axis=1)
+
+    def _best_of_classes(self, scores: tf.Tensor) -> tf.Tensor:
+        """Sets scores [B, N, K] to -1 but for those of the best boxes of each class."""
+        (count,) = dimensions(scores, 1)
+        topk = self._post_processing.topk_per_class
+        topk = tf.minimum(count, topk) if tf.is_tensor(count) else min(count, topk)
+        of_classes = tf.transpose(scores, [0, 2, 1])
+        least = tf.reduce_min(tf.math.top_k(of_classes, topk, sorted=False).values, axis=-1)
+        return tf.where(scores >= least[:, tf.newaxis], scores, -1.0)
 
     def _targets(
         self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None

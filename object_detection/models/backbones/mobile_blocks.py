@@ -117,6 +117,7 @@ class Network:
             uses=frozenset(uses),
             refusals={'use_explicit_padding': self.padding},
             level_strides=level_strides or {},
+            pads_alike=self.pads_alike,
         )
 
 

@@ -86,6 +86,8 @@ class Backbone:
       least_side: pixels of the shorter side of images, with padding, from which on all maps have
         cells.
       level_strides: level -> stride of its map, where that is the stride of the level before.
+      pads_alike: whether the maps that follow those of the network are padded as `padding_mode`
+        says, as in the network itself.
     """
 
     trunk: Callable[[Sequence[int], BackboneOptions], 'keras.Model']
@@ -100,6 +102,7 @@ class Backbone:
     is_aligned: bool = True
     least_side: int = 1
     level_strides: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    pads_alike: bool = False
 
     def stride(self, level: int) -> int:
         """Returns the stride of a map; beyond those of the network it doubles with each level."""

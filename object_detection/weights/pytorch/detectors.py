@@ -80,12 +80,17 @@ class TorchWeights(WeightSource):
         layers = list(dict.fromkeys(k.rpartition('/')[0] for k in detector.named_variables()))
         here = self._here(detector)
         for ours, theirs, row in names.match(self._system, layers, list(self.shapes)):
-            for suffix, variable in (_OF_NORM if _NORM.fullmatch(ours) else _OF_LAYER).items():
+            variables = _OF_NORM if _NORM.fullmatch(ours) else _OF_LAYER
+            if f'{ours}/{_DEPTHWISE_KERNEL}' in detector.named_variables():
+                variables = {'weight': _DEPTHWISE_KERNEL}
+            for suffix, variable in variables.items():
                 if f'{theirs}.{suffix}' in self.shapes:
-                    entries[f'{ours}/{variable}'] = self._arranged(f'{theirs}.{suffix}', row, here)
+                    entries[f'{ours}/{variable}'] = self._arranged(
+                        f'{theirs}.{suffix}', row, here, variable == _DEPTHWISE_KERNEL
+                    )
         return entries
 
-    def _arranged(self, key: str, row: Row, here: Here) -> Entry:
+    def _arranged(self, key: str, row: Row, here: Here, is_depthwise: bool) -> Entry:
         """Returns an array in our order and layout."""
         shape = self.shapes[key]
         if not shape:
@@ -93,14 +98,15 @@ class TorchWeights(WeightSource):
 
         def read() -> np.ndarray:
             array = row.arrange(self._arrays.read(key), here)
-            return _transposed(_channels_last(array, here.crop_depth) if row.sees_crops else array)
+            array = _channels_last(array, here.crop_depth) if row.sees_crops else array
+            return _transposed(array, is_depthwise)
 
         try:
             # The first axis alone changes its size.
             count = len(row.arrange(np.zeros(shape[:1], bool), here))
         except ValueError:  # Outputs of another number than anchors can have; they do not fit.
             count = shape[0]
-        return Entry((key,), _transposed_shape((count, *shape[1:])), read)
+        return Entry((key,), _transposed_shape((count, *shape[1:]), is_depthwise), read)
 
     def _here(self, detector: Detector) -> Here:
         shapes = {name: tuple(v.shape) for name, v in detector.named_variables().items()}
@@ -108,14 +114,16 @@ class TorchWeights(WeightSource):
         def outputs(layer: str) -> int:
             return shapes.get(f'{layer}/bias', (0,))[-1]
 
-        num_anchors = (outputs('rpn/box_codes_0') or outputs('box_predictor/box_codes')) // 4
+        first = ('rpn/box_codes_0', 'box_predictor/box_codes', 'box_predictor/box_codes_0')
+        num_anchors = max(outputs(layer) for layer in first) // 4
         if not num_anchors:
             return Here()
         of_crops = [name for name in shapes if _BEFORE_DENSE.fullmatch(name)]
         return Here(
             self._anchor_order(detector, num_anchors),
             outputs('rpn/objectness_0') // num_anchors,
-            outputs('box_predictor/classes') // num_anchors > detector.num_classes,
+            max(map(outputs, ('box_predictor/classes', 'box_predictor/classes_0'))) // num_anchors
+            > detector.num_classes,
             shapes[min(of_crops)][-1] if of_crops else 0,
         )
 
@@ -128,12 +136,11 @@ class TorchWeights(WeightSource):
         levels = len(generator.num_anchors_per_location())
         cell = np.asarray(generator.generate([(1, 1)] * levels, _SIDE, _SIDE)[0])
         height, width = (cell[:, 2:] - cell[:, :2]).T
-        ours = list(zip(np.round(width / height, 3), height * width, strict=True))
+        ours = list(zip(width / height, height * width, strict=True))
         # Rounded to whole pixels, boxes of one ratio differ in it.
-        by_ratio = sorted(range(num_anchors), key=ours.__getitem__)
-        count = num_anchors // len({ratio for ratio, _ in theirs})
-        groups = [by_ratio[i : i + count] for i in range(0, num_anchors, count)]
-        order = [i for group in groups for i in sorted(group, key=lambda i: ours[i][1])]
+        known = np.log(sorted({ratio for ratio, _ in theirs}))
+        nearest = np.abs(np.log(width / height)[:, np.newaxis] - known).argmin(axis=1)
+        order = sorted(range(num_anchors), key=lambda i: (nearest[i], ours[i][1]))
         their_order = sorted(range(num_anchors), key=theirs.__getitem__)
         ratios = [[each[i][0] for i in o] for each, o in ((ours, order), (theirs, their_order))]
         # Sizes may be rounded to whole pixels.

@@ -12,7 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from object_detection.models.backbones.resnet_v1 import Options, Padding
-from object_detection.weights.pytorch.mobilenet_names import MOBILENET_V3, MOBILENET_V3_OF_PYRAMID
+from object_detection.weights.pytorch.mobilenet_names import (
+    MOBILENET_V3,
+    MOBILENET_V3_OF_PYRAMID,
+    MOBILENET_V3_OF_SSD,
+)
 from object_detection.weights.third_party_names import (
     IMAGENET,
     Format,
@@ -255,6 +259,25 @@ _TORCHVISION_ROWS = (
     Row(r'box_predictor/classes', (f'{_CLASSIFIER}.cls_logits',), _classes_of_anchors),
     Row(r'box_predictor/box_codes', (f'{_REGRESSOR}.bbox_reg',), _codes_of_anchors),
 )
+_SSD_ROWS = (
+    Row(r'fpn/map_(?P<n>\d+)_projection', ('backbone.extra.{i}.0.0',)),
+    Row(r'fpn/map_(?P<n>\d+)_depthwise', ('backbone.extra.{i}.1.0',)),
+    Row(r'fpn/map_(?P<n>\d+)_conv', ('backbone.extra.{i}.2.0',)),
+    Row(r'box_predictor/classes_(?P<n>\d+)_depthwise', (f'{_CLASSIFIER}.module_list.{{n}}.0.0',)),
+    Row(r'box_predictor/box_codes_(?P<n>\d+)_depthwise', (f'{_REGRESSOR}.module_list.{{n}}.0.0',)),
+    Row(
+        r'box_predictor/classes_(?P<n>\d+)',
+        (f'{_CLASSIFIER}.module_list.{{n}}.1',),
+        _classes_of_anchors,
+    ),
+    Row(
+        r'box_predictor/box_codes_(?P<n>\d+)',
+        (f'{_REGRESSOR}.module_list.{{n}}.1',),
+        _codes_of_anchors,
+    ),
+)
+# Two sizes of squares come first, then each ratio and its inverse.
+_OF_SSD = [(1.0, 1), (1.0, 2), (2.0, 1), (0.5, 1), (3.0, 1), (1 / 3, 1)]
 TORCHVISION = System(
     'torchvision detector',
     'backbone.body.layer1.0.conv1.weight',
@@ -286,6 +309,13 @@ TORCHVISION_FCOS = TORCHVISION._replace(
         *(row for row in _TORCHVISION_ROWS if '_tower_' not in row.ours),
     ),
     norm=_next_in_row,
+)
+TORCHVISION_SSDLITE = TORCHVISION._replace(
+    example='backbone.features.0.1.block.0.0.weight',
+    begins=('backbone.features.0.0.0.',),
+    backbone=MOBILENET_V3_OF_SSD,
+    rows=_SSD_ROWS,
+    anchors={6: _OF_SSD},
 )
 
 _STAGE = r'(?:_(?P<stage>\d+))?/'
@@ -348,6 +378,7 @@ SYSTEMS = (
     TORCHVISION_FIRST,
     TORCHVISION,
     TORCHVISION_MOBILENET,
+    TORCHVISION_SSDLITE,
     DETECTRON2,
     System(MOBILENET_V3.title, MOBILENET_V3.example, ('features.0.0.',), MOBILENET_V3),
     System('torchvision ResNet', _TORCHVISION_RESNET.example, ('layer1.',), _TORCHVISION_RESNET),

@@ -214,6 +214,21 @@ def test_only_the_best_pairs_of_each_level_are_suppressed():
     np.testing.assert_array_equal(traced(tf.constant(scores), predictions.features), kept)
 
 
+def test_only_the_best_boxes_of_each_class_are_suppressed():
+    detector, predictions, _, shapes = run('pre_nms_topk_per_class: 2')
+    scores = detector._of_objects(tf.sigmoid(predictions.class_logits)).numpy()
+    kept = detector._best_of_classes(tf.constant(scores)).numpy()
+    best = np.sort(scores, axis=1)[:, -2:]
+    np.testing.assert_array_equal(np.sort(kept, axis=1)[:, -2:], best)
+    assert np.all(np.sort(kept, axis=1)[:, :-2] == -1)
+    found = detector.postprocess(predictions, shapes)
+    assert np.all(found['num_detections'] <= 2 * scores.shape[-1])
+    traced = tf.function(detector._best_of_classes).get_concrete_function(
+        tf.TensorSpec([None, None, None])
+    )
+    np.testing.assert_array_equal(traced(tf.constant(scores)), kept)
+
+
 def test_background_is_detected_as_a_class():
     detector, predictions, _, shapes = run('detect_background: true')
     logits = predictions.class_logits.numpy()

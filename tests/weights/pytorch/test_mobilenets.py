@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from object_detection.weights.pytorch import mobilenet_names
+from object_detection.weights.pytorch import mobilenet_names, names
 
 NORM = ('weight', 'bias', 'running_mean', 'running_var')
 
@@ -15,12 +15,12 @@ def of_unit(scope):
 
 def of_classifier():
     """Of a convolution, a block of two units, one of four with squeeze, and a last one."""
-    names = [*of_unit('features.0'), *of_unit('features.16')]
-    names += [*of_unit('features.1.block.0'), *of_unit('features.1.block.1')]
+    found = [*of_unit('features.0'), *of_unit('features.16')]
+    found += [*of_unit('features.1.block.0'), *of_unit('features.1.block.1')]
     for part in (0, 1, 3):
-        names += of_unit(f'features.13.block.{part}')
+        found += of_unit(f'features.13.block.{part}')
     squeeze = 'features.13.block.2'
-    return names + [f'{squeeze}.{fc}.{name}' for fc in ('fc1', 'fc2') for name in NORM[:2]]
+    return found + [f'{squeeze}.{fc}.{name}' for fc in ('fc1', 'fc2') for name in NORM[:2]]
 
 
 def of_body(name):
@@ -36,10 +36,10 @@ def of_ssd(name):
 
 @pytest.mark.parametrize('rename', [str, of_body, of_ssd])
 def test_names_are_ours(rename):
-    names = {rename(name): name for name in of_classifier()}
-    assert len(names) == len(of_classifier())
-    found = mobilenet_names.translate([*names, rename('features.0.1.num_batches_tracked')])
-    ours = {key: names[name] for key, name in found.items()}
+    known = {rename(name): name for name in of_classifier()}
+    assert len(known) == len(of_classifier())
+    found = mobilenet_names.translate([*known, rename('features.0.1.num_batches_tracked')])
+    ours = {key: known[name] for key, name in found.items()}
     assert sorted(ours.values()) == sorted(of_classifier())
     expected = {
         'first_conv/kernel': 'features.0.0.weight',
@@ -58,3 +58,24 @@ def test_names_are_ours(rename):
 
 def test_other_networks_are_not_taken():
     assert mobilenet_names.translate(['features.0.0.weight', 'features.1.0.block.0.0.weight']) == {}
+
+
+def test_layers_of_ssdlite_are_ours():
+    heads = 'head.classification_head.module_list.1', 'head.regression_head.module_list.1'
+    expected = {
+        'fpn/map_3_projection': 'backbone.extra.1.0.0',
+        'fpn/map_3_projection_bn': 'backbone.extra.1.0.1',
+        'fpn/map_2_depthwise': 'backbone.extra.0.1.0',
+        'fpn/map_2_conv_bn': 'backbone.extra.0.2.1',
+        'fpn/map_2_projection': 'backbone.extra.0.0.0',
+        'box_predictor/classes_1_depthwise': f'{heads[0]}.0.0',
+        'box_predictor/classes_1_depthwise_bn': f'{heads[0]}.0.1',
+        'box_predictor/classes_1': f'{heads[0]}.1',
+        'box_predictor/box_codes_1_depthwise_bn': f'{heads[1]}.0.1',
+        'box_predictor/box_codes_1': f'{heads[1]}.1',
+    }
+    keys = [f'{layer}.weight' for layer in expected.values()]
+    # The least number of a map is that of the first one there.
+    ours = [*expected, 'fpn/map_2_depthwise_bn', 'fpn/map_3_depthwise', 'fpn/map_3_conv']
+    found = names.match(names.TORCHVISION_SSDLITE, ours, keys)
+    assert {layer: theirs for layer, theirs, _ in found} == expected
