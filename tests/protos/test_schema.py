@@ -84,6 +84,7 @@ def test_enums_equal_the_reference(shared):
     assert {name: ours[name] for name in expected} == expected
     own = {name.rpartition('.')[2] for name in ours.keys() - expected.keys()}
     assert own == {
+        'Decoding',
         'EraseFill',
         'ExtraLevelInput',
         'ExtraLevelType',
