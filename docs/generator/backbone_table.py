@@ -23,7 +23,7 @@ from object_detection.models.backbones.table import BACKBONES, KERAS, Backbone, 
 from object_detection.training.monitoring import model_summary
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / 'models.md'
-HEADING, NEXT_HEADING = '## Backbones', '## Speed'
+HEADING, NEXT_HEADING = '## Backbones', '## Published detectors'
 # A multiple of what every network halves.
 _SIDE = 384
 _FAMILIES = (CENTER_NET, FASTER_RCNN, SSD)
