@@ -1,4 +1,4 @@
-"""Trains a sample config on generated shapes: an SSD, a CenterNet or a Keypoint R-CNN.
+"""Trains a sample config on generated shapes: an SSD, FCOS, CenterNet or Keypoint R-CNN.
 
     python benchmarks/train_shapes.py --output DIR
     python benchmarks/train_shapes.py --sample keypoint_rcnn_resnet18_fpn_shapes --output DIR
@@ -19,6 +19,7 @@ _TO_REACH = {
     'ssd_mobilenet_v2_fpnlite_shapes': (10.0, 0.75),
     'centernet_resnet18_v1_fpn_keypoints_shapes': (15.0, 0.8),
     'keypoint_rcnn_resnet18_fpn_shapes': (15.0, 0.8),
+    'fcos_resnet18_shapes': (10.0, 0.75),
 }
 _KEYPOINT_AP = 'Keypoints_Precision/mAP ByCategory/'
 
