@@ -41,6 +41,7 @@ _KEYPOINTS = 'roi_heads.keypoint_predictor.kps_score_lowres.weight'
 _MASKS = 'roi_heads.mask_predictor.mask_fcn_logits.weight'
 _BOXES = 'roi_heads.box_predictor.cls_score.weight'
 _CLASSES = 'head.classification_head.cls_logits.weight'
+_FIRST_MAP = 'head.classification_head.module_list.0.0.0.weight'
 # Of the second versions, whose box heads have convolutions.
 _BOX_CONVOLUTION = 'roi_heads.box_head.0.0.weight'
 # The first kind of which a file has all marks is that of the file.
@@ -58,6 +59,9 @@ _KINDS = (
         (_RESNET, _CLASSES, 'head.classification_head.conv.0.1.weight'),
     ),
     _Kind('torchvision_retinanet_resnet50_fpn', (_RESNET, _CLASSES)),
+    _Kind(
+        'torchvision_ssdlite320_mobilenet_v3_large', ('backbone.features.0.0.0.weight', _FIRST_MAP)
+    ),
     _Kind(
         'detectron2_cascade_mask_rcnn_R_50_FPN',
         (_STEM, 'roi_heads.box_predictor.0.cls_score.weight'),
