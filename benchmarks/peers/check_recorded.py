@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from recorded_images import recorded_images
 
 from object_detection.config import show
 from object_detection.config.reader import read_pipeline
@@ -68,6 +69,20 @@ class Recorded:
             theirs, ours = self.whole(name).ravel(), ours.ravel()
         is_given = ~np.isnan(ours)
         return theirs[is_given].astype(np.float64), ours[is_given]
+
+    def pictures(self) -> np.ndarray:
+        """Returns the images, uint8 [B, H, W, 3], which may be stored as some of their pixels.
+
+        Raises:
+          ValueError: if pixels are stored that are not those of `recorded_images`.
+        """
+        if 'images' in self._arrays:
+            return self.whole('images')
+        images = recorded_images(*self.about['tensors']['images']['shape'][:3])
+        theirs, ours = self.pair('images', images)
+        if np.any(theirs != ours):
+            raise ValueError('images is stored as pixels of other images than those known here')
+        return images
 
     def images(self, kind: str) -> list[int]:
         """Returns the numbers of the images of which arrays `kind.NUMBER` are recorded."""
@@ -146,7 +161,7 @@ def stages_of(model: Any, recorded: Recorded) -> dict[str, np.ndarray]:
     """Returns our arrays in the layout of the recorded ones, and by their names."""
     import tensorflow as tf
 
-    images, shapes = model.preprocess(tf.constant(recorded.whole('images')))
+    images, shapes = model.preprocess(tf.constant(recorded.pictures()))
     found = model.predict(images, shapes, training=False)
     height, width = model.feature_extractor.padded_size(*images.shape[1:3])
     pads = [(0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]), (0, 0)]
@@ -206,12 +221,12 @@ def check(name: str, folder: pathlib.Path, recipe: Any) -> Results:
     """Compares one detector.
 
     Raises:
-      ValueError: if its images are not stored whole.
+      ValueError: if its images are not known.
     """
     import object_detection
 
     recorded, results = Recorded(folder, name), Results()
-    recorded.whole('images')
+    images = recorded.pictures()
     with tempfile.TemporaryDirectory() as scratch:
         weights, config = (pathlib.Path(scratch) / each for each in ('a.safetensors', 'a.config'))
         write_weights(weights, recorded, recipe)
@@ -224,7 +239,6 @@ def check(name: str, folder: pathlib.Path, recipe: Any) -> Results:
         else:
             theirs, ours = recorded.pair(stage, ours)
             results.add(stage, theirs, ours, np.std(theirs), TENSOR_TOLERANCE)
-    images = recorded.whole('images')
     outputs = {key: np.asarray(value) for key, value in runtime(images).items()}
     for image in range(len(images)):
         of_image = {key: value[image] for key, value in outputs.items()}

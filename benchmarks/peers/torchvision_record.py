@@ -6,8 +6,7 @@
         --like FOLDER --output OTHER_FOLDER
 
 `--like` is a folder with NAME.json of recorded detectors, whose variables, constants of the recipe
-and sizes of images are taken; new are the images, which are stored whole, and what follows from
-them. Each NAME.npz holds whole arrays.
+and sizes of images are taken; new is what follows from them. Each NAME.npz holds whole arrays.
 """
 
 import argparse
@@ -20,6 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 import torchvision
+from recorded_images import recorded_images
 
 LIMITS = {
     'min_size': 224,
@@ -32,17 +32,6 @@ LIMITS = {
 _KEYPOINT_SCORE = 0.3
 # Proposals of an image that the heads are recorded for, and those of them for masks and keypoints.
 _PROPOSALS, _MASKS = 64, 16
-
-
-def images_of(shape: list[int], seed: int = 0) -> np.ndarray:
-    """Returns smooth random images, uint8 of a shape [B, H, W, 3]."""
-    generator = torch.Generator().manual_seed(seed)
-    total = torch.zeros(shape[0], 3, *shape[1:3])
-    for cells in (4, 12, 40):
-        noise = torch.rand(shape[0], 3, cells, cells, generator=generator) - 0.5
-        total += torch.nn.functional.interpolate(noise, shape[1:3], mode='bilinear')
-    values = (127.5 + 150 * total).clamp(0, 255).to(torch.uint8)
-    return values.permute(0, 2, 3, 1).numpy()
 
 
 @contextlib.contextmanager
@@ -113,7 +102,7 @@ def main() -> None:
         numbers = like['recipe']
         state = recipe.state_dict(like['variables'], numbers['s'], numbers['factors'])
         model.load_state_dict({key: torch.from_numpy(np.array(v)) for key, v in state.items()})
-        found = record(model, images_of(like['tensors']['images']['shape']))
+        found = record(model, recorded_images(*like['tensors']['images']['shape'][:3]))
         arrays = {name: value.numpy() for name, value in found.items()}
         np.savez(options.output / f'torchvision_{function}.npz', **arrays)
         like['system'] = f'torchvision {torchvision.__version__}'
