@@ -14,6 +14,7 @@ import argparse
 import importlib.util
 import json
 import pathlib
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,15 @@ from object_detection.protos import pipeline_pb2
 
 _SAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'object_detection/samples/configs'
 TENSOR_TOLERANCE, DETECTION_TOLERANCE = 2e-4, 1e-3
-# Of the norms of recorded models. The files that torchvision publishes have none, and all files
+# Of the norms of recorded ResNets. The files that torchvision publishes have none, and all files
 # are read as those.
 _EPSILON = np.float32(1e-5)
+_RESNET_VARIANCE = re.compile(r'\.(bn\d|downsample\.1)\.running_var$')
 _MASKS = (
     16  # Of the recorded proposals of an image, those that masks and keypoints are recorded of.
 )
+# Of the detectors that are recorded as torchvision builds them, with its sizes and thresholds.
+_AS_BUILT = ('_320_fpn',)
 _HEADER = {'float32': 'F32', 'int64': 'I64'}
 
 
@@ -117,7 +121,7 @@ def write_weights(path: pathlib.Path, recorded: Recorded, recipe: Any) -> None:
     rows = recorded.about['variables']
     for name, array in recipe.state_dict(rows, numbers['s'], numbers['factors']).items():
         values = np.ascontiguousarray(array)
-        if name.endswith('running_var'):
+        if _RESNET_VARIANCE.search(name):
             values = values + _EPSILON
         blobs.append(values.tobytes())
         header[name] = {
@@ -136,6 +140,11 @@ def recorded_pipeline(name: str) -> pipeline_pb2.TrainEvalPipelineConfig:
     """Returns the model of a sample config with the sizes and thresholds of the recordings."""
     sample = read_pipeline(str(_SAMPLES / f'{name}.config'))
     pipeline = pipeline_pb2.TrainEvalPipelineConfig(model=sample.model)
+    if name.endswith(_AS_BUILT):
+        return pipeline
+    if '_ssd' in name:
+        pipeline.model.ssd.post_processing.batch_non_max_suppression.score_threshold = 0.02
+        return pipeline
     model = pipeline.model.faster_rcnn
     resizer = model.image_resizer.keep_aspect_ratio_resizer
     resizer.ClearField('min_dimension_range')
@@ -163,6 +172,8 @@ def stages_of(model: Any, recorded: Recorded) -> dict[str, np.ndarray]:
 
     images, shapes = model.preprocess(tf.constant(recorded.pictures()))
     found = model.predict(images, shapes, training=False)
+    if 'head/cls_logits' in recorded:
+        return _stages_of_ssd(model, images, found)
     height, width = model.feature_extractor.padded_size(*images.shape[1:3])
     pads = [(0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]), (0, 0)]
     arrays = {'preprocess/images': _channels_first(np.pad(images, pads))}
@@ -183,6 +194,26 @@ def stages_of(model: Any, recorded: Recorded) -> dict[str, np.ndarray]:
     ):
         arrays[f'proposals.{image}'] = _codes(boxes)[: int(count)]
     return arrays | _heads(model, recorded, found, (height, width))
+
+
+def _stages_of_ssd(model: Any, images: Any, found: Any) -> dict[str, np.ndarray]:
+    """Returns the arrays of an SSD, whose second box of a cell is the last one here."""
+    counts = model.anchor_generator.num_anchors_per_location()
+    order, start = [], 0
+    for maps, count in zip(found.features, counts, strict=True):
+        cells = maps.shape[1] * maps.shape[2]
+        of_cell = np.array([0, count - 1, *range(1, count - 1)])
+        rows = start + count * np.arange(cells)[:, np.newaxis] + of_cell
+        order.append(rows.ravel())
+        start += cells * count
+    rows = np.concatenate(order)
+    height, width = images.shape[1:3]
+    arrays = {'preprocess/images': _channels_first(images)}
+    arrays |= {f'features/{i}': _channels_first(maps) for i, maps in enumerate(found.features)}
+    arrays['anchors'] = _codes(np.asarray(found.anchors)[rows] * ([height, width] * 2))
+    arrays['head/bbox_regression'] = _codes(np.asarray(found.box_codes)[:, rows])
+    arrays['head/cls_logits'] = np.asarray(found.class_outputs)[:, rows]
+    return arrays
 
 
 def _heads(

@@ -30,6 +30,7 @@ LIMITS = {
     'box_detections_per_img': 60,
 }
 _KEYPOINT_SCORE = 0.3
+FUNCTIONS = ['fasterrcnn_resnet50_fpn', 'maskrcnn_resnet50_fpn', 'keypointrcnn_resnet50_fpn']
 # Proposals of an image that the heads are recorded for, and those of them for masks and keypoints.
 _PROPOSALS, _MASKS = 64, 16
 
@@ -86,17 +87,18 @@ def main() -> None:
     parser.add_argument('--recipe', required=True, help='recipe_torch.py')
     parser.add_argument('--like', required=True, type=pathlib.Path)
     parser.add_argument('--output', required=True, type=pathlib.Path)
-    parser.add_argument('--kinds', nargs='+', default=['fasterrcnn', 'maskrcnn', 'keypointrcnn'])
+    parser.add_argument('--functions', nargs='+', default=FUNCTIONS)
     options = parser.parse_args()
     spec = importlib.util.spec_from_file_location('recipe_torch', options.recipe)
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
     options.output.mkdir(parents=True, exist_ok=True)
     torch.set_grad_enabled(False)
-    for kind in options.kinds:
-        function = f'{kind}_resnet50_fpn'
+    for function in options.functions:
         like = json.loads((options.like / f'torchvision_{function}.json').read_text())
-        limits = LIMITS | ({'box_score_thresh': _KEYPOINT_SCORE} if 'keypoint' in kind else {})
+        limits = {} if function.endswith('_320_fpn') else dict(LIMITS)
+        if 'keypoint' in function:
+            limits['box_score_thresh'] = _KEYPOINT_SCORE
         build = getattr(torchvision.models.detection, function)
         model = build(weights=None, weights_backbone=None, **limits).eval()
         numbers = like['recipe']
