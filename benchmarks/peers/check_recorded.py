@@ -38,6 +38,10 @@ _MASKS = (
 )
 # Of the detectors that are recorded as torchvision builds them, with its sizes and thresholds.
 _AS_BUILT = ('_320_fpn',)
+# Scores that differ by the last two digits of a sigmoid are equal; overlaps that suppress.
+_TIE, _OVERLAP = 4 * 2.0**-24, 0.5
+# What a single-shot detector predicts besides, here and there.
+_FURTHER = {'centerness': 'bbox_ctrness'}
 _HEADER = {'float32': 'F32', 'int64': 'I64'}
 
 
@@ -145,16 +149,30 @@ def recorded_pipeline(name: str) -> pipeline_pb2.TrainEvalPipelineConfig:
     if '_ssd' in name:
         pipeline.model.ssd.post_processing.batch_non_max_suppression.score_threshold = 0.02
         return pipeline
-    model = pipeline.model.faster_rcnn
+    model = getattr(pipeline.model, pipeline.model.WhichOneof('model'))
     resizer = model.image_resizer.keep_aspect_ratio_resizer
     resizer.ClearField('min_dimension_range')
     resizer.min_dimension, resizer.max_dimension = 224, 320
+    if not pipeline.model.HasField('faster_rcnn'):
+        _limit_single_shot(model)
+        return pipeline
     model.first_stage_pre_nms_topk_per_level_eval = 400
     model.first_stage_max_proposals_eval = 200
     nms = model.second_stage_post_processing.batch_non_max_suppression
     nms.score_threshold = 0.3 if 'keypoint' in name else 0.011
     nms.max_detections_per_class = nms.max_total_detections = 60
     return pipeline
+
+
+def _limit_single_shot(model: Any) -> None:
+    """Gives a single-shot detector the limits of the recordings."""
+    nms = model.post_processing.batch_non_max_suppression
+    if model.pre_nms_topk_per_level:
+        model.pre_nms_topk_per_level = 300
+        nms.score_threshold = 0.3
+        nms.max_detections_per_class = nms.max_total_detections = 60
+    else:
+        nms.score_threshold = 0.02
 
 
 def _channels_first(maps: Any) -> np.ndarray:
@@ -172,11 +190,13 @@ def stages_of(model: Any, recorded: Recorded) -> dict[str, np.ndarray]:
 
     images, shapes = model.preprocess(tf.constant(recorded.pictures()))
     found = model.predict(images, shapes, training=False)
-    if 'head/cls_logits' in recorded:
+    if '_ssd' in recorded.about['model']:
         return _stages_of_ssd(model, images, found)
     height, width = model.feature_extractor.padded_size(*images.shape[1:3])
     pads = [(0, 0), (0, height - images.shape[1]), (0, width - images.shape[2]), (0, 0)]
     arrays = {'preprocess/images': _channels_first(np.pad(images, pads))}
+    if not hasattr(model, 'box_stages'):
+        return arrays | _single_shot(recorded, found)
     names = [f'features/{level}' for level in range(len(found.features) - 1)] + ['features/pool']
     arrays |= dict(zip(names, map(_channels_first, found.features), strict=True))
     anchors, start = found.anchors, 0
@@ -214,6 +234,31 @@ def _stages_of_ssd(model: Any, images: Any, found: Any) -> dict[str, np.ndarray]
     arrays['head/bbox_regression'] = _codes(np.asarray(found.box_codes)[:, rows])
     arrays['head/cls_logits'] = np.asarray(found.class_outputs)[:, rows]
     return arrays
+
+
+def _single_shot(recorded: Recorded, found: Any) -> dict[str, np.ndarray]:
+    """Returns the arrays of a single-shot detector: maps, heads and anchors.
+
+    Args:
+      recorded: the recorded arrays; those of `features` are named by their levels, in order.
+      found: the predictions, whose anchors are relative to the images.
+    """
+    names = [name for name in recorded.about['tensors'] if name.startswith('features/')]
+    arrays = dict(zip(names, map(_channels_first, found.features), strict=True))
+    height, width = found.images.shape[1:3]
+    arrays['anchors'] = _codes(found.anchors * np.array([height, width] * 2, np.float32))
+    arrays['head/cls_logits'] = _columns(recorded, found.class_logits)
+    arrays['head/bbox_regression'] = _codes(found.box_codes)
+    for name, values in found.further.items():
+        arrays[f'head/{_FURTHER[name]}'] = np.asarray(values)
+    return {name: values for name, values in arrays.items() if name in recorded}
+
+
+def _columns(recorded: Recorded, logits: Any) -> np.ndarray:
+    """Puts NaN for the column of background of the recorded logits if we have none."""
+    logits = np.asarray(logits)
+    missing = recorded.about['tensors']['head/cls_logits']['shape'][-1] - logits.shape[-1]
+    return np.pad(logits, [(0, 0), (0, 0), (missing, 0)], constant_values=np.nan)
 
 
 def _heads(
@@ -299,6 +344,32 @@ def compare_rows(
     return rows if is_paired else None
 
 
+def without_ties(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Leaves out detections that others lack since scores that are equal have no order.
+
+    A saturated sigmoid gives many detections one score. Of two that overlap, either may suppress
+    the other, and of those with the lowest score any may be the last.
+
+    Args:
+      rows, others: [n, 6], detections of two systems: x1, y1, x2, y2, class and score.
+    """
+    is_missing = nearest(rows, others)[1] > DETECTION_TOLERANCE
+    same_class = rows[:, np.newaxis, 4] == others[:, 4]
+    same_score = np.abs(rows[:, np.newaxis, 5] - others[:, 5]) <= _TIE
+    is_tied = (same_class & same_score & (_overlaps(rows, others) > _OVERLAP)).any(axis=1)
+    is_last = np.abs(rows[:, 5] - others[:, 5].min(initial=1.0)) <= _TIE
+    return rows[~(is_missing & (is_tied | is_last))]
+
+
+def _overlaps(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Returns the intersections over unions of boxes, [n, m]."""
+    low = np.maximum(rows[:, np.newaxis, :2], others[:, :2])
+    high = np.minimum(rows[:, np.newaxis, 2:4], others[:, 2:4])
+    common = np.prod(np.maximum(high - low, 0), axis=-1)
+    areas = [np.prod(each[:, 2:4] - each[:, :2], axis=-1) for each in (rows, others)]
+    return common / np.maximum(areas[0][:, np.newaxis] + areas[1] - common, 1e-12)
+
+
 def compare_detections(
     results: Results,
     recorded: Recorded,
@@ -321,10 +392,11 @@ def compare_detections(
         columns = [boxes / max(size), labels[:, np.newaxis], scores[:, np.newaxis]]
         return np.concatenate(columns, axis=1)
 
+    theirs = rows(boxes, labels, scores)
     mine = rows(absolute, ours['detection_classes'][:count], ours['detection_scores'][:count])
-    pairs = compare_rows(
-        results, f'detections.{image}', rows(boxes, labels, scores), mine, DETECTION_TOLERANCE
-    )
+    if kind.format('masks') not in recorded and len(mine) == len(theirs):
+        theirs, mine = without_ties(theirs, mine), without_ties(mine, theirs)
+    pairs = compare_rows(results, f'detections.{image}', theirs, mine, DETECTION_TOLERANCE)
     if pairs is None:
         return
     masks = kind.format('masks')

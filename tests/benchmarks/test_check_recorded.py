@@ -59,3 +59,14 @@ def test_images_are_those_of_the_recordings(check_recorded):
     for name in names:
         # Raises an error where a recorded pixel is another one.
         assert check_recorded.Recorded(root, name).pictures().dtype == np.uint8
+
+
+def test_detections_of_one_score_have_no_order(check_recorded):
+    first, second = [0, 0, 0.4, 0.1, 5, 0.9], [0.1, 0, 0.5, 0.1, 5, 0.9]
+    other_class, worse, last = [*second[:4], 6, 0.9], [*second[:5], 0.8], [0.5, 0.5, 1, 1, 5, 0.1]
+    theirs = np.array([first, last])
+    # Either of two that overlap by 0.3 / 0.5, and any with the lowest score.
+    for others, count in (([first, last], 2), ([second, [0, 0.5, 1, 1, 5, 0.1]], 0)):
+        assert len(check_recorded.without_ties(theirs, np.array(others))) == count
+    for others in ([other_class, last], [worse, last]):
+        np.testing.assert_array_equal(check_recorded.without_ties(theirs, np.array(others)), theirs)
