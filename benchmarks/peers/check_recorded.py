@@ -14,7 +14,6 @@ import argparse
 import importlib.util
 import json
 import pathlib
-import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -29,13 +28,8 @@ from object_detection.protos import pipeline_pb2
 
 _SAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'object_detection/samples/configs'
 TENSOR_TOLERANCE, DETECTION_TOLERANCE = 2e-4, 1e-3
-# Of the norms of recorded ResNets. The files that torchvision publishes have none, and all files
-# are read as those.
-_EPSILON = np.float32(1e-5)
-_RESNET_VARIANCE = re.compile(r'\.(bn\d|downsample\.1)\.running_var$')
-_MASKS = (
-    16  # Of the recorded proposals of an image, those that masks and keypoints are recorded of.
-)
+# Of the recorded proposals of an image, those that masks and keypoints are recorded of.
+_MASKS = 16
 # Of the detectors that are recorded as torchvision builds them, with its sizes and thresholds.
 _AS_BUILT = ('_320_fpn',)
 # Scores that differ by the last two digits of a sigmoid are equal; overlaps that suppress.
@@ -125,8 +119,6 @@ def write_weights(path: pathlib.Path, recorded: Recorded, recipe: Any) -> None:
     rows = recorded.about['variables']
     for name, array in recipe.state_dict(rows, numbers['s'], numbers['factors']).items():
         values = np.ascontiguousarray(array)
-        if _RESNET_VARIANCE.search(name):
-            values = values + _EPSILON
         blobs.append(values.tobytes())
         header[name] = {
             'dtype': _HEADER[values.dtype.name],
