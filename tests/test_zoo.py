@@ -85,6 +85,11 @@ TPU_FIELDS = (
     'train_config.unpad_groundtruth_tensors',
 )
 SINGLE_SHOT_FIELDS = ('model.ssd.inplace_batchnorm_update',)
+# Of a predictor without convolutions before the last ones.
+PREDICTOR_FIELDS = tuple(
+    f'model.ssd.box_predictor.convolutional_box_predictor.conv_hyperparams.{field}'
+    for field in ('activation', 'batch_norm')
+)
 CENTER_NET_FIELDS = ('train_config.unpad_groundtruth_tensors',)
 MASK_FIELDS = ('eval_config.eval_instance_masks',)
 METRICS = {
@@ -106,7 +111,7 @@ DETECTIONS = 4
 CONTEXT = 5
 SIZE = 96
 # Of the images of types that take no others.
-SIZES = {'embedded_ssd_mobilenet_v1': 256}
+SIZES = {'embedded_ssd_mobilenet_v1': 256, 'ssd_mobilenet_v2_mnasfpn': 128}
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -348,10 +353,14 @@ def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
         unread = CENTER_NET_FIELDS
     if name in SINGLE_SHOT:
         unread = (*SINGLE_SHOT_FIELDS, *unread)
+    if name == 'ssd_mobilenet_v2_320x320_coco17_tpu-8':
+        unread = (*PREDICTOR_FIELDS, *unread)
     assert fields_without_effect(result['warnings']) == list(unread)
-    # The only other one is about a training of one step.
     others = [text for text in result['warnings'] if not text.startswith('no effect: ')]
-    assert [text for text in others if 'the training ends within the warm-up' not in text] == []
+    # The only other ones are about a training of one step, and peaks in the padding of images.
+    known = ['the training ends within the warm-up']
+    known += ['model.center_net.ignore_padding is false'] if name in DEEPMAC else []
+    assert [text for text in others if not any(each in text for each in known)] == []
 
 
 @pytest.mark.zoo

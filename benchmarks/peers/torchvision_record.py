@@ -5,8 +5,9 @@
     /opt/torchvision/bin/python benchmarks/peers/torchvision_record.py --recipe recipe_torch.py \\
         --like FOLDER --output OTHER_FOLDER
 
-`--like` is a folder with NAME.json of recorded detectors, whose variables, constants of the recipe
-and sizes of images are taken; new is what follows from them. Each NAME.npz holds whole arrays.
+`--like` is a folder with NAME.json of recorded detectors, whose constants of the recipe and sizes
+of images are taken, for a second version those of the first; new is what follows from them. Each
+NAME.npz holds whole arrays.
 """
 
 import argparse
@@ -30,7 +31,17 @@ LIMITS = {
     'box_detections_per_img': 60,
 }
 _KEYPOINT_SCORE = 0.3
-FUNCTIONS = ['fasterrcnn_resnet50_fpn', 'maskrcnn_resnet50_fpn', 'keypointrcnn_resnet50_fpn']
+SINGLE_SHOT_LIMITS = {
+    'min_size': 224,
+    'max_size': 320,
+    'score_thresh': 0.3,
+    'topk_candidates': 300,
+    'detections_per_img': 60,
+}
+FUNCTIONS = [
+    f'{kind}_resnet50_fpn'
+    for kind in ('fasterrcnn', 'maskrcnn', 'keypointrcnn', 'retinanet', 'fcos')
+]
 # Proposals of an image that the heads are recorded for, and those of them for masks and keypoints.
 _PROPOSALS, _MASKS = 64, 16
 
@@ -80,6 +91,32 @@ def record(model: torch.nn.Module, images: np.ndarray) -> dict[str, torch.Tensor
     return arrays
 
 
+def record_single_shot(model: torch.nn.Module, images: np.ndarray) -> dict[str, torch.Tensor]:
+    """Returns the arrays of a model of one stage by their names."""
+    batch = [torch.from_numpy(image).permute(2, 0, 1) / 255.0 for image in images]
+    with contextlib.ExitStack() as stack:
+        parts = (model.backbone, model.head, model.anchor_generator)
+        maps, head, anchors = (stack.enter_context(outputs_of(part)) for part in parts)
+        detections = model(batch)
+    arrays = {'images': torch.from_numpy(images)}
+    arrays['preprocess/images'] = model.transform(batch)[0].tensors
+    arrays |= {f'features/{name}': value for name, value in maps[0].items()}
+    arrays |= {f'head/{name}': value for name, value in head[0].items()}
+    arrays['anchors'] = anchors[0][0]
+    for image, found in enumerate(detections):
+        arrays |= {f'detections/{name}.{image}': value for name, value in found.items()}
+    return arrays
+
+
+def limits_of(function: str) -> dict[str, float]:
+    """Returns the sizes and thresholds that a detector is recorded with."""
+    if function.endswith('_320_fpn'):
+        return {}
+    if 'rcnn' not in function:
+        return SINGLE_SHOT_LIMITS
+    return LIMITS | ({'box_score_thresh': _KEYPOINT_SCORE} if 'keypoint' in function else {})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -95,16 +132,20 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     torch.set_grad_enabled(False)
     for function in options.functions:
-        like = json.loads((options.like / f'torchvision_{function}.json').read_text())
-        limits = {} if function.endswith('_320_fpn') else dict(LIMITS)
-        if 'keypoint' in function:
-            limits['box_score_thresh'] = _KEYPOINT_SCORE
+        first = function.removesuffix('_v2')
+        like = json.loads((options.like / f'torchvision_{first}.json').read_text())
         build = getattr(torchvision.models.detection, function)
-        model = build(weights=None, weights_backbone=None, **limits).eval()
+        model = build(weights=None, weights_backbone=None, **limits_of(function)).eval()
+        like['model'] = f'torchvision_{function}'
+        like['variables'] = [
+            (name, list(value.shape), str(value.dtype).removeprefix('torch.'))
+            for name, value in model.state_dict().items()
+        ]
         numbers = like['recipe']
         state = recipe.state_dict(like['variables'], numbers['s'], numbers['factors'])
         model.load_state_dict({key: torch.from_numpy(np.array(v)) for key, v in state.items()})
-        found = record(model, recorded_images(*like['tensors']['images']['shape'][:3]))
+        recorder = record if 'rcnn' in function else record_single_shot
+        found = recorder(model, recorded_images(*like['tensors']['images']['shape'][:3]))
         arrays = {name: value.numpy() for name, value in found.items()}
         np.savez(options.output / f'torchvision_{function}.npz', **arrays)
         like['system'] = f'torchvision {torchvision.__version__}'
