@@ -259,7 +259,7 @@ def _heads(
     """Returns what the heads say about the recorded proposals."""
     kinds = recorded.images('box/proposals')
     boxes = np.stack([_codes(recorded.whole(f'box/proposals.{image}')) for image in kinds])
-    regions = model._classify_regions(
+    regions = model.classify_regions(
         model.box_stages[0], found.features, boxes, frame, training=False
     )
     count = boxes.shape[0] * boxes.shape[1]
@@ -274,7 +274,7 @@ def _heads(
     }
     boxes = boxes[:, :_MASKS]
     if model.mask_stage is not None:
-        crops = model._crop_for_masks(found.features, boxes, frame, training=False)
+        crops = model.crop_for_masks(found.features, boxes, frame, training=False)
         logits = np.asarray(model.mask_stage.head(crops))
         background = np.full_like(logits[:, :1], np.nan)
         arrays['mask/logits'] = np.concatenate([background, logits], axis=1)

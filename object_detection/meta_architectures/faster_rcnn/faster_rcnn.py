@@ -153,7 +153,7 @@ class FasterRcnn(DetectionModel):
             return
         frame, context = (_PROBE_SIZE, _PROBE_SIZE), no_context(self.context_stage)
         regions, *_ = (
-            self._classify_regions(stage, maps, boxes, frame, training=False, context=context)
+            self.classify_regions(stage, maps, boxes, frame, training=False, context=context)
             for stage in self.box_stages
         )
         if self.keypoint_stage is not None:
@@ -161,7 +161,7 @@ class FasterRcnn(DetectionModel):
         if self.mask_stage is None:
             return
         if self.mask_stage.cropper is not None:
-            features = self._crop_for_masks(maps, boxes, frame, training=False)
+            features = self.crop_for_masks(maps, boxes, frame, training=False)
         elif self.mask_stage.from_crops:
             features = regions.crops
         else:
@@ -209,7 +209,7 @@ class FasterRcnn(DetectionModel):
             if predictions.box_stages:
                 proposals, targets = self._refine(predictions, true_shapes, groundtruth, training)
                 seeds = sampling.fold_in(seeds, _NEXT_STAGE)
-            regions = self._classify_regions(
+            regions = self.classify_regions(
                 stage,
                 features,
                 proposals.boxes,
@@ -310,7 +310,7 @@ class FasterRcnn(DetectionModel):
             )
         batch, count = dimensions(boxes, 0, 1)
         regions = [
-            self._classify_regions(
+            self.classify_regions(
                 stage,
                 predictions.features,
                 absolute_boxes(boxes, true_shapes),
@@ -341,7 +341,7 @@ class FasterRcnn(DetectionModel):
             detections |= self.keypoint_stage.detect(maps, boxes, detections, frame)
         shares_crops = self.mask_stage is not None and self.mask_stage.cropper is None
         if self.mask_stage is not None and not shares_crops:
-            features = self._crop_for_masks(maps, boxes, frame, training=False)
+            features = self.crop_for_masks(maps, boxes, frame, training=False)
             detections['detection_masks'] = self.mask_stage.detect(features, detections)
         if not shares_crops and not self._outputs.need_crops:
             return detections
@@ -430,7 +430,7 @@ class FasterRcnn(DetectionModel):
             return self.box_stages[0].sample(proposals, objects, groundtruth, seeds)
         return proposals, self.box_stages[0].assign(proposals.boxes, objects, groundtruth)
 
-    def _classify_regions(
+    def classify_regions(
         self,
         stage: BoxStage,
         features: list[tf.Tensor],
@@ -450,6 +450,9 @@ class FasterRcnn(DetectionModel):
           training: whether dropout and norms act as in training.
           seeds: of dropout, int32 [B, 2].
           context: what the boxes attend to; needed with a context stage.
+
+        Returns:
+          What they predict of the B * P boxes, image by image.
         """
         # Training stops gradients at the proposals; elsewhere all is differentiable.
         crops = self._cropper(features, boxes, *frame, box_gradients=not training)
@@ -482,10 +485,20 @@ class FasterRcnn(DetectionModel):
         image_shape = predictions.image_shape
         return self.feature_extractor.padded_size(image_shape[1], image_shape[2])
 
-    def _crop_for_masks(
+    def crop_for_masks(
         self, maps: list[tf.Tensor], boxes: tf.Tensor, frame: tuple[Any, Any], training: bool
     ) -> tf.Tensor:
-        """Makes the mask stage's own crops of absolute boxes [B, S, 4]: [B * S, h, w, C]."""
+        """Makes the mask stage's own crops of regions, which its head takes.
+
+        Args:
+          maps: levels, fine to coarse, [B, Hl, Wl, C].
+          boxes: float32 [B, S, 4], absolute.
+          frame: height and width in pixels that the maps cover.
+          training: whether norms act as in training, and no gradients reach the boxes.
+
+        Returns:
+          [B * S, h, w, C]. The mask stage has to have a cropper.
+        """
         with tf.name_scope('mask_roi_align'):
             crops = self.mask_stage.cropper(maps, boxes, *frame, box_gradients=not training)
         if self.mask_stage.from_crops:
@@ -514,7 +527,7 @@ class FasterRcnn(DetectionModel):
         if self.mask_stage.cropper is not None:
             boxes = tf.gather(proposals.boxes, rows, batch_dims=1)
             frame = self._features_frame(predictions)
-            features = self._crop_for_masks(predictions.features, boxes, frame, training)
+            features = self.crop_for_masks(predictions.features, boxes, frame, training)
         elif training and (size < count or not pads):
             shape = shared.shape[1:]
             features = tf.reshape(shared, [batch, count, *shape])

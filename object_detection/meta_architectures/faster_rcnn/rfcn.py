@@ -51,7 +51,7 @@ class Rfcn(FasterRcnn):
         predictions = super().forward(images, true_shapes, training, groundtruth, seeds)
         return predictions._replace(final_anchors=predictions.proposals.boxes)
 
-    def _classify_regions(
+    def classify_regions(
         self,
         stage: BoxStage,
         features: list[tf.Tensor],

@@ -153,7 +153,7 @@ def test_given_boxes_are_classified_by_all_stages(detector, images):
     boxes = predictions.proposals.boxes[:, :3]
     scores = [
         tf.nn.softmax(
-            detector._classify_regions(
+            detector.classify_regions(
                 stage, predictions.features, boxes, frame, training=False
             ).class_logits
         )
