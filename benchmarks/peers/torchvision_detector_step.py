@@ -15,31 +15,9 @@ import time
 import torch
 import torchvision
 from torch.utils.flop_counter import FlopCounterMode
-from torchvision.models.detection.image_list import ImageList
+from torchvision_step import Normalize
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _SPREAD = 1.5
-
-
-class Normalize(torch.nn.Module):
-    """In place of torchvision's transform: images have their size.
-
-    Args:
-      side: of the images.
-    """
-
-    def __init__(self, side: int):
-        super().__init__()
-        self._size = (side, side)
-        self.register_buffer('mean', torch.tensor(_MEAN).view(1, 3, 1, 1))
-        self.register_buffer('std', torch.tensor(_STD).view(1, 3, 1, 1))
-
-    def forward(self, images, targets=None):
-        pixels = (images / 255 - self.mean) / self.std
-        return ImageList(pixels, [self._size] * len(images)), targets
-
-    def postprocess(self, result, image_shapes, original_image_sizes):
-        return result
 
 
 def build(options: argparse.Namespace) -> torch.nn.Module:
@@ -53,7 +31,7 @@ def build(options: argparse.Namespace) -> torch.nn.Module:
     model = getattr(torchvision.models.detection, options.model)(
         weights=None, weights_backbone=None, **words
     )
-    model.transform = Normalize(options.size)
+    model.transform = Normalize((options.size, options.size))
     for layer in model.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):
             layer.momentum = 1.0
