@@ -7,7 +7,8 @@ weights of the recipe as a file of safetensors and loads that with the sample co
 which gets the sizes and thresholds of the recording. What is compared: tensors by the spread of
 the recorded one (its standard deviation), boxes and scores of proposals and detections by matching
 each recorded one with the nearest of ours. It prints a line a detector, and ends with status 1 if
-one is not within the tolerance.
+one is not within the tolerance. Heads are compared on the recorded proposals; detections as well
+where proposals were left out since their scores are equal.
 """
 
 import argparse
@@ -20,96 +21,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from recorded_images import recorded_images
+from recordings import (
+    DETECTION_TOLERANCE,
+    TENSOR_TOLERANCE,
+    Recorded,
+    Results,
+    compare_rows,
+    tied_at_the_cut,
+    without_ties,
+)
 
 from object_detection.config import show
 from object_detection.config.reader import read_pipeline
 from object_detection.protos import pipeline_pb2
 
 _SAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'object_detection/samples/configs'
-TENSOR_TOLERANCE, DETECTION_TOLERANCE = 2e-4, 1e-3
 # Of the recorded proposals of an image, those that masks and keypoints are recorded of.
 _MASKS = 16
 # Of the detectors that are recorded as torchvision builds them, with its sizes and thresholds.
 _AS_BUILT = ('_320_fpn',)
-# Scores that differ by the last two digits of a sigmoid are equal; overlaps that suppress.
-_TIE, _OVERLAP = 4 * 2.0**-24, 0.5
 # What a single-shot detector predicts besides, here and there.
 _FURTHER = {'centerness': 'bbox_ctrness'}
 _HEADER = {'float32': 'F32', 'int64': 'I64'}
-
-
-class Recorded:
-    """The arrays of a recorded detector.
-
-    Args:
-      folder, name: where they lie.
-    """
-
-    def __init__(self, folder: pathlib.Path, name: str):
-        self.about = json.loads((folder / f'{name}.json').read_text())
-        self._arrays = np.load(folder / f'{name}.npz')
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.about['tensors']
-
-    def whole(self, name: str) -> np.ndarray:
-        """Returns an array that is stored whole; raises a ValueError if it is not."""
-        if name not in self._arrays:
-            raise ValueError(f'{name} is not stored whole, which a comparison needs')
-        return self._arrays[name]
-
-    def pair(self, name: str, ours: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the recorded values, and ours in the same places; NaN of ours stands for none."""
-        ours = np.asarray(ours, np.float64)
-        shape = tuple(self.about['tensors'][name]['shape'])
-        if ours.shape != shape:
-            raise ValueError(f'{name}: expected shape {shape}. Received: {ours.shape}.')
-        if f'{name}#idx' in self._arrays:
-            theirs, ours = self._arrays[f'{name}#val'], ours.ravel()[self._arrays[f'{name}#idx']]
-        else:
-            theirs, ours = self.whole(name).ravel(), ours.ravel()
-        is_given = ~np.isnan(ours)
-        return theirs[is_given].astype(np.float64), ours[is_given]
-
-    def pictures(self) -> np.ndarray:
-        """Returns the images, uint8 [B, H, W, 3], which may be stored as some of their pixels.
-
-        Raises:
-          ValueError: if pixels are stored that are not those of `recorded_images`.
-        """
-        if 'images' in self._arrays:
-            return self.whole('images')
-        images = recorded_images(*self.about['tensors']['images']['shape'][:3])
-        theirs, ours = self.pair('images', images)
-        if np.any(theirs != ours):
-            raise ValueError('images is stored as pixels of other images than those known here')
-        return images
-
-    def images(self, kind: str) -> list[int]:
-        """Returns the numbers of the images of which arrays `kind.NUMBER` are recorded."""
-        names = (name.rpartition('.') for name in self.about['tensors'])
-        return sorted(int(number) for name, _, number in names if name == kind)
-
-
-class Results:
-    """The largest difference of each stage, by its tolerance."""
-
-    def __init__(self) -> None:
-        self.worst: dict[str, float] = {}
-
-    def add(self, stage: str, theirs: np.ndarray, ours: np.ndarray, spread: float, limit: float):
-        """Adds a difference; 1 is the tolerance."""
-        difference = np.max(np.abs(theirs - ours), initial=0.0) / (spread or 1.0) / limit
-        self.worst[stage] = float(difference)
-
-    def line(self, name: str) -> str:
-        bad = {stage: worst for stage, worst in self.worst.items() if not worst <= 1}
-        count, total = len(self.worst) - len(bad), len(self.worst)
-        text = f'{count}/{total} within tolerance, worst {max(self.worst.values()):.2g} of it'
-        if not bad:
-            return f'ok {name}: {text}'
-        return f'FAIL {name}: {text}; {", ".join(f"{k} {v:.3g}" for k, v in bad.items())}'
 
 
 def write_weights(path: pathlib.Path, recorded: Recorded, recipe: Any) -> None:
@@ -176,12 +109,17 @@ def _codes(codes: Any) -> np.ndarray:
     return np.asarray(codes)[..., [1, 0, 3, 2]]
 
 
-def stages_of(model: Any, recorded: Recorded) -> dict[str, np.ndarray]:
-    """Returns our arrays in the layout of the recorded ones, and by their names."""
+def stages_of(model: Any, recorded: Recorded, images: Any, found: Any) -> dict[str, np.ndarray]:
+    """Returns our arrays in the layout of the recorded ones, and by their names.
+
+    Args:
+      model: our detector.
+      recorded: the recorded arrays.
+      images: preprocessed images.
+      found: the predictions for them.
+    """
     import tensorflow as tf
 
-    images, shapes = model.preprocess(tf.constant(recorded.pictures()))
-    found = model.predict(images, shapes, training=False)
     if '_ssd' in recorded.about['model']:
         return _stages_of_ssd(model, images, found)
     height, width = model.feature_extractor.padded_size(*images.shape[1:3])
@@ -291,75 +229,88 @@ def check(name: str, folder: pathlib.Path, recipe: Any) -> Results:
     Raises:
       ValueError: if its images are not known.
     """
+    import tensorflow as tf
+
     import object_detection
 
     recorded, results = Recorded(folder, name), Results()
-    images = recorded.pictures()
+    pictures = recorded.pictures()
     with tempfile.TemporaryDirectory() as scratch:
         weights, config = (pathlib.Path(scratch) / each for each in ('a.safetensors', 'a.config'))
         write_weights(weights, recorded, recipe)
         show.write_pipeline(recorded_pipeline(name), str(config))
         runtime = object_detection.load(weights, config=config)
-    for stage, ours in stages_of(runtime.model, recorded).items():
+    model = runtime.model
+    images, shapes = model.preprocess(tf.constant(pictures))
+    found = model.predict(images, shapes, training=False)
+    for stage, ours in stages_of(model, recorded, images, found).items():
         if stage.startswith('proposals.'):
-            theirs = recorded.whole(stage)
-            compare_rows(results, stage, theirs, ours, np.std(theirs) * TENSOR_TOLERANCE)
+            compare_proposals(results, recorded, stage, ours, model, found)
         else:
             theirs, ours = recorded.pair(stage, ours)
             results.add(stage, theirs, ours, np.std(theirs), TENSOR_TOLERANCE)
-    outputs = {key: np.asarray(value) for key, value in runtime(images).items()}
-    for image in range(len(images)):
+    outputs = runtime(pictures)
+    if results.left_out:
+        outputs = detections_of_recorded_proposals(model, recorded, shapes, found)
+    outputs = {key: np.asarray(value) for key, value in outputs.items()}
+    for image in range(len(pictures)):
         of_image = {key: value[image] for key, value in outputs.items()}
-        compare_detections(results, recorded, image, of_image, images.shape[1:3])
+        compare_detections(results, recorded, image, of_image, pictures.shape[1:3])
     return results
 
 
-def nearest(theirs: np.ndarray, ours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each row the nearest of ours, by the largest difference, and that difference."""
-    distances = np.abs(theirs[:, np.newaxis] - ours).max(axis=-1)
-    return distances.argmin(axis=1), distances.min(axis=1)
-
-
-def compare_rows(
-    results: Results, stage: str, theirs: np.ndarray, ours: np.ndarray, tolerance: float
-) -> np.ndarray | None:
-    """Adds how far rows, in any order, differ; returns which of ours each is, None without."""
-    if len(theirs) != len(ours):
-        results.worst[stage] = float('inf')
-        return None
-    if not len(theirs):
-        results.worst[stage] = 0.0
-        return np.zeros(0, int)
-    rows, distances = nearest(theirs, ours)
-    is_paired = len(set(rows.tolist())) == len(rows)
-    results.worst[stage] = float(distances.max() / tolerance) if is_paired else float('inf')
-    return rows if is_paired else None
-
-
-def without_ties(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Leaves out detections that others lack since scores that are equal have no order.
-
-    A saturated sigmoid gives many detections one score. Of two that overlap, either may suppress
-    the other, and of those with the lowest score any may be the last.
+def compare_proposals(
+    results: Results, recorded: Recorded, stage: str, ours: np.ndarray, model: Any, found: Any
+) -> None:
+    """Compares the proposals of an image but those of equal scores of which any may be the last.
 
     Args:
-      rows, others: [n, 6], detections of two systems: x1, y1, x2, y2, class and score.
+      results: get the difference.
+      recorded: the recorded arrays; those of before had no scores, and nothing is left out.
+      stage: 'proposals.' and the number of the image.
+      ours: our proposals in the layout of the recorded ones.
+      model: our detector.
+      found: its predictions.
     """
-    is_missing = nearest(rows, others)[1] > DETECTION_TOLERANCE
-    same_class = rows[:, np.newaxis, 4] == others[:, 4]
-    same_score = np.abs(rows[:, np.newaxis, 5] - others[:, 5]) <= _TIE
-    is_tied = (same_class & same_score & (_overlaps(rows, others) > _OVERLAP)).any(axis=1)
-    is_last = np.abs(rows[:, 5] - others[:, 5].min(initial=1.0)) <= _TIE
-    return rows[~(is_missing & (is_tied | is_last))]
+    image, theirs = int(stage.rpartition('.')[2]), recorded.whole(stage)
+    tolerance, limit = np.std(theirs) * TENSOR_TOLERANCE, model.rpn.params.eval_limits.max_proposals
+    name = f'proposals/scores.{image}'
+    if name in recorded and len(theirs) == len(ours) == limit:
+        logits = [key for key in recorded.about['tensors'] if key.startswith('rpn/objectness.')]
+        spread = min(np.std(recorded.whole(key)) for key in logits)
+        scores = recorded.whole(name), np.asarray(found.proposals.scores[image])
+        lost, added = tied_at_the_cut(theirs, ours, scores, tolerance, spread * TENSOR_TOLERANCE)
+        results.proposals += len(theirs)
+        results.left_out += int(lost.sum())
+        theirs, ours = theirs[~lost], ours[~added]
+    compare_rows(results, stage, theirs, ours, tolerance)
 
 
-def _overlaps(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the intersections over unions of boxes, [n, m]."""
-    low = np.maximum(rows[:, np.newaxis, :2], others[:, :2])
-    high = np.minimum(rows[:, np.newaxis, 2:4], others[:, 2:4])
-    common = np.prod(np.maximum(high - low, 0), axis=-1)
-    areas = [np.prod(each[:, 2:4] - each[:, :2], axis=-1) for each in (rows, others)]
-    return common / np.maximum(areas[0][:, np.newaxis] + areas[1] - common, 1e-12)
+def detections_of_recorded_proposals(
+    model: Any, recorded: Recorded, shapes: Any, found: Any
+) -> Mapping[str, Any]:
+    """Returns what the detector finds in the recorded proposals in place of its own.
+
+    Args:
+      model: a detector of one box stage.
+      recorded: the recorded arrays, with as many proposals in each image.
+      shapes: shapes of the images before padding, int32 [B, 3].
+      found: its predictions.
+    """
+    import tensorflow as tf
+
+    from object_detection.meta_architectures.faster_rcnn.predictions import BoxPredictions
+    from object_detection.runtime.in_process import as_served
+
+    images = recorded.images('proposals')
+    boxes = np.stack([_codes(recorded.whole(f'proposals.{image}')) for image in images])
+    count = tf.fill([len(images)], boxes.shape[1])
+    proposals = found.proposals._replace(boxes=tf.constant(boxes), count=count)
+    frame = model.feature_extractor.padded_size(*found.image_shape[1:3])
+    (stage,) = model.box_stages
+    regions = model.classify_regions(stage, found.features, proposals.boxes, frame, training=False)
+    found = found._replace(proposals=proposals, box_stages=[BoxPredictions(proposals, regions)])
+    return as_served(model.postprocess(found, shapes))
 
 
 def compare_detections(

@@ -59,9 +59,13 @@ def record(model: torch.nn.Module, images: np.ndarray) -> dict[str, torch.Tensor
     """Returns the arrays of a model of two stages by their names."""
     batch = [torch.from_numpy(image).permute(2, 0, 1) / 255.0 for image in images]
     arrays = {'images': torch.from_numpy(images)}
+    chosen: list = []
+    choose = model.rpn.filter_proposals
+    # The module itself returns no scores.
+    model.rpn.filter_proposals = lambda *words: chosen.append(choose(*words)) or chosen[-1]
     with contextlib.ExitStack() as stack:
-        parts = (model.rpn, model.rpn.head, model.rpn.anchor_generator)
-        rpn, head, anchors = (stack.enter_context(outputs_of(part)) for part in parts)
+        parts = (model.rpn.head, model.rpn.anchor_generator)
+        head, anchors = (stack.enter_context(outputs_of(part)) for part in parts)
         detections = model(batch)
     resized, _ = model.transform(batch)
     features = model.backbone(resized.tensors)
@@ -70,10 +74,11 @@ def record(model: torch.nn.Module, images: np.ndarray) -> dict[str, torch.Tensor
     for level, pair in enumerate(zip(*head[0], strict=True)):
         arrays[f'rpn/objectness.{level}'], arrays[f'rpn/box_codes.{level}'] = pair
     arrays['rpn/anchors'] = anchors[0][0]
-    proposals, _ = rpn[0]
+    proposals, scores = chosen[0]
     first = [each[:_PROPOSALS] for each in proposals]
     for image, each in enumerate(proposals):
         arrays[f'proposals.{image}'] = each
+        arrays[f'proposals/scores.{image}'] = scores[image]
         arrays[f'box/proposals.{image}'] = first[image]
     heads = model.roi_heads
     crops = heads.box_roi_pool(features, first, resized.image_sizes)
