@@ -273,8 +273,18 @@ def recognize(arrays: TorchArrays | SafetensorsArrays) -> TorchWeights:
 
 
 def _pixels(arrays: Arrays) -> Pixels | None:
-    """Returns the normalisation of images that detectron2 has stored, of BGR; None without."""
+    """Returns the normalisation of images that detectron2 has stored, of BGR; None without.
+
+    Raises:
+      CheckpointError: if its numbers are none to normalise images with.
+    """
     if not all(math.prod(arrays.shapes.get(name, ())) == 3 for name in _PIXELS):
         return None
-    mean, std = (arrays.read(name).reshape(3)[::-1].tolist() for name in _PIXELS)
-    return Pixels(tuple(mean), tuple(std), is_bgr=True)
+    mean, std = (np.asarray(arrays.read(name), np.float64).ravel()[::-1] for name in _PIXELS)
+    for name, values, least in zip(_PIXELS, (mean, std), (-np.inf, 0.0), strict=True):
+        if not np.all(np.isfinite(values) & (values > least)):
+            kind = 'finite' if least < 0 else 'positive, finite'
+            raise CheckpointError.expected(
+                f'{arrays.path}: {name}', f'3 {kind} numbers', values[::-1].tolist()
+            )
+    return Pixels(tuple(mean.tolist()), tuple(std.tolist()), is_bgr=True)

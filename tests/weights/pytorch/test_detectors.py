@@ -1,6 +1,7 @@
 """Detectors of torchvision and detectron2: each variable gets the value that is meant for it."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -457,6 +458,24 @@ def test_images_of_detectron2_are_converted(tmp_path, detectors, caplog):
         [arrays[f'{stem}.norm.{k}'] for k in NORM],
     )
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ('key', 'number', 'what'),
+    [
+        ('pixel_std', 0.0, 'positive, finite'),
+        ('pixel_std', np.inf, 'positive, finite'),
+        ('pixel_mean', np.nan, 'finite'),
+    ],
+)
+def test_images_that_cannot_be_normalised_are_refused(tmp_path, key, number, what):
+    arrays = {'backbone.bottom_up.stem.conv1.weight': np.zeros((2, 3, 7, 7), np.float32)}
+    arrays |= {'pixel_mean': np.ones((3, 1, 1)), 'pixel_std': np.ones((3, 1, 1))}
+    arrays[key][1] = number
+    path = write(tmp_path, 'detectron2', arrays)
+    message = f'{path}: {key}: expected 3 {what} numbers. Received: [1.0, {number}, 1.0].'
+    with pytest.raises(CheckpointError, match=re.escape(message)):
+        sources.open_source(path)
 
 
 def test_a_network_in_the_names_of_both_systems_is_the_same(tmp_path, detectors):
