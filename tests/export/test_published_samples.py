@@ -1,4 +1,4 @@
-"""Two ways of export of the sample configs of torchvision's detectors, at a small size."""
+"""Two ways of export of the sample configs of published detectors, at a small size."""
 
 import os
 import pathlib
@@ -19,7 +19,8 @@ from tests.export.formats import sources
 from tests.weights import third_party_files
 
 SAMPLES = pathlib.Path(object_detection.__file__).parent / 'samples' / 'configs'
-NAMES = sorted(path.stem for path in SAMPLES.glob('torchvision_*.config'))
+PUBLISHED = ('torchvision_', 'detectron2_')
+NAMES = sorted(path.stem for path in SAMPLES.glob('*.config') if path.stem.startswith(PUBLISHED))
 SIDE = 96
 
 pytestmark = pytest.mark.slow
