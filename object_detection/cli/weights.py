@@ -59,7 +59,8 @@ def _described(detector: Any) -> str:
         return ''
     size = f', {detector.mebibytes:.0f} MiB' if detector.mebibytes else ''
     accuracy = f', {detector.accuracy}' if detector.accuracy else ''
-    return f'{accuracy}\n    {detector.file.name}{size}, sample config {detector.sample}'
+    change = f' with --set {detector.setting}' if detector.setting else ''
+    return f'{accuracy}\n    {detector.file.name}{size}, sample config {detector.sample}{change}'
 
 
 def _as_json(name: str, detector: Any) -> dict[str, Any]:
@@ -73,6 +74,7 @@ def _as_json(name: str, detector: Any) -> dict[str, Any]:
         'mebibytes': detector.mebibytes,
         'metrics': dict(detector.metrics),
         'sample': detector.sample,
+        'setting': detector.setting,
     }
 
 
@@ -179,4 +181,5 @@ def _how_to_use_detector(path: str, detector: Any) -> str:
     )
     if detector.is_archive:
         return use
-    return f'{use}\n  of object_detection/samples/configs/{detector.sample}.config'
+    change = f' with --set {detector.setting}' if detector.setting else ''
+    return f'{use}\n  of object_detection/samples/configs/{detector.sample}.config{change}'

@@ -71,6 +71,7 @@ _KINDS = (
     ),
     _Kind('detectron2_mask_rcnn_R_50_FPN', (_STEM, 'roi_heads.mask_head.predictor.weight')),
     _Kind('detectron2_faster_rcnn_R_50_FPN', (_STEM, _BOXES)),
+    _Kind('detectron2_retinanet_R_50_FPN', (_STEM, 'head.cls_score.weight')),
 )
 # The last block of the third of the four stages -> depth of the ResNet.
 _LAST_BLOCK = re.compile(r'(?:backbone\.body\.layer3|backbone\.bottom_up\.res4)\.(\d+)\.')

@@ -99,15 +99,22 @@ def test_each_kind_begins_a_config_of_its_sample(tmp_path, kind):
     assert made.pipeline.model.WhichOneof('model') == pipeline.model.WhichOneof('model')
 
 
-def test_a_file_of_detectron2_may_have_more_layers(tmp_path):
+SETTINGS = {name: row for name, row in DETECTORS.items() if row.setting}
+
+
+@rows.parametrize('name', SETTINGS)
+def test_a_file_of_detectron2_may_have_more_layers(tmp_path, name):
+    """Its config differs from the sample in what is named for the published file."""
+    row = SETTINGS[name]
+    (kind,) = (each for each in starter_samples._KINDS if each.sample == row.sample)
     body = 'backbone.bottom_up'
-    names = ['stem.conv1.weight', 'res2.0.conv3.weight', 'res4.22.conv1.weight']
-    names = [f'{body}.{name}' for name in names] + ['roi_heads.mask_head.predictor.weight']
+    names = [*kind.marks, f'{body}.res2.0.conv3.weight', f'{body}.res4.22.conv1.weight']
     arrays = dict.fromkeys(names, np.zeros(1, np.float32))
     path = writers.write_pickle(tmp_path / 'model_final.pkl', {'model': arrays})
-    model = starter_samples.find(path).model.faster_rcnn
-    assert model.feature_extractor.type == 'faster_rcnn_resnet101_fpn_keras'
-    assert model.second_stage_box_predictor.mask_rcnn_box_predictor.predict_instance_masks
+    folder = pathlib.Path(object_detection.__file__).parent / 'samples' / 'configs'
+    expected = read_pipeline(str(folder / f'{row.sample}.config'), settings=[row.setting])
+    assert starter_samples.find(path) == expected
+    assert 'resnet101' in str(expected.model)
 
 
 def test_the_depth_is_that_of_the_file(tmp_path):

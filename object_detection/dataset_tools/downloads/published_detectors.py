@@ -60,6 +60,7 @@ class PublishedDetector:
         torchvision's is the beginning of the SHA-256, which is in the names; others have none.
       sample: name of the sample config that computes what it was trained for, without `.config`;
         '' where an archive has its config.
+      setting: what of the sample config changes for its ResNet, as `--set` takes it; '' if nothing.
       mebibytes: size of the file; None if it is not published. That of torchvision is rounded to
         0.001, so that a whole number of bytes does not follow.
       metrics: 'box', 'mask' or 'keypoint' -> AP on val2017 in %, as it is published.
@@ -70,6 +71,7 @@ class PublishedDetector:
     sample: str = ''
     mebibytes: float | None = None
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    setting: str = ''
 
     @property
     def is_archive(self) -> bool:
@@ -141,9 +143,21 @@ def _torchvision(file: str, mebibytes: float, **metrics: float) -> PublishedDete
 
 
 def _detectron2(path: str, **metrics: float) -> PublishedDetector:
-    """Returns a detector whose config is the second folder of its path, by its schedule."""
-    sample = f'detectron2_{path.split("/")[1]}'.removesuffix('_1x').removesuffix('_3x')
-    return PublishedDetector(DETECTRON2, RemoteFile(path), sample, metrics=metrics)
+    """Returns a detector whose config is the second folder of its path, by its schedule.
+
+    The samples have a ResNet-50.
+    """
+    name = path.split('/')[1].removesuffix('_1x').removesuffix('_3x')
+    family = 'ssd' if name.startswith('retinanet') else 'faster_rcnn'
+    version = '_v1' if family == 'ssd' else ''
+    setting = f'model.{family}.feature_extractor.type={family}_resnet101{version}_fpn_keras'
+    return PublishedDetector(
+        DETECTRON2,
+        RemoteFile(path),
+        f'detectron2_{name.replace("_101_", "_50_")}',
+        metrics=metrics,
+        setting=setting if '_101_' in name else '',
+    )
 
 
 # Files, sizes and metrics of the enumerations of weights in torchvision.models.detection.
@@ -176,6 +190,18 @@ _DETECTRON2 = {
             'COCO-Detection/faster_rcnn_R_50_FPN_3x/137849458/model_final_280758.pkl', box=40.2
         ),
         _detectron2(
+            'COCO-Detection/faster_rcnn_R_101_FPN_3x/137851257/model_final_f6e8b1.pkl', box=42.0
+        ),
+        _detectron2(
+            'COCO-Detection/retinanet_R_50_FPN_1x/190397773/model_final_bfca0b.pkl', box=37.4
+        ),
+        _detectron2(
+            'COCO-Detection/retinanet_R_50_FPN_3x/190397829/model_final_5bd44e.pkl', box=38.7
+        ),
+        _detectron2(
+            'COCO-Detection/retinanet_R_101_FPN_3x/190397697/model_final_971ab9.pkl', box=40.4
+        ),
+        _detectron2(
             'COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_1x/137260431/model_final_a54504.pkl',
             box=38.6,
             mask=35.2,
@@ -186,6 +212,11 @@ _DETECTRON2 = {
             mask=37.2,
         ),
         _detectron2(
+            'COCO-InstanceSegmentation/mask_rcnn_R_101_FPN_3x/138205316/model_final_a3ec72.pkl',
+            box=42.9,
+            mask=38.6,
+        ),
+        _detectron2(
             'COCO-Keypoints/keypoint_rcnn_R_50_FPN_1x/137261548/model_final_04e291.pkl',
             box=53.6,
             keypoint=64.0,
@@ -194,6 +225,11 @@ _DETECTRON2 = {
             'COCO-Keypoints/keypoint_rcnn_R_50_FPN_3x/137849621/model_final_a6e10b.pkl',
             box=55.4,
             keypoint=65.5,
+        ),
+        _detectron2(
+            'COCO-Keypoints/keypoint_rcnn_R_101_FPN_3x/138363331/model_final_997cc7.pkl',
+            box=56.4,
+            keypoint=66.1,
         ),
         _detectron2(
             'Misc/cascade_mask_rcnn_R_50_FPN_1x/138602847/model_final_e9d89b.pkl',
