@@ -50,6 +50,15 @@ PADDED = """
   } }
 """
 FEW = 'post_processing { batch_non_max_suppression { max_total_detections: 6 } }'
+KEYPOINTS = """
+model { faster_rcnn {
+  keypoint_roi_align { output_size: 4 canonical_size: 20 }
+  second_stage_box_predictor { mask_rcnn_box_predictor {
+    predict_keypoints: true
+    keypoint_head { num_keypoints: 2 num_convs: 1 conv_depth: 4 }
+  } }
+} }
+"""
 AGNOSTIC = """
   post_processing { batch_non_max_suppression { use_class_agnostic_nms: true } }
 """
@@ -285,6 +294,14 @@ def test_what_an_edge_tpu_refuses_is_named(padded_file):
 def test_what_the_format_cannot_express_is_refused(changes, options, message):
     with pytest.raises(UserError, match=rf'^{message}'):
         tflite.check(sources.source('small_ssd', changes), FormatOptions(**options))
+
+
+def test_keypoints_of_regions_are_refused():
+    """The interpreter would end the process."""
+    model = sources.source('faster_rcnn', sources.PADDED, KEYPOINTS)
+    message = '--format tflite: expected a detector whose regions have no keypoints'
+    with pytest.raises(UserError, match=f'^{message}.* Received: predict_keypoints: true of model'):
+        tflite.check(model, FormatOptions())
 
 
 def test_16_bits_are_refused_in_favour_of_quantization():
