@@ -64,7 +64,7 @@ def graphs_as_they_are():
 @pytest.fixture
 def short_inception_resnet_v2(monkeypatch):
     """Builds every kind of residual block of Inception-ResNet v2 once, to save time."""
-    from object_detection.models.backbones import inception_resnet_v2
+    from object_detection.models.backbones.inception import inception_resnet_v2
 
     for kind in ('_BLOCK35', '_BLOCK17', '_BLOCK8'):
         block = dataclasses.replace(getattr(inception_resnet_v2, kind), repeats=1)

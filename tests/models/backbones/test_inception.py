@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from object_detection.core.variable_names import by_number
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.models.backbones import inception, inception_v3
+from object_detection.models.backbones.inception import inception, inception_v3
 from object_detection.models.backbones.table import BACKBONES, BackboneOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.weights import slim

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.models.backbones import inception, inception_resnet_v2
+from object_detection.models.backbones.inception import inception, inception_resnet_v2
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.weights import slim
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import keras
 
-from object_detection.models.backbones import inception
-from object_detection.models.backbones.inception import Block, Conv, Pool
+from object_detection.models.backbones.inception import inception
+from object_detection.models.backbones.inception.inception import Block, Conv, Pool
 from object_detection.models.backbones.table import Backbone, BackboneOptions
 from object_detection.models.image_values import scale_to_unit
 

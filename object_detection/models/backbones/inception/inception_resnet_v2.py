@@ -13,7 +13,7 @@ import keras
 
 from object_detection.errors import UserError
 from object_detection.models import image_channels, rounding
-from object_detection.models.backbones import inception
+from object_detection.models.backbones.inception import inception
 from object_detection.models.backbones.table import CROP_STAGE_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.image_values import scale_to_unit
