@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -44,7 +45,7 @@ class LayerHyperparams:
     Attributes:
       initializer: initializer of kernels; every layer has its own seed.
       regularizer: penalty of kernels, or None.
-      activation: name of a Keras activation; None is the identity.
+      activation: name of a Keras activation, or a function; None is the identity.
       leaky_relu_slope: slope of `LEAKY_RELU` below zero.
       batch_norm: None means no batch normalisation.
       group_norm: None means no group normalisation.
@@ -58,7 +59,7 @@ class LayerHyperparams:
         default_factory=keras.initializers.GlorotUniform
     )
     regularizer: keras.regularizers.Regularizer | None = None
-    activation: str | None = 'relu'
+    activation: str | Callable[[tf.Tensor], tf.Tensor] | None = 'relu'
     leaky_relu_slope: float = 0.1
     batch_norm: normalization.BatchNormParams | None = None
     group_norm: normalization.GroupNormParams | None = None

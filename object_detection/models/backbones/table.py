@@ -116,6 +116,7 @@ KERAS, KERAS_HUB = 'keras:', 'keras_hub:'
 KERAS_MULTIPLE = 32
 
 _NETWORKS = 'object_detection.models.backbones'
+_INCEPTION = f'{_NETWORKS}.inception'
 
 BACKBONES: Registry[Backbone] = Registry(
     'backbone',
@@ -141,6 +142,11 @@ BACKBONES: Registry[Backbone] = Registry(
         'resnet_v1_101_biased': f'{_NETWORKS}.resnet_v1:RESNET_V1_101_BIASED',
         'resnet_v2_50': f'{_NETWORKS}.resnet_v2:RESNET_V2_50',
         'resnet_v2_101': f'{_NETWORKS}.resnet_v2:RESNET_V2_101',
+        # As in RT-DETR, of images in 0..1.
+        'resnet_vd_18': f'{_NETWORKS}.resnet_d:RESNET_VD_18',
+        'resnet_vd_34': f'{_NETWORKS}.resnet_d:RESNET_VD_34',
+        'resnet_vd_50': f'{_NETWORKS}.resnet_d:RESNET_VD_50',
+        'resnet_vd_101': f'{_NETWORKS}.resnet_d:RESNET_VD_101',
         'mobilenet_v1': f'{_NETWORKS}.mobilenet:MOBILENET_V1',
         'mobilenet_v1_slim': f'{_NETWORKS}.mobilenet:MOBILENET_V1_SLIM',
         'mobilenet_v2': f'{_NETWORKS}.mobilenet_v2:MOBILENET_V2',
@@ -170,12 +176,20 @@ BACKBONES: Registry[Backbone] = Registry(
         'efficientnet-b5': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B5',
         'efficientnet-b6': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B6',
         'efficientnet-b7': f'{_NETWORKS}.efficientnet:EFFICIENTNET_B7',
-        'inception_v2': f'{_NETWORKS}.inception.inception_v2:INCEPTION_V2',
+        # As in D-FINE, of images in 0..1.
+        'hgnet_v2_b0': f'{_NETWORKS}.hgnet_v2:HGNET_V2_B0',
+        'hgnet_v2_b1': f'{_NETWORKS}.hgnet_v2:HGNET_V2_B1',
+        'hgnet_v2_b2': f'{_NETWORKS}.hgnet_v2:HGNET_V2_B2',
+        'hgnet_v2_b3': f'{_NETWORKS}.hgnet_v2:HGNET_V2_B3',
+        'hgnet_v2_b4': f'{_NETWORKS}.hgnet_v2:HGNET_V2_B4',
+        'hgnet_v2_b5': f'{_NETWORKS}.hgnet_v2:HGNET_V2_B5',
+        'hgnet_v2_b6': f'{_NETWORKS}.hgnet_v2:HGNET_V2_B6',
+        'inception_v2': f'{_INCEPTION}.inception_v2:INCEPTION_V2',
         # Its map of level 4 is an earlier one, as in SSD.
-        'inception_v2_mixed_4c': f'{_NETWORKS}.inception.inception_v2:INCEPTION_V2_MIXED_4C',
-        'inception_v3': f'{_NETWORKS}.inception.inception_v3:INCEPTION_V3',
-        'inception_resnet_v2': f'{_NETWORKS}.inception.inception_resnet_v2:INCEPTION_RESNET_V2',
-        'inception_resnet_v2_slim': f'{_NETWORKS}.inception.inception_resnet_v2:INCEPTION_RESNET_V2_SLIM',
+        'inception_v2_mixed_4c': f'{_INCEPTION}.inception_v2:INCEPTION_V2_MIXED_4C',
+        'inception_v3': f'{_INCEPTION}.inception_v3:INCEPTION_V3',
+        'inception_resnet_v2': f'{_INCEPTION}.inception_resnet_v2:INCEPTION_RESNET_V2',
+        'inception_resnet_v2_slim': f'{_INCEPTION}.inception_resnet_v2:INCEPTION_RESNET_V2_SLIM',
         'nasnet_large': f'{_NETWORKS}.nasnet:NASNET_LARGE',
         'hourglass_10': f'{_NETWORKS}.hourglass:HOURGLASS_10',
         'hourglass_20': f'{_NETWORKS}.hourglass:HOURGLASS_20',
