@@ -186,6 +186,22 @@ class LayerNorm(Roundable, keras.layers.LayerNormalization):
     """Layer normalisation over the channels of each pixel, as in ConvNeXt."""
 
 
+class LearnableAffine(Roundable):
+    """x * scale + bias with one learnt number each, as after the activations of HGNetV2."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=(1,), initializer='ones', name='scale')
+        self.bias = self.add_weight(shape=(1,), initializer='zeros', name='bias')
+        super().build(input_shape)
+
+    def call(self, inputs):
+        scale, bias = (tf.cast(each.value, inputs.dtype) for each in (self.scale, self.bias))
+        return inputs * scale + bias
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
 def normalized(
     layer: keras.layers.Layer,
     norm: keras.layers.Layer,

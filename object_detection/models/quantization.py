@@ -36,6 +36,7 @@ _COMPUTING = (
     convolutions.FoldableLayer,
     normalization.GroupNorm,
     normalization.LayerNorm,
+    normalization.LearnableAffine,
     keras.layers.Activation,
     keras.layers.LeakyReLU,
     rounding.Gelu,

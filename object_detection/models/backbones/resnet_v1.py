@@ -148,8 +148,8 @@ def trunk(
         raise expected(
             'ResNet v1', f'ascending levels within {FIRST_LEVEL}..{LAST_LEVEL}', list(levels)
         )
-    frozen = _Layers(hyperparams, False, options, trainable=False)
-    learning = _Layers(hyperparams, batch_norm_trainable, options)
+    frozen = Layers(hyperparams, False, options, trainable=False)
+    learning = Layers(hyperparams, batch_norm_trainable, options)
     images = keras.Input((None, None, image_channels.current()), name='images')
     layers = frozen if options.frozen_stages > 0 else learning
     x = layers.conv_norm(images, 64, 7, strides=2, name='conv1')
@@ -179,7 +179,7 @@ def stage(
     It always trains, since `options.frozen_stages` only applies to the trunk. With
     `keeps_resolution`, its stride is 1 instead of 2.
     """
-    layers = _Layers(hyperparams, batch_norm_trainable, options)
+    layers = Layers(hyperparams, batch_norm_trainable, options)
     channels = stage_channels(depth, level - 1, options)
     dtype = keras.config.dtype_policy().compute_dtype
     features = keras.Input((None, None, channels), name='features', dtype=dtype)
@@ -187,14 +187,14 @@ def stage(
     return keras.Model(features, x, name=name)
 
 
-class _StopGradient(keras.layers.Layer):
+class StopGradient(keras.layers.Layer):
     """The identity, which stops gradients."""
 
     def call(self, inputs):
         return tf.stop_gradient(inputs)
 
 
-class _Layers:
+class Layers:
     """Builds the layers of a component of one network with its hyperparameters.
 
     Args:
@@ -252,7 +252,7 @@ class _Layers:
 
     def end_stage(self, x, level: int):
         """Stops the gradient before a stage that is not trained."""
-        return x if self._trainable else _StopGradient(name=f'conv{level}_frozen')(x)
+        return x if self._trainable else StopGradient(name=f'conv{level}_frozen')(x)
 
     def activate(self, x, *, name: str):
         return self._hyperparams.activation_layer(name=name)(x)
@@ -265,7 +265,7 @@ def _variant(depth: int) -> _Variant:
 
 
 def _stage(
-    layers: _Layers, x, depth: int, level: int, keeps_resolution: bool = False, dilation: int = 1
+    layers: Layers, x, depth: int, level: int, keeps_resolution: bool = False, dilation: int = 1
 ):
     """Appends the blocks of the stage whose output has stride 2**level.
 
@@ -291,7 +291,7 @@ def _stage(
 
 
 def _bottleneck_block(
-    layers: _Layers, x, filters: int, strides: int, dilations: tuple[int, int], name: str
+    layers: Layers, x, filters: int, strides: int, dilations: tuple[int, int], name: str
 ):
     shortcut = _shortcut(layers, x, 4 * filters, strides, name)
     in_1x1 = layers.options.stride_in_1x1
@@ -306,7 +306,7 @@ def _bottleneck_block(
 
 
 def _basic_block(
-    layers: _Layers, x, filters: int, strides: int, dilations: tuple[int, int], name: str
+    layers: Layers, x, filters: int, strides: int, dilations: tuple[int, int], name: str
 ):
     shortcut = _shortcut(layers, x, filters, strides, name)
     x = layers.conv_norm(x, filters, 3, strides=strides, dilation=dilations[0], name=f'{name}_1')
@@ -315,14 +315,14 @@ def _basic_block(
     return _add(layers, shortcut, x, name)
 
 
-def _shortcut(layers: _Layers, x, filters: int, strides: int, name: str):
+def _shortcut(layers: Layers, x, filters: int, strides: int, name: str):
     """Returns the input of the block, projected if the block changes its shape."""
     if strides == 1 and x.shape[-1] == layers.options.scaled(filters):
         return x
     return layers.conv_norm(x, filters, 1, strides=strides, name=f'{name}_0')
 
 
-def _add(layers: _Layers, shortcut, x, name: str):
+def _add(layers: Layers, shortcut, x, name: str):
     x = rounding.Add(name=f'{name}_add')([shortcut, x])
     return layers.activate(x, name=f'{name}_out')
 
