@@ -266,6 +266,7 @@ def _restore_all(detector: Detector, source: WeightSource, path: str) -> dict[st
     """Restores all variables of a detector; returns the entries of the source."""
     variables, names = detector.named_variables(), detector.variable_names
     entries = source.entries(detector)
+    check_backbones(variables, entries, path, names)
     found = compare(variables, entries, detector.num_classes, names)
     ranges = sorted(name for name in variables if name.startswith(RANGES))
     if ranges:

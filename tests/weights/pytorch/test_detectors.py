@@ -545,6 +545,16 @@ def test_stages_of_a_cascade_are_those_of_detectron2(tmp_path, detectors):
         np.testing.assert_array_equal(variables[f'box_classifier{ours}/dense_1/kernel'], dense)
 
 
+def test_a_deeper_network_is_named_where_all_is_restored(tmp_path, detectors):
+    _, arrays = file_of(detectors, 'maskrcnn', 'detectron2')
+    arrays['backbone.bottom_up.res4.2.conv1.weight'] = np.ones((4, 4, 3, 3), np.float32)
+    path = write(tmp_path, 'detectron2', arrays)
+    field = r'model\.faster_rcnn\.feature_extractor\.type'
+    message = f'{field}, ResNet-18 .* Received: a ResNet of 2, 2, 3, 2 basic blocks'
+    with pytest.raises(CheckpointError, match=message):
+        restore.restore_exactly(detectors['maskrcnn'], path, averages=False)
+
+
 def test_other_names_are_listed_in_the_error(tmp_path):
     tree = writers.tensors({'encoder.weight': np.ones((2, 2), np.float32)})
     path = writers.write_zip(tmp_path / 'a.pth', tree)
