@@ -6,6 +6,8 @@ All functions work on batches, have static shapes and are compiled by XLA.
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core import tracing
+from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError, expected
 
 
@@ -127,6 +129,25 @@ def sampling_noise(
     index = tf.bitcast(tf.range(size), tf.uint32)[tf.newaxis]
     hashed = _mix(tf.bitwise.bitwise_xor(_mix(index + first), second))  # [B, size]
     return tf.cast(_shift(hashed, 8), tf.float32) * 2.0**-24
+
+
+def noise_of_images(count: int | tf.Tensor, number: int) -> tf.Tensor:
+    """Returns uniform noise, float32 [count] in [0, 1), by which a layer leaves something out.
+
+    Within `tracing.drawing_by` it follows from the seeds of the images.
+
+    Args:
+      count: a multiple of the number of images; consecutive values are of the same image.
+      number: of the layer, which makes its noise another one than that of others.
+    """
+    seeds = tracing.image_seeds()
+    if seeds is None:
+        return sampling_noise(None, 1, batch_size=count)[:, 0]
+    # Far from the differences between the seeds of images.
+    key = (number + 1) * 0x9E3779B1 % 2**31
+    (images,) = dimensions(seeds, 0)
+    noise = sampling_noise(seeds + tf.constant([0, key]), count // images)
+    return tf.reshape(noise, [count])
 
 
 def gather_rows(params: tf.Tensor, indices: tf.Tensor, use_matmul: bool = False) -> tf.Tensor:

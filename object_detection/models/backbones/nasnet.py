@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import tracing
-from object_detection.core.sampling import sampling_noise
+from object_detection.core.sampling import noise_of_images
 from object_detection.core.shapes import dimensions
 from object_detection.models import image_channels, rounding
 from object_detection.models.backbones.table import (
@@ -206,33 +206,22 @@ class DropPath(rounding.Roundable):
 
     Args:
       rate: the share of images that it reaches.
-      number: of the layer, which makes its noise another one than that of others.
+      number: of the layer; see `noise_of_images`.
     """
 
     def __init__(self, rate: float, number: int, *, name: str):
         super().__init__(name=name)
-        self._rate = rate
-        # Far from the differences between the seeds of images.
-        self._key = (number + 1) * 0x9E3779B1 % 2**31
+        self._rate, self._number = rate, number
 
     def call(self, maps, training=False):
         step = tracing.current_step()
         if not training or step is None:
             return maps
         rate = self._rate * tf.minimum(tf.cast(step, tf.float32) / _DROP_STEPS, 1.0)
-        is_kept = self._noise(maps) >= rate
+        is_kept = noise_of_images(dimensions(maps, 0)[0], self._number) >= rate
         scaled = maps / tf.cast(1.0 - rate, maps.dtype)
         is_kept = is_kept[:, tf.newaxis, tf.newaxis, tf.newaxis]
         return tf.where(is_kept, scaled, tf.zeros_like(maps))
-
-    def _noise(self, maps: tf.Tensor) -> tf.Tensor:
-        """Returns float32 [N]; consecutive maps, such as crops, may be of the same image."""
-        (count,), seeds = dimensions(maps, 0), tracing.image_seeds()
-        if seeds is None:
-            return sampling_noise(None, 1, batch_size=count)[:, 0]
-        images = dimensions(seeds, 0)[0]
-        noise = sampling_noise(seeds + tf.constant([0, self._key]), count // images)
-        return tf.reshape(noise, [count])
 
     def compute_output_shape(self, shape):
         return shape

@@ -103,6 +103,46 @@ def hgnet_v2(names: Collection[str]) -> dict[str, str]:
     return found
 
 
+# Of transformers and of RF-DETR's own files.
+_DINOV2_SCOPE = r'(?:(?:model\.)?backbone\.(?:backbone|model|0\.encoder\.encoder)\.)?'
+_DINOV2_EMBEDDINGS = re.compile(
+    rf'{_DINOV2_SCOPE}embeddings\.(?P<name>cls_token|position_embeddings|register_tokens)'
+)
+_DINOV2_LAYER = re.compile(
+    rf'{_DINOV2_SCOPE}(?:encoder\.layer\.(?P<block>\d+)\.)?'
+    r'(?P<layer>norm[12]|layernorm|embeddings\.patch_embeddings\.projection|layer_scale[12]|'
+    r'(?:attention|mlp)\.[\w.]+)\.(?P<variable>weight|bias|lambda1)'
+)
+# Layer there, by the first names as well -> layer here.
+_DINOV2_LAYERS = {
+    **{'norm1': 'norm1', 'norm2': 'norm2', 'layer_scale1': 'scale1', 'layer_scale2': 'scale2'},
+    **{f'attention.{part[0]}_proj': part for part in ('query', 'key', 'value', 'output')},
+    **{f'attention.attention.{part}': part for part in ('query', 'key', 'value')},
+    **{'attention.output.dense': 'output', 'mlp.fc1': 'fc1', 'mlp.fc2': 'fc2'},
+    **{f'mlp.{part}_proj': part for part in ('gate', 'up', 'down')},
+    'mlp.weights_out': 'down',
+}
+_DINOV2_ENDS = {'layernorm': 'norm', 'embeddings.patch_embeddings.projection': 'patch_embeddings'}
+
+
+def dinov2(names: Collection[str]) -> dict[str, str]:
+    """Returns our name 'block0_query/kernel' -> the name in the file."""
+    found = {}
+    for name in names:
+        if match := _DINOV2_EMBEDDINGS.fullmatch(name):
+            found[f'embeddings/{match["name"]}'] = name
+        elif match := _DINOV2_LAYER.fullmatch(name):
+            block = match['block']
+            layer = (_DINOV2_ENDS if block is None else _DINOV2_LAYERS).get(match['layer'])
+            if layer is not None:
+                scope = '' if block is None else f'block{block}_'
+                kind = {'weight': 'kernel', 'lambda1': 'scale'}.get(match['variable'], 'bias')
+                if layer.startswith('norm'):
+                    kind = _NORM[match['variable']]
+                found[f'{scope}{layer}/{kind}'] = name
+    return found
+
+
 # Images of RT-DETR and D-FINE are only divided by 255.
 _UNIT = Pixels(mean=(0.0, 0.0, 0.0), std=(255.0, 255.0, 255.0))
 RESNET = Format(
@@ -122,4 +162,13 @@ HGNET_V2 = Format(
     _UNIT,
     Options(),
     first=First('stem1_conv/kernel', 'stem1_bn'),
+)
+DINOV2 = Format(
+    'transformers DINOv2',
+    'encoder.layer.0.attention.q_proj.weight',
+    dinov2,
+    IMAGENET,
+    Options(),
+    epsilon=1e-6,
+    first=First('patch_embeddings/kernel', ''),
 )

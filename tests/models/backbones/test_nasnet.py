@@ -262,7 +262,7 @@ def test_drop_path_of_a_network(tiny):
         for layer in model.layers:
             if isinstance(layer, nasnet.DropPath):
                 rates.setdefault(layer.name.partition('_comb')[0], []).append(layer._rate)
-                keys.append(layer._key)
+                keys.append(layer._number)
     order = [
         'cell_stem_0', 'cell_stem_1', 'cell_0', 'cell_1', 'reduction_cell_0', 'cell_2', 'cell_3',
         'reduction_cell_1', 'cell_4', 'cell_5',

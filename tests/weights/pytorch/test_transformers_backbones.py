@@ -35,3 +35,24 @@ def test_files_of_other_networks_have_none_of_their_names():
     assert not backbones.RESNET.translate(there)
     theirs = 'encoder.stages.0.layers.0.layer.0.convolution.weight'
     assert not backbones.HGNET_V2.translate([theirs, 'layer1.0.conv1.weight'])
+
+
+def test_the_first_names_of_dinov2_are_those_of_rf_detr_as_it_was_published():
+    old_and_new = {
+        'attention.attention.query.weight': 'attention.q_proj.weight',
+        'attention.attention.key.bias': 'attention.k_proj.bias',
+        'attention.attention.value.bias': 'attention.v_proj.bias',
+        'attention.output.dense.weight': 'attention.o_proj.weight',
+        'mlp.weights_out.weight': 'mlp.down_proj.weight',
+        'mlp.fc1.weight': 'mlp.fc1.weight',
+    }
+
+    def ours(scope, names):
+        return list(backbones.DINOV2.translate([f'{scope}.layer.11.{name}' for name in names]))
+
+    old = ours('backbone.0.encoder.encoder.encoder', old_and_new)
+    assert old == ours('model.backbone.backbone.encoder', old_and_new.values())
+    kernels = ('query/kernel', 'key/bias', 'value/bias', 'output/kernel', 'down/kernel')
+    assert old == [f'block11_{name}' for name in (*kernels, 'fc1/kernel')]
+    others = ('embeddings.mask_token', 'encoder.layer.0.mlp.weights_in.weight', 'norm1.weight')
+    assert not backbones.DINOV2.translate(others)
