@@ -37,7 +37,8 @@ class FeatureExtractor(keras.layers.Layer):
       normalize: converts float32 images [B, H, W, 3], RGB in 0..255, to the input of `backbone`.
 
     Raises:
-      ValueError: if the networks do not return `num_stacks` maps for each stride.
+      ValueError: if the networks do not return `num_stacks` maps for each stride, or the backbone
+        is for images of one size, which `pad_to_multiple` changes.
     """
 
     def __init__(
@@ -58,6 +59,11 @@ class FeatureExtractor(keras.layers.Layer):
         self.num_stacks = num_stacks
         self.pad_to_multiple = pad_to_multiple
         self._normalize = normalize
+        side = self._only_side()
+        if side is not None and side % pad_to_multiple:
+            raise expected(
+                'pad_to_multiple', f'a divisor of {side}, the side of images', pad_to_multiple
+            )
         if len(self._outputs()) != num_stacks * self.num_levels:
             raise expected(
                 name, f'{num_stacks} x {self.num_levels} maps', f'{len(self._outputs())} outputs'
@@ -124,8 +130,16 @@ class FeatureExtractor(keras.layers.Layer):
         return shapes[-self.num_levels :]
 
     def empty_features(self, size: int) -> list[tf.Tensor]:
-        """Returns zeros in the shapes of the last stack for one square image of `size`."""
-        return [tf.zeros(shape) for shape in self.map_shapes(size, size)]
+        """Returns zeros in the shapes of the last stack for one square image of `size`.
+
+        If the backbone is for images of one size, they are of that size.
+        """
+        side = self._only_side() or size
+        return [tf.zeros(shape) for shape in self.map_shapes(side, side)]
+
+    def _only_side(self) -> int | None:
+        """Returns the side of the only images that the backbone takes; None if it takes others."""
+        return self.backbone.inputs[0].shape[1]
 
     def _outputs(self) -> list[keras.KerasTensor]:
         return (self.backbone if self.pyramid is None else self.pyramid).outputs

@@ -34,7 +34,7 @@ from object_detection.meta_architectures.center_net.tasks.tracking import (
     Track,
     TrackClassifier,
 )
-from object_detection.models import image_channels
+from object_detection.models import image_channels, image_sizes
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.protos import center_net_pb2
 
@@ -237,7 +237,11 @@ def build_detector(config: center_net_pb2.CenterNet, is_training: bool) -> Cente
     problems = Problems()
     with problems:
         raise_if_any(rules.problems_of_parts(reading.plain(config)))
+    image_shape = None
     with problems:
+        resizer = image_resizer_builder.build(config.image_resizer)
+        image_shape = resizer.static_shape
+    with problems, image_sizes.scope(image_shape):
         extractor = build_extractor(config.feature_extractor, is_training)
     with problems:
         tasks = build_tasks(config)
@@ -247,8 +251,6 @@ def build_detector(config: center_net_pb2.CenterNet, is_training: bool) -> Cente
                 config.deepmac_mask_estimation,
                 _extractor_options(config.feature_extractor, is_training),
             )
-    with problems:
-        resizer = image_resizer_builder.build(config.image_resizer)
     with problems:
         post_processing = _post_processing(config)
     problems.raise_if_any()

@@ -37,7 +37,7 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
     RpnLossParams,
 )
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
-from object_detection.models import rounding
+from object_detection.models import image_sizes, rounding
 from object_detection.models.heads.rpn_head import RpnHead
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
@@ -315,10 +315,12 @@ def build_detector(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Fas
     with problems:
         raise_if_any(rules.stage_problems(reading.plain(config)))
     static = _is_static(config, is_training)
+    image_shape = None
     with problems:
         resizer = image_resizer_builder.build(config.image_resizer)
+        image_shape = resizer.static_shape
     extractor, is_rfcn, stages = None, rules.is_rfcn(config), Stages()
-    with problems:
+    with problems, image_sizes.scope(image_shape):
         extractor = build_extractor(config.feature_extractor, is_training)
     if config.number_of_stages == 1:
         reading.others_unused(config, _ONE_STAGE)

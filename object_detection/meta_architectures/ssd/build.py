@@ -34,6 +34,7 @@ from object_detection.meta_architectures.ssd.feature_extractor import (
     build_ssd,
 )
 from object_detection.meta_architectures.ssd.ssd import PostProcessing, Ssd
+from object_detection.models import image_sizes
 from object_detection.models.backbones.table import find
 from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.heads.convolutional import (
@@ -84,13 +85,14 @@ def build_extractor(config: SsdFeatureExtractor, batch_norm_trainable: bool) -> 
         return extractor
 
 
-def map_sizes(config: SsdFeatureExtractor) -> Callable[[int, int], list[tuple[int, int]]]:
+def map_sizes(config: ssd_pb2.Ssd) -> Callable[[int, int], list[tuple[int, int]]]:
     """Returns a function from height and width of images to those of the feature maps in cells.
 
     Raises:
       ValueError: as `build_extractor`.
     """
-    extractor = build_extractor(config, False)
+    with image_sizes.scope(image_resizer_builder.build(config.image_resizer).static_shape):
+        extractor = build_extractor(config.feature_extractor, False)
     return lambda height, width: [shape[1:3] for shape in extractor.map_shapes(height, width)]
 
 
@@ -287,7 +289,7 @@ def build_detector(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     with problems:
         resizer = image_resizer_builder.build(config.image_resizer)
         image_size = resizer.static_shape and resizer.static_shape[:2]
-    with problems:
+    with problems, image_sizes.scope(image_size):
         extractor = build_extractor(config.feature_extractor, trains_norms)
         _check_image_size(config.feature_extractor, extractor, image_size)
     with problems:

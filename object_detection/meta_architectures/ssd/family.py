@@ -43,7 +43,7 @@ def _anchors(config: Ssd) -> AnchorOptions:
 
     def map_sizes() -> Callable[[int, int], list[tuple[int, int]]]:
         find = registry.load('object_detection.meta_architectures.ssd.build:map_sizes')
-        return find(config.feature_extractor)
+        return find(config)
 
     return AnchorOptions(
         'anchor_generator',

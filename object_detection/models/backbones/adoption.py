@@ -83,6 +83,7 @@ class Calls:
         self,
         shapes: Sequence[Sequence[int | None]],
         preferred: Sequence[keras.KerasTensor] = (),
+        side: int = SIDE,
     ) -> dict[int, Map]:
         """Returns for each level the last of the preferred maps of its stride.
 
@@ -91,8 +92,9 @@ class Calls:
         last one of those.
 
         Args:
-          shapes: of all outputs for images of `SIDE`.
+          shapes: of all outputs for images of `side`.
           preferred: some outputs.
+          side: in pixels.
         """
         last_use = self._last_uses()
         preferred_ids = {id(each) for each in preferred}
@@ -105,7 +107,7 @@ class Calls:
             if isinstance(layer, keras.layers.Concatenate):
                 rank = max(rank, (1, shape[-1]))
             for level in LEVELS:
-                is_of_level = len(shape) == 4 and set(shape[1:3]) == {SIDE // 2**level}
+                is_of_level = len(shape) == 4 and set(shape[1:3]) == {side // 2**level}
                 if is_of_level and rank >= found.get(level, (_LOWEST,))[0]:
                     found[level] = rank, Map(tensor, place, is_cut)
         return {level: each for level, (_, each) in found.items()}
@@ -122,10 +124,10 @@ class Calls:
 
 
 class Network(NamedTuple):
-    """A new network for images of any size.
+    """A new network.
 
     Attributes:
-      images: its input.
+      images: its input, of any size or of a square one.
       calls: of its layers.
       maps: those of some levels.
       read: path of a file of weights -> values of the variables, by the ids of these.
@@ -167,6 +169,11 @@ def row(
     def crop_stage(options: BackboneOptions) -> keras.Model:
         network = _checked(name, build, options)
         _check_levels(name, (4, 5), network.maps)
+        if network.images.shape[1] is not None:
+            raise expected(
+                f'backbone: {name}',
+                'a network for images of any size, as its last stage takes crops',
+            )
         if not network.maps[4].is_cut:
             raise expected(
                 f'backbone: {name}', 'a network whose last stage reads the map of stride 16 alone'
@@ -220,9 +227,9 @@ def _finish(model: keras.Model, network: Network, options: BackboneOptions) -> k
         if variable.path.endswith('kernel'):
             variable.regularizer = options.hyperparams.regularizer
     for number, layer in enumerate(private_names.layers_in(model)):
-        generator = getattr(layer, 'seed_generator', None)
-        if isinstance(generator, keras.random.SeedGenerator):
-            generator.__class__, generator.number = _StepSeeds, number
+        for generator in vars(layer).values():
+            if isinstance(generator, keras.random.SeedGenerator):
+                generator.__class__, generator.number = _StepSeeds, number
 
     def read_weights(path: str) -> Iterator[tuple[keras.Variable, np.ndarray]]:
         values = network.read(path)

@@ -6,7 +6,7 @@ A preset is a name that KerasHub knows, such as resnet_vd_50_imagenet, whose fil
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -15,12 +15,27 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.config import overrides
+from object_detection.core.shapes import round_up
 from object_detection.errors import CheckpointError, UserError, expected
-from object_detection.models import image_channels
+from object_detection.models import image_channels, image_sizes
 from object_detection.models.backbones import adoption
 from object_detection.models.backbones.efficientnet import IMAGENET
-from object_detection.models.backbones.table import KERAS_HUB, Backbone, BackboneOptions
+from object_detection.models.backbones.table import (
+    KERAS_HUB,
+    KERAS_MULTIPLE,
+    Backbone,
+    BackboneOptions,
+)
+from object_detection.models.image_values import Preprocess
 from object_detection.system import extras, private_names
+
+# Arguments of networks for the shape of images.
+_SHAPES = ('image_shape', 'input_shape')
+# Networks whose stochastic depth has no generator of random numbers.
+_UNSEEDED = ('MobileNetV5Backbone',)
+# Networks that subtract the means of ImageNet from images in 0..1 themselves.
+_NORMALIZING = ('ViTDetBackbone',)
+_FRACTIONS = Preprocess(mean=(0.0,) * 3, std=(1.0,) * 3, scale=1 / 255)
 
 
 def row(preset: str) -> Backbone:
@@ -32,9 +47,9 @@ def row(preset: str) -> Backbone:
     Raises:
       UserError: if KerasHub is not installed, or there is no such preset of a network for images.
     """
-    network = _network(preset)
-    build = functools.partial(_build, preset, *network)
-    return adoption.row(f'{KERAS_HUB}{preset}', build, _normalization(preset))
+    kind, config = _network(preset)
+    build = functools.partial(_build, preset, kind, config)
+    return adoption.row(f'{KERAS_HUB}{preset}', build, _normalization(preset, kind))
 
 
 def save(preset: str, folder: str) -> None:
@@ -81,19 +96,41 @@ def _network(preset: str) -> tuple[type[keras.Model], Mapping[str, Any]]:
             f'backbone: {overrides.unknown_choice(preset, sorted(known))} A folder of a preset is '
             'accepted, too.'
         )
+    backbone = _untrained(preset)
+    kind, inputs = type(backbone), keras.tree.flatten(backbone.input)
+    if len(inputs) > 1 or len(inputs[0].shape) != 4:
+        found = ', '.join(each.name for each in inputs)
+        raise _refused(preset, kind, 'a network from images alone', f'one from {found}')
+    if all(len(each.shape) != 4 for each in _maps(backbone)):
+        raise _refused(preset, kind, 'maps [B, H, W, C] as outputs', _shapes(_maps(backbone)))
+    config = backbone.get_config()
+    if not any(name in config for name in _SHAPES):
+        raise _refused(preset, kind, 'one of the options ' + ' and '.join(_SHAPES), 'none')
+    if kind.__name__ in _UNSEEDED and config['drop_path_rate']:
+        wanted = 'drop_path_rate: 0, as a resumed training would draw other random numbers'
+        raise _refused(preset, kind, wanted, config['drop_path_rate'])
+    return kind, config
+
+
+def _untrained(preset: str) -> keras.Model:
+    """Returns the network of a preset, with random weights."""
+    read = functools.partial(library().models.Backbone.from_preset, preset, load_weights=False)
     try:
-        with tf.Graph().as_default():  # Variables of a graph have no values.
-            backbone = models.Backbone.from_preset(preset, load_weights=False)
+        with contextlib.suppress(TypeError), tf.Graph().as_default():
+            return read()  # Variables of a graph have no values.
+        return read()  # Some read tensors as they are made.
     except Exception as error:  # Whatever Kaggle's client, or a file, raises.
-        raise expected(path, 'a preset that can be read', adoption.first_line(error)) from error
-    return type(backbone), backbone.get_config()
+        wanted = 'a preset that can be read'
+        raise expected(
+            f'backbone: {KERAS_HUB}{preset}', wanted, adoption.first_line(error)
+        ) from error
 
 
-def _normalization(preset: str) -> Callable[[tf.Tensor], tf.Tensor]:
+def _normalization(preset: str, kind: type[keras.Model]) -> Callable[[tf.Tensor], tf.Tensor]:
     try:
         converter = library().layers.ImageConverter.from_preset(preset)
     except (ValueError, OSError):  # The preset has none.
-        return IMAGENET
+        return _FRACTIONS if kind.__name__ in _NORMALIZING else IMAGENET
     scale, offset = converter.scale, converter.offset
     factor = 1.0 if scale is None else np.asarray(scale, np.float32)
     term = 0.0 if offset is None else np.asarray(offset, np.float32)
@@ -107,25 +144,29 @@ def _normalization(preset: str) -> Callable[[tf.Tensor], tf.Tensor]:
 def _build(
     preset: str, kind: type[keras.Model], config: Mapping[str, Any], options: BackboneOptions
 ) -> adoption.Network:
-    make = functools.partial(_make, preset, kind, config)
-    backbone, channels = make(image_channels.current()), image_channels.current()
+    channels = image_channels.current()
+    backbone, size = _make(preset, kind, config, channels)
     for layer in private_names.layers_in(backbone):
         if type(layer) is keras.layers.BatchNormalization:
             adoption.set_norm(layer, options)
-    outputs = keras.tree.flatten(backbone.output)
-    preferred = [*getattr(backbone, 'pyramid_outputs', {}).values()] or outputs
+    outputs, preferred = keras.tree.flatten(backbone.output), _maps(backbone)
     network = keras.Model(backbone.input, [*preferred, *outputs])
+    side = size or adoption.SIDE
+    images = keras.Input((size, size, channels), name='images')
     static, calls = adoption.Calls(), adoption.Calls()
-    images = keras.Input((None, None, channels), name='images')
-    size = (adoption.SIDE, adoption.SIDE, channels)
-    for inputs, each in ((keras.Input(size), static), (images, calls)):
-        called = keras.models.clone_model(
+    sized, called = (
+        keras.models.clone_model(
             network, inputs, clone_function=lambda layer: layer, call_function=each.call
-        )
-    maps = calls.maps([each.shape for each in static.outputs], called.outputs[: len(preferred)])
+        ).outputs[: len(preferred)]
+        for inputs, each in ((keras.Input((side, side, channels)), static), (images, calls))
+    )
+    maps = calls.maps([each.shape for each in static.outputs], called, side)
+    if not any(each.tensor is tensor for each in maps.values() for tensor in called):
+        found = f'{_shapes(sized)} for images of {side} x {side}'
+        raise _refused(preset, kind, 'outputs of stride 2, 4, 8, 16 or 32', found)
 
     def read(path: str) -> Mapping[int, np.ndarray]:
-        given = make(image_channels.RGB)
+        given, _ = _make(preset, kind, config, image_channels.RGB, size)
         if reason := adoption.load(given, path):
             raise CheckpointError.expected(path, f'weights of {KERAS_HUB}{preset}', reason)
         values = [each.value.numpy() for each in given.weights]
@@ -134,17 +175,63 @@ def _build(
     return adoption.Network(images, calls, maps, read)
 
 
+def _maps(backbone: keras.Model) -> list[keras.KerasTensor]:
+    """Returns the outputs that are meant as maps: those of its pyramid, else all."""
+    pyramid = getattr(backbone, 'pyramid_outputs', {})
+    return [*pyramid.values()] or keras.tree.flatten(backbone.output)
+
+
+def _shapes(outputs: Sequence[keras.KerasTensor]) -> str:
+    return ', '.join(dict.fromkeys(str(each.shape) for each in outputs))
+
+
 def _make(
-    preset: str, kind: type[keras.Model], config: Mapping[str, Any], channels: int
-) -> keras.Model:
-    """Returns a new network for images of any size."""
-    shape = 'image_shape' if 'image_shape' in config else 'input_shape'
-    options = {shape: (None, None, channels), 'dtype': keras.config.dtype_policy().name}
+    preset: str,
+    kind: type[keras.Model],
+    config: Mapping[str, Any],
+    channels: int,
+    side: int | None = None,
+) -> tuple[keras.Model, int | None]:
+    """Returns a new network, and the side of the only images that it takes.
+
+    Args:
+      preset: its name.
+      kind, config: see `_network`.
+      channels: number of channels of images.
+      side: of images; None makes the network for images of any size, if it can be made so, or else
+        for those of `image_sizes`.
+
+    Raises:
+      UserError: if it is no network from images to maps, or needs images of one square size.
+    """
+    if side is None:
+        with contextlib.suppress(TypeError, ValueError, NotImplementedError):
+            return _of_size(kind, config, (None, None, channels)), None
+        size = image_sizes.current()
+        if size is None or size[0] != size[1]:
+            raise _refused(
+                preset,
+                kind,
+                'images of one square size, such as of fixed_shape_resizer { height: 512 width: '
+                '512 }, as it takes no others',
+                'images of any size' if size is None else f'images of {size[0]} x {size[1]}',
+            )
+        side = round_up(size[0], KERAS_MULTIPLE)
     try:
-        with private_names.fresh_layer_names():
-            return kind.from_config({**config, **options})
-    except (TypeError, ValueError) as error:
-        raise expected(
-            f'backbone: {KERAS_HUB}{preset}',
-            f'a network for images of any size. {kind.__name__}: {adoption.first_line(error)}',
-        ) from error
+        return _of_size(kind, config, (side, side, channels)), side
+    except (TypeError, ValueError, NotImplementedError) as error:
+        wanted = f'a network for images of {side} x {side} x {channels}'
+        raise _refused(preset, kind, wanted, adoption.first_line(error)) from error
+
+
+def _of_size(
+    kind: type[keras.Model], config: Mapping[str, Any], shape: tuple[int | None, ...]
+) -> keras.Model:
+    name = next(name for name in _SHAPES if name in config)
+    options = {name: shape, 'dtype': keras.config.dtype_policy().name}
+    with private_names.fresh_layer_names():
+        return kind.from_config({**config, **options})
+
+
+def _refused(preset: str, kind: type[keras.Model], wanted: str, received: object) -> UserError:
+    return expected(f'backbone: {KERAS_HUB}{preset}: {kind.__name__}', wanted, received)

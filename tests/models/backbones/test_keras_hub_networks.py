@@ -2,26 +2,36 @@
 
 import dataclasses
 import importlib.util
+import itertools
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from click.testing import CliRunner
+from google.protobuf import text_format
 
 from object_detection.builders import model_builder
 from object_detection.cli.weights import command as weights_command
+from object_detection.core import tracing
+from object_detection.core.fields import InputFields
 from object_detection.errors import CheckpointError, UserError
-from object_detection.models import image_channels
+from object_detection.export import exporter
+from object_detection.models import image_channels, image_sizes
 from object_detection.models.backbones.table import find
 from object_detection.models.feature_extractor import ExtractorOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNorm, FrozenBatchNorm
 from object_detection.protos import pipeline_pb2
 from object_detection.system import private_names
+from object_detection.training import setup
 from object_detection.validation import train_config
-from object_detection.weights import restore
-from tests.tiny_models import tiny_pipeline
+from object_detection.weights import checkpoints, restore
+from tests import slow_cases
+from tests.meta_architectures.ssd.configs import tiny
+from tests.models.backbones.test_keras_networks import TRAINING
+from tests.tiny_models import random_images, tiny_pipeline
+from tests.training import step_runs
 
 # Keras converts its variables as NumPy 2 advises against.
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
@@ -91,7 +101,73 @@ KINDS = {
         'use_lightweight_conv_block': [False, False, True, True],
     },
     'VGG': {'stackwise_num_repeats': [1] * 5, 'stackwise_num_filters': [4, 4, 8, 8, 8]},
+    'MobileNet': {
+        'stackwise_expansion': [[16], [16], [16, 16], [16]],
+        'stackwise_num_blocks': [1, 1, 2, 1],
+        'stackwise_num_filters': [[8], [8], [8, 8], [8]],
+        'stackwise_kernel_size': [[3], [5], [5, 3], [5]],
+        'stackwise_num_strides': [[2], [2], [2, 1], [1]],
+        'stackwise_se_ratio': [[None], [0.25], [0.25, None], [0.25]],
+        'stackwise_activation': [['relu'], ['hard_swish'], ['hard_swish'] * 2, ['hard_swish']],
+        'stackwise_padding': [[1], [2], [2, 1], [2]],
+        'output_num_filters': 16,
+        'depthwise_filters': 8,
+        'depthwise_stride': 2,
+        'depthwise_residual': False,
+        'last_layer_filter': 16,
+        'squeeze_and_excite': 0.5,
+        'input_num_filters': 8,
+    },
+    'MobileNetV5': {
+        'stackwise_block_types': [['er'], ['uir'], ['uir', 'mqa'], ['uir', 'mqa']],
+        'stackwise_num_blocks': [1, 1, 2, 2],
+        'stackwise_num_filters': [[8], [8], [16, 16], [16, 16]],
+        'stackwise_strides': [[2], [2], [2, 1], [2, 1]],
+        'stackwise_act_layers': [['relu'], ['relu'], ['relu'] * 2, ['relu'] * 2],
+        'stackwise_exp_ratios': [[2.0], [2.0], [2.0] * 2, [2.0] * 2],
+        'stackwise_se_ratios': [[0.0], [0.0], [0.0] * 2, [0.0] * 2],
+        'stackwise_dw_kernel_sizes': [[0], [3], [3, 0], [3, 0]],
+        'stackwise_dw_start_kernel_sizes': [[0], [0], [0, 0], [0, 0]],
+        'stackwise_dw_end_kernel_sizes': [[0], [0], [0, 0], [0, 0]],
+        'stackwise_exp_kernel_sizes': [[3], [0], [0, 0], [0, 0]],
+        'stackwise_pw_kernel_sizes': [[1], [0], [0, 0], [0, 0]],
+        'stackwise_num_heads': [[0], [0], [0, 2], [0, 2]],
+        'stackwise_key_dims': [[0], [0], [0, 4], [0, 4]],
+        'stackwise_value_dims': [[0], [0], [0, 4], [0, 4]],
+        'stackwise_kv_strides': [[0], [0], [0, 2], [0, 1]],
+        'stackwise_use_cpe': [[False], [False], [False] * 2, [False] * 2],
+        'use_msfa': False,
+    },
+    'Xception': {
+        'stackwise_conv_filters': [[8, 8], [16, 16], [8, 8], [16, 16], [24, 24], [16]],
+        'stackwise_pooling': [False, True, True, True, True, False],
+    },
+    # Its pyramid begins with stride 8. `preset` adds the encoder.
+    'RetinaNet': {'min_level': 3, 'max_level': 5, 'use_p5': False},
+    'MiT': {
+        'layerwise_depths': [1, 1, 1, 2],
+        'num_layers': 4,
+        'layerwise_num_heads': [1, 1, 2, 2],
+        'layerwise_sr_ratios': [8, 4, 2, 1],
+        'max_drop_path_rate': 0.1,
+        'layerwise_patch_sizes': [7, 3, 3, 3],
+        'layerwise_strides': [4, 2, 2, 2],
+        'image_shape': (96, 96, 3),
+        'hidden_dims': [8, 8, 16, 16],
+    },
 }
+TRANSFORMER = {
+    'patch_size': 16,
+    'num_layers': 1,
+    'hidden_dim': 8,
+    'num_heads': 2,
+    'intermediate_dim': 8,
+    'image_shape': (64, 64, 3),
+}
+# Those that take images of one square size alone.
+SQUARE = ('MiT',)
+SIZE = (64, 64, 3)
+LEVELS = 'min_level: 3 max_level: 5 additional_layer_depth: 8'
 
 
 @pytest.fixture(scope='module')
@@ -104,7 +180,10 @@ def preset(hub, tmp_path):
     """Makes the folder of a preset of a kind, and returns its network."""
 
     def make(kind: str) -> keras.Model:
-        backbone = getattr(hub.models, f'{kind.split()[0]}Backbone')(**KINDS[kind])
+        options = OTHERS[kind] if kind in OTHERS else KINDS[kind]
+        if kind in ('RetinaNet', 'DeepLabV3'):
+            options = options | {'image_encoder': hub.models.ResNetBackbone(**RESNET)}
+        backbone = getattr(hub.models, f'{kind.split()[0]}Backbone')(**options)
         rng = np.random.default_rng(0)
         for weight in backbone.weights:
             if weight.path.endswith('moving_mean'):
@@ -121,7 +200,10 @@ def pyramid(backbone: keras.Model) -> list[keras.KerasTensor]:
         return [maps[name] for name in sorted(maps)]
     if isinstance(backbone.output, dict):
         return [backbone.output[name] for name in sorted(backbone.output)]
-    return [layer.output for layer in backbone.layers[1:]]
+    # Where blocks have residuals, the next block computes further maps of the size before it pools.
+    sums = [layer for layer in backbone.layers if isinstance(layer, keras.layers.Add)]
+    layers = [*sums, backbone.layers[-1]] if sums else backbone.layers[1:]
+    return [layer.output for layer in layers]
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -132,15 +214,24 @@ def test_maps_are_those_of_the_network(kind, preset, tmp_path):
     options = ExtractorOptions(
         True, LayerHyperparams(regularizer=L2(0.25)), override_backbone=True
     ).for_backbone(row)
-    trunk = row.trunk((3, 4, 5), options)
+    size = SIZE if kind in SQUARE else None
+    with image_sizes.scope(size):
+        trunk = row.trunk((3, 4, 5), options)
     for variable, value in trunk.read_weights(str(tmp_path / 'preset' / 'model.weights.h5')):
         variable.assign(value)
-    images = tf.random.stateless_uniform([1, 64, 96, 3], [1, 2])
+    height, width = (64, 64) if size else (64, 96)
+    images = tf.random.stateless_uniform([1, height, width, 3], [1, 2])
+    if size:  # The same network for the other size.
+        weights = backbone.get_weights()
+        backbone = type(backbone).from_config(backbone.get_config() | {'image_shape': size})
+        backbone.set_weights(weights)
     expected = {}
     for each in keras.Model(backbone.inputs, pyramid(backbone))(images):
         expected[tuple(each.shape[1:3])] = each  # the last one of each size
     found = trunk(images)
-    assert [tuple(each.shape[1:3]) for each in found] == [(8, 12), (4, 6), (2, 3)]
+    assert [tuple(each.shape[1:3]) for each in found] == [
+        (height // stride, width // stride) for stride in (8, 16, 32)
+    ]
     for each in found:
         np.testing.assert_allclose(each, expected[tuple(each.shape[1:3])], rtol=1e-4, atol=1e-5)
     # Norms are those of this package, penalties those of kernels, and names are the same again.
@@ -149,7 +240,8 @@ def test_maps_are_those_of_the_network(kind, preset, tmp_path):
     assert all(type(norm) is BatchNorm for norm in norms)
     kernels = [each for each in trunk.weights if each.path.endswith('kernel')]
     assert len(trunk.losses) == len(kernels) > 0
-    again = row.trunk((3, 4, 5), options)
+    with image_sizes.scope(size):
+        again = row.trunk((3, 4, 5), options)
     paths = [weight.path for weight in trunk.weights]
     assert paths == [weight.path for weight in again.weights]
     assert len(set(paths)) == len(paths)
@@ -223,21 +315,174 @@ def test_what_is_refused(hub, tmp_path):
         find('keras_hub:ResNetBackbone')
     with pytest.raises(UserError, match='expected a preset that can be read'):
         find(f'keras_hub:{tmp_path}')
-    hub.models.MiTBackbone(
-        layerwise_depths=[1, 1],
-        num_layers=2,
-        layerwise_num_heads=[1, 1],
-        layerwise_sr_ratios=[2, 1],
-        max_drop_path_rate=0.1,
-        layerwise_patch_sizes=[7, 3],
-        layerwise_strides=[4, 2],
-        image_shape=(32, 32, 3),
-        hidden_dims=[8, 8],
-    ).save_to_preset(str(tmp_path / 'mit'))
-    row = find(f'keras_hub:{tmp_path}/mit')
+
+
+# Networks without maps of strides, or with that of one stride.
+OTHERS = {
+    'Bert': {
+        'vocabulary_size': 9,
+        'num_layers': 1,
+        'num_heads': 1,
+        'hidden_dim': 8,
+        'intermediate_dim': 8,
+    },
+    'DINOV2': TRANSFORMER | {'position_embedding_shape': (64, 64, 3)},
+    'DINOV3': TRANSFORMER,
+    'SwinTransformer': {
+        'image_shape': (64, 64, 3),
+        'embed_dim': 8,
+        'depths': [1, 1],
+        'num_heads': [1, 1],
+        'window_size': 2,
+    },
+    'ViTDet': {
+        'hidden_size': 8,
+        'num_layers': 1,
+        'intermediate_dim': 8,
+        'num_heads': 1,
+        'global_attention_layer_indices': [],
+        'image_shape': (64, 64, 3),
+        'num_output_channels': 8,
+        'window_size': 2,
+    },
+    'DeepLabV3': {
+        'low_level_feature_key': 'P2',
+        'spatial_pyramid_pooling_key': 'P5',
+        'upsampling_size': 8,
+        'dilation_rates': [6, 12],
+    },
+    'MobileNetV5 with fusion': KINDS['MobileNetV5'] | {'use_msfa': True, 'num_features': 8},
+    'MobileNetV5 with drop path': KINDS['MobileNetV5'] | {'drop_path_rate': 0.1},
+}
+
+
+@pytest.mark.parametrize(
+    ('kind', 'size', 'message'),
+    [
+        ('Bert', SIZE, 'BertBackbone: expected a network from images alone. Received: one from .*'),
+        *(
+            (kind, SIZE, rf'{kind}Backbone: expected maps \[B, H, W, C\] as outputs. Received: \(')
+            for kind in ('DINOV2', 'DINOV3', 'SwinTransformer')
+        ),
+        ('MiT', None, r'MiTBackbone: expected images of one square size, such as of fixed_shape_r'),
+        ('MiT', (64, 128, 3), 'no others. Received: images of 64 x 128'),
+        ('ViTDet', None, 'ViTDetBackbone: expected images of one square size'),
+        ('ViTDet', SIZE, 'expected a network with maps of the strides 16, 32, .* one with 16'),
+        (
+            'DeepLabV3',
+            SIZE,
+            r'outputs of stride 2, .* Received: \(None, 224, 224, 256\) for',
+        ),
+        ('MobileNetV5 with fusion', SIZE, r'outputs of stride 2, .* Received: \(None, 16, 16, 8\)'),
+        ('MobileNetV5 with drop path', SIZE, 'expected drop_path_rate: 0, as .*Received: 0.1'),
+        ('Xception', SIZE, 'maps of the strides 4, 16, 32, .* Received one with 8, 16, 32'),
+        ('RetinaNet', SIZE, 'maps of the strides 4, 16, 32, .* Received one with 8, 16, 32'),
+    ],
+)
+def test_networks_that_are_refused(kind, size, message, preset, tmp_path):
+    preset(kind)
+    levels = (2, 4, 5) if kind in ('Xception', 'RetinaNet') else (4, 5)
+
+    def build() -> None:
+        row = find(f'keras_hub:{tmp_path}/preset')
+        row.trunk(levels, ExtractorOptions(batch_norm_trainable=False).for_backbone(row))
+
+    with image_sizes.scope(size), pytest.raises(UserError, match=message):
+        build()
+
+
+def test_square_networks_have_no_stage_over_crops(preset, tmp_path):
+    preset('MiT')
+    row = find(f'keras_hub:{tmp_path}/preset')
     options = ExtractorOptions(batch_norm_trainable=False).for_backbone(row)
-    with pytest.raises(UserError, match=r'expected a network for images of any size\. MiTBackbone'):
-        row.trunk((3,), options)
+    with image_sizes.scope(SIZE), pytest.raises(UserError, match='as its last stage takes crops'):
+        row.crop_stage(options)
+
+
+def test_padding_beyond_the_only_size_is_refused(preset, tmp_path):
+    preset('MiT')
+    pipeline = ssd_pipeline(f'keras_hub:{tmp_path}/preset')
+    pipeline.model.ssd.feature_extractor.pad_to_multiple = 128
+    with pytest.raises(UserError, match='pad_to_multiple: expected a divisor of 64'):
+        model_builder.build(pipeline.model)
+
+
+def test_random_numbers_follow_from_those_of_the_images(preset, tmp_path):
+    preset('MiT')
+    row = find(f'keras_hub:{tmp_path}/preset')
+    options = ExtractorOptions(batch_norm_trainable=False).for_backbone(row)
+    with image_sizes.scope(SIZE):
+        network = row.trunk((5,), options)
+    generators = [
+        each
+        for layer in private_names.layers_in(network)
+        for each in vars(layer).values()
+        if isinstance(each, keras.random.SeedGenerator)
+    ]
+    assert {type(layer).__name__ for layer in private_names.layers_in(network)} >= {'DropPath'}
+    images = tf.random.stateless_uniform([8, *SIZE], [1, 2])
+
+    def drawn(seed: int) -> np.ndarray:
+        with tracing.drawing_by(tf.constant([[seed, i] for i in range(8)])):
+            return network(images, training=True).numpy()
+
+    states = [each.state.numpy() for each in generators]
+    np.testing.assert_array_equal(drawn(3), drawn(3))
+    assert np.any(drawn(3) != drawn(4))
+    for each, state in zip(generators, states, strict=True):
+        np.testing.assert_array_equal(each.state, state)
+
+
+def ssd_pipeline(backbone: str) -> pipeline_pb2.TrainEvalPipelineConfig:
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig(model=tiny('num_classes: 4'))
+    extractor = pipeline.model.ssd.feature_extractor
+    for field in ('depth_multiplier', 'min_depth', 'num_layers'):
+        extractor.ClearField(field)
+    text = f"type: 'ssd_fpn' backbone: '{backbone}' fpn {{ {LEVELS} }}"
+    text_format.Merge(text, extractor)
+    return pipeline
+
+
+def faster_rcnn_pipeline(backbone: str) -> pipeline_pb2.TrainEvalPipelineConfig:
+    text = f"type: 'faster_rcnn_fpn' backbone: '{backbone}' fpn {{ {LEVELS} }}"
+    return tiny_pipeline(f'model {{ faster_rcnn {{ feature_extractor {{ {text} }} }} }}')
+
+
+@slow_cases.parametrize(
+    1,
+    ('kind', 'pipeline'),
+    [
+        *itertools.product(
+            ('MiT', 'MobileNet', 'MobileNetV5', 'Xception', 'RetinaNet'),
+            (ssd_pipeline, faster_rcnn_pipeline),
+        ),
+    ],
+)
+def test_a_detector_is_trained_and_exported(kind, pipeline, preset, tmp_path):
+    preset(kind)
+    pipeline = pipeline(f'keras_hub:{tmp_path}/preset')
+    text_format.Merge(TRAINING, pipeline)
+    (batch,) = step_runs.batches(2)
+    if pipeline.model.HasField('ssd'):
+        del batch[InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS]
+    keras.utils.set_random_seed(0)
+    detector = setup.build_detector(pipeline)
+    report = restore.restore(detector, str(tmp_path / 'preset'), 'classification')
+    assert not report.mismatched
+    before = {name: each.numpy() for name, each in detector.named_trainable_variables().items()}
+    step = setup.build_step(pipeline.train_config, detector, step_runs.element_spec(batch), seed=0)
+    losses = step_runs.run(step, [batch, batch])
+    assert all(np.isfinite([*each.values()]).all() for each in losses)
+    after = detector.named_trainable_variables()
+    assert any(np.any(after[name] != before[name]) for name in before if 'backbone/' in name)
+    checkpoints.save_model(str(tmp_path / 'model'), detector.named_variables(), 2)
+    image = tmp_path / 'image.png'
+    tf.io.write_file(str(image), tf.io.encode_png(tf.cast(random_images(1)[0], tf.uint8)))
+    exported = exporter.export(
+        pipeline, str(tmp_path / 'model'), tmp_path / 'exported', images=[image]
+    )
+    assert exported.comparison.detections > 0
+    assert exported.comparison.unmatched == 0
 
 
 def test_without_the_extra(monkeypatch):
