@@ -23,7 +23,7 @@ from object_detection.models.backbones.table import BACKBONES, KERAS, Backbone, 
 from object_detection.training.monitoring import model_summary
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / 'models.md'
-HEADING, NEXT_HEADING = '## Backbones', '## Published detectors'
+HEADING, NEXT_HEADING = '## Backbones', '## Networks of KerasHub'
 # A multiple of what every network halves.
 _SIDE = 384
 _FAMILIES = (CENTER_NET, FASTER_RCNN, SSD)
@@ -33,7 +33,7 @@ Values of the field `backbone` of the types `ssd`, `ssd_fpn`, `ssd_bifpn`, `ssd_
 ([howto/backbone.md](howto/backbone.md)). Parameters are those up to the last map, without a
 classifier; operations, two a multiplication with addition, are for an image of {_SIDE} x {_SIDE}.
 `tfod weights download NAME` gets ImageNet weights; licences are those that their authors state.
-`keras_hub:PRESET` names a network of KerasHub, with the extra `hub`.
+`keras_hub:PRESET` names a network of KerasHub; [its classes](#networks-of-kerashub) follow.
 
 | backbone | parameters, M | GFLOP | strides | weights | licence |
 |---|---|---|---|---|---|

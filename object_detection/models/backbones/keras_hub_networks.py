@@ -31,6 +31,8 @@ from object_detection.system import extras, private_names
 
 # Arguments of networks for the shape of images.
 _SHAPES = ('image_shape', 'input_shape')
+# Shapes of outputs in an error.
+_NUM_SHOWN = 4
 # Networks whose stochastic depth has no generator of random numbers.
 _UNSEEDED = ('MobileNetV5Backbone',)
 # Networks that subtract the means of ImageNet from images in 0..1 themselves.
@@ -41,11 +43,14 @@ _FRACTIONS = Preprocess(mean=(0.0,) * 3, std=(1.0,) * 3, scale=1 / 255)
 def row(preset: str) -> Backbone:
     """Returns the row of a preset.
 
-    Its maps are `pyramid_outputs` of the network, by their strides. Images are scaled as the preset
-    says, else as those of ImageNet.
+    Its maps are `pyramid_outputs` of the network, by their strides, else its outputs and the last
+    ones of further strides. Images are scaled as the preset says, else as those of ImageNet. A
+    network that KerasHub makes for images of one size alone is made for the square one of
+    `image_sizes`.
 
     Raises:
-      UserError: if KerasHub is not installed, or there is no such preset of a network for images.
+      UserError: if KerasHub is not installed, or there is no such preset of a network from images
+        to maps.
     """
     kind, config = _network(preset)
     build = functools.partial(_build, preset, kind, config)
@@ -101,11 +106,12 @@ def _network(preset: str) -> tuple[type[keras.Model], Mapping[str, Any]]:
     if len(inputs) > 1 or len(inputs[0].shape) != 4:
         found = ', '.join(each.name for each in inputs)
         raise _refused(preset, kind, 'a network from images alone', f'one from {found}')
-    if all(len(each.shape) != 4 for each in _maps(backbone)):
+    if any(len(each.shape) != 4 for each in _maps(backbone)):
         raise _refused(preset, kind, 'maps [B, H, W, C] as outputs', _shapes(_maps(backbone)))
     config = backbone.get_config()
     if not any(name in config for name in _SHAPES):
-        raise _refused(preset, kind, 'one of the options ' + ' and '.join(_SHAPES), 'none')
+        wanted = f'an option for the shape of images, {" or ".join(_SHAPES)}'
+        raise _refused(preset, kind, wanted, 'none')
     if kind.__name__ in _UNSEEDED and config['drop_path_rate']:
         wanted = 'drop_path_rate: 0, as a resumed training would draw other random numbers'
         raise _refused(preset, kind, wanted, config['drop_path_rate'])
@@ -182,7 +188,8 @@ def _maps(backbone: keras.Model) -> list[keras.KerasTensor]:
 
 
 def _shapes(outputs: Sequence[keras.KerasTensor]) -> str:
-    return ', '.join(dict.fromkeys(str(each.shape) for each in outputs))
+    different = [*dict.fromkeys(str(each.shape) for each in outputs)]
+    return ', '.join(different[:_NUM_SHOWN]) + ', ...' * (len(different) > _NUM_SHOWN)
 
 
 def _make(

@@ -155,6 +155,17 @@ KINDS = {
         'image_shape': (96, 96, 3),
         'hidden_dims': [8, 8, 16, 16],
     },
+    # Its map of stride 16 is the only one.
+    'ViTDet': {
+        'hidden_size': 8,
+        'num_layers': 2,
+        'intermediate_dim': 8,
+        'num_heads': 1,
+        'global_attention_layer_indices': [1],
+        'image_shape': (64, 64, 3),
+        'num_output_channels': 8,
+        'window_size': 2,
+    },
 }
 TRANSFORMER = {
     'patch_size': 16,
@@ -165,7 +176,7 @@ TRANSFORMER = {
     'image_shape': (64, 64, 3),
 }
 # Those that take images of one square size alone.
-SQUARE = ('MiT',)
+SQUARE = ('MiT', 'ViTDet')
 SIZE = (64, 64, 3)
 LEVELS = 'min_level: 3 max_level: 5 additional_layer_depth: 8'
 
@@ -215,8 +226,9 @@ def test_maps_are_those_of_the_network(kind, preset, tmp_path):
         True, LayerHyperparams(regularizer=L2(0.25)), override_backbone=True
     ).for_backbone(row)
     size = SIZE if kind in SQUARE else None
+    levels = (4,) if kind == 'ViTDet' else (3, 4, 5)
     with image_sizes.scope(size):
-        trunk = row.trunk((3, 4, 5), options)
+        trunk = row.trunk(levels, options)
     for variable, value in trunk.read_weights(str(tmp_path / 'preset' / 'model.weights.h5')):
         variable.assign(value)
     height, width = (64, 64) if size else (64, 96)
@@ -228,9 +240,9 @@ def test_maps_are_those_of_the_network(kind, preset, tmp_path):
     expected = {}
     for each in keras.Model(backbone.inputs, pyramid(backbone))(images):
         expected[tuple(each.shape[1:3])] = each  # the last one of each size
-    found = trunk(images)
+    found = tf.nest.flatten(trunk(images))
     assert [tuple(each.shape[1:3]) for each in found] == [
-        (height // stride, width // stride) for stride in (8, 16, 32)
+        (height // 2**level, width // 2**level) for level in levels
     ]
     for each in found:
         np.testing.assert_allclose(each, expected[tuple(each.shape[1:3])], rtol=1e-4, atol=1e-5)
@@ -241,7 +253,7 @@ def test_maps_are_those_of_the_network(kind, preset, tmp_path):
     kernels = [each for each in trunk.weights if each.path.endswith('kernel')]
     assert len(trunk.losses) == len(kernels) > 0
     with image_sizes.scope(size):
-        again = row.trunk((3, 4, 5), options)
+        again = row.trunk(levels, options)
     paths = [weight.path for weight in trunk.weights]
     assert paths == [weight.path for weight in again.weights]
     assert len(set(paths)) == len(paths)
@@ -335,16 +347,6 @@ OTHERS = {
         'num_heads': [1, 1],
         'window_size': 2,
     },
-    'ViTDet': {
-        'hidden_size': 8,
-        'num_layers': 1,
-        'intermediate_dim': 8,
-        'num_heads': 1,
-        'global_attention_layer_indices': [],
-        'image_shape': (64, 64, 3),
-        'num_output_channels': 8,
-        'window_size': 2,
-    },
     'DeepLabV3': {
         'low_level_feature_key': 'P2',
         'spatial_pyramid_pooling_key': 'P5',
@@ -407,6 +409,17 @@ def test_padding_beyond_the_only_size_is_refused(preset, tmp_path):
         model_builder.build(pipeline.model)
 
 
+def test_vit_det_normalizes_images_itself_and_has_positions_of_one_size(preset, tmp_path):
+    preset('ViTDet')
+    row = find(f'keras_hub:{tmp_path}/preset')
+    np.testing.assert_allclose(row.normalize(tf.fill([1, 1, 1, 3], 51.0)), 0.2, rtol=1e-6)
+    options = ExtractorOptions(batch_norm_trainable=False).for_backbone(row)
+    with image_sizes.scope((96, 96, 3)):
+        trunk = row.trunk((4,), options)
+    with pytest.raises(CheckpointError, match=r'expected weights of keras_hub:'):
+        [*trunk.read_weights(str(tmp_path / 'preset' / 'model.weights.h5'))]
+
+
 def test_random_numbers_follow_from_those_of_the_images(preset, tmp_path):
     preset('MiT')
     row = find(f'keras_hub:{tmp_path}/preset')
@@ -443,6 +456,14 @@ def ssd_pipeline(backbone: str) -> pipeline_pb2.TrainEvalPipelineConfig:
     return pipeline
 
 
+def pooled_pipeline(backbone: str) -> pipeline_pb2.TrainEvalPipelineConfig:
+    pipeline = ssd_pipeline(backbone)
+    extractor = pipeline.model.ssd.feature_extractor
+    extractor.ClearField('fpn')
+    extractor.type, extractor.num_layers = 'ssd_ppn', 3
+    return pipeline
+
+
 def faster_rcnn_pipeline(backbone: str) -> pipeline_pb2.TrainEvalPipelineConfig:
     text = f"type: 'faster_rcnn_fpn' backbone: '{backbone}' fpn {{ {LEVELS} }}"
     return tiny_pipeline(f'model {{ faster_rcnn {{ feature_extractor {{ {text} }} }} }}')
@@ -456,6 +477,7 @@ def faster_rcnn_pipeline(backbone: str) -> pipeline_pb2.TrainEvalPipelineConfig:
             ('MiT', 'MobileNet', 'MobileNetV5', 'Xception', 'RetinaNet'),
             (ssd_pipeline, faster_rcnn_pipeline),
         ),
+        ('ViTDet', pooled_pipeline),
     ],
 )
 def test_a_detector_is_trained_and_exported(kind, pipeline, preset, tmp_path):
