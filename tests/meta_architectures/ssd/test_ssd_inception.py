@@ -209,7 +209,8 @@ def test_a_network_without_a_stage_for_crops_is_refused_there():
 
 @pytest.mark.slow
 def test_sizes_of_maps_for_the_fit_of_anchors():
-    config = text_format.Parse(f'feature_extractor {{ {V3} {NARROW} }}', Ssd())
+    text = f'image_resizer {{ identity_resizer {{}} }} feature_extractor {{ {V3} {NARROW} }}'
+    config = text_format.Parse(text, Ssd())
     sizes = family.FAMILY.anchors(config).map_sizes()
     assert sizes(299, 128) == [(35, 13), (17, 6), (8, 2), (4, 1), (2, 1), (1, 1)]
     assert family.FAMILY.anchors(Ssd()).map_sizes is None
