@@ -6,8 +6,8 @@
         --like FOLDER --output OTHER_FOLDER
 
 `--like` is a folder with NAME.json of recorded detectors, whose constants of the recipe and sizes
-of images are taken, for a second version those of the first; new is what follows from them. Each
-NAME.npz holds whole arrays.
+of images are taken, for a second version those of the first, for SSD those of SSDLite; new is what
+follows from them. Each NAME.npz holds whole arrays.
 """
 
 import argparse
@@ -38,9 +38,23 @@ SINGLE_SHOT_LIMITS = {
     'topk_candidates': 300,
     'detections_per_img': 60,
 }
+# These two have a size of their own.
+SSD_LIMITS = {'score_thresh': 0.02}
+_SSDLITE, _SSD = 'ssdlite320_mobilenet_v3_large', 'ssd300_vgg16'
 FUNCTIONS = [
-    f'{kind}_resnet50_fpn'
-    for kind in ('fasterrcnn', 'maskrcnn', 'keypointrcnn', 'retinanet', 'fcos')
+    *(
+        f'{kind}_resnet50_fpn'
+        for kind in ('fasterrcnn', 'maskrcnn', 'keypointrcnn', 'retinanet', 'fcos')
+    ),
+    *(_SSDLITE, _SSD),
+]
+# SSD sees images in 0..255, and has a factor for each channel of its first map, of the size of 20;
+# its scores are to differ.
+_SSD_FACTORS = [
+    [r'backbone\.features\.0\.weight', 0.02],
+    [r'backbone\.scale_weight', 200.0],
+    [r'classification_head\.module_list', 2.0],
+    [r'regression_head\.module_list', 0.5],
 ]
 # Proposals of an image that the heads are recorded for, and those of them for masks and keypoints.
 _PROPOSALS, _MASKS = 64, 16
@@ -117,6 +131,8 @@ def limits_of(function: str) -> dict[str, float]:
     """Returns the sizes and thresholds that a detector is recorded with."""
     if function.endswith('_320_fpn'):
         return {}
+    if function in (_SSDLITE, _SSD):
+        return SSD_LIMITS
     if 'rcnn' not in function:
         return SINGLE_SHOT_LIMITS
     return LIMITS | ({'box_score_thresh': _KEYPOINT_SCORE} if 'keypoint' in function else {})
@@ -137,7 +153,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     torch.set_grad_enabled(False)
     for function in options.functions:
-        first = function.removesuffix('_v2')
+        first = _SSDLITE if function == _SSD else function.removesuffix('_v2')
         like = json.loads((options.like / f'torchvision_{first}.json').read_text())
         build = getattr(torchvision.models.detection, function)
         model = build(weights=None, weights_backbone=None, **limits_of(function)).eval()
@@ -147,6 +163,8 @@ def main() -> None:
             for name, value in model.state_dict().items()
         ]
         numbers = like['recipe']
+        if function == _SSD:
+            numbers['factors'] = _SSD_FACTORS + numbers['factors']
         state = recipe.state_dict(like['variables'], numbers['s'], numbers['factors'])
         model.load_state_dict({key: torch.from_numpy(np.array(v)) for key, v in state.items()})
         recorder = record if 'rcnn' in function else record_single_shot

@@ -60,6 +60,7 @@ def _build_ssd(config: Any) -> default_boxes.SsdAnchorGenerator:
         list(config.aspect_ratios),
         config.interpolated_scale_aspect_ratio,
         config.reduce_boxes_in_lowest_layer,
+        list(config.num_aspect_ratios),
     )
     layout = default_boxes.SsdLayout(_pairs(config, 'stride'), _pairs(config, 'offset'))
     base_size = (config.base_anchor_height, config.base_anchor_width)

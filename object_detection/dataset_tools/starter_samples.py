@@ -59,6 +59,7 @@ _KINDS = (
         (_RESNET, _CLASSES, 'head.classification_head.conv.0.1.weight'),
     ),
     _Kind('torchvision_retinanet_resnet50_fpn', (_RESNET, _CLASSES)),
+    _Kind('torchvision_ssd300_vgg16', ('backbone.scale_weight', 'backbone.features.0.weight')),
     _Kind(
         'torchvision_ssdlite320_mobilenet_v3_large', ('backbone.features.0.0.0.weight', _FIRST_MAP)
     ),

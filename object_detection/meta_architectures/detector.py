@@ -22,8 +22,8 @@ from object_detection.system import private_names
 
 _logger = logging.getLogger(__name__)
 
-# Side in pixels of the image that shows which tensors a detector computes.
-_PROBE_SIZE = 256
+# Side in pixels of the image that shows which tensors a detector computes; all maps have cells.
+_PROBE_SIZE = 320
 _EXEMPTIONS = training_rules.EXEMPTIONS
 
 

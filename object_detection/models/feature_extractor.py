@@ -74,6 +74,11 @@ class FeatureExtractor(keras.layers.Layer):
         """The number of maps of a stack."""
         return len(self.strides)
 
+    @property
+    def depths(self) -> list[int]:
+        """The channels of the maps of a stack."""
+        return [output.shape[-1] for output in self._outputs()[: self.num_levels]]
+
     def parts(self) -> dict[str, keras.layers.Layer]:
         """Returns the layers with the variables: backbone and, if there is one, fpn."""
         parts = {'backbone': self.backbone, 'fpn': self.pyramid}

@@ -116,6 +116,7 @@ def ssd_box_specs(
     aspect_ratios: Sequence[float],
     interpolated_scale_aspect_ratio: float = 1.0,
     reduce_boxes_in_lowest_layer: bool = True,
+    num_aspect_ratios: Sequence[int] = (),
 ) -> list[list[tuple[float, float]]]:
     """Returns the (scale, aspect ratio) of every box of every layer.
 
@@ -129,9 +130,12 @@ def ssd_box_specs(
       interpolated_scale_aspect_ratio: aspect ratio of the interpolated box; 0 omits that box.
       reduce_boxes_in_lowest_layer: whether layer 0 has only three boxes, (0.1, 1), (scale, 2) and
         (scale, 1/2), for all aspect ratios.
+      num_aspect_ratios: for each layer how many of `aspect_ratios` it has, the first ones; none
+        gives it all of them.
 
     Raises:
-      ValueError: if there are too few or too many scales, or one is not positive.
+      ValueError: if there are too few or too many scales, or one is not positive, or
+        `num_aspect_ratios` are not one for each layer, or more than there are.
     """
     if not num_layers <= len(scales) <= num_layers + 1:
         raise expected(
@@ -142,13 +146,22 @@ def ssd_box_specs(
             'SsdAnchorGenerator: scales, which min_scale and max_scale may give, and aspect_ratios '
             f'must be positive. Received: {list(scales)} and {list(aspect_ratios)}.'
         )
+    most = len(aspect_ratios)
+    counts = num_aspect_ratios or [most] * num_layers
+    if len(counts) != num_layers or not all(0 <= count <= most for count in counts):
+        raise expected(
+            'SsdAnchorGenerator: num_aspect_ratios',
+            f'none, or {num_layers} numbers up to {most}, that of aspect_ratios',
+            list(counts),
+        )
     specs = []
-    following = [*scales[1:], 1.0]
-    for layer, (scale, next_scale) in enumerate(zip(scales, following, strict=True)):
-        boxes = [(scale, ratio) for ratio in aspect_ratios]
+    following = [*scales[1:], 1.0][:num_layers]
+    rows = zip(counts, scales[:num_layers], following, strict=True)
+    for layer, (count, scale, next_scale) in enumerate(rows):
+        boxes = [(scale, ratio) for ratio in aspect_ratios[:count]]
         if interpolated_scale_aspect_ratio > 0:
             boxes.append((math.sqrt(scale * next_scale), interpolated_scale_aspect_ratio))
         if layer == 0 and reduce_boxes_in_lowest_layer:
             boxes = [(0.1, 1.0), (scale, 2.0), (scale, 0.5)]
         specs.append(boxes)
-    return specs[:num_layers]
+    return specs

@@ -133,7 +133,7 @@ def change_of_pixels(pixels: third_party_names.Pixels, detector: Detector) -> Ch
 def _epsilon_of(detector: Detector, name: str, default: float) -> float:
     """Returns the epsilon of the norm after the first convolution; `default` if there is none."""
     backbone = detector.parts().get(detector.variable_names.backbone_parts[0])
-    norm = backbone and backbone.get_layer(name)
+    norm = name and backbone and backbone.get_layer(name)
     return getattr(norm, 'epsilon', default)
 
 

@@ -176,6 +176,7 @@ _TORCHVISION = {
         _torchvision('retinanet_resnet50_fpn_coco-eeacb38b.pth', 130.267, box=36.4),
         _torchvision('retinanet_resnet50_fpn_v2_coco-5905b1c5.pth', 146.037, box=41.5),
         _torchvision('fcos_resnet50_fpn_coco-99b0c9b7.pth', 123.608, box=39.2),
+        _torchvision('ssd300_vgg16_coco-b556d3b4.pth', 135.988, box=25.1),
         _torchvision('ssdlite320_mobilenet_v3_large_coco-a79551df.pth', 13.418, box=21.3),
     )
 }

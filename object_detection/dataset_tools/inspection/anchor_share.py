@@ -411,6 +411,8 @@ def _ssd(generator: AnchorGenerator, boxes: _Boxes) -> Iterator[AnchorGenerator]
         config.scales[:], config.aspect_ratios[:] = scales, ratios
         config.ClearField('min_scale')
         config.ClearField('max_scale')
+        if len(ratios) != len(own.aspect_ratios):
+            config.ClearField('num_aspect_ratios')
         yield copy
 
 

@@ -26,7 +26,7 @@ from object_detection.meta_architectures.ssd.anchor_losses import (
 )
 from object_detection.meta_architectures.ssd.anchor_tasks import AnchorTask
 from object_detection.meta_architectures.ssd.centerness import Centerness
-from object_detection.meta_architectures.ssd.extractors import EXTRACTORS
+from object_detection.meta_architectures.ssd.extractors import EXTRACTORS, least_side
 from object_detection.meta_architectures.ssd.feature_extractor import (
     BiFpnOptions,
     FpnOptions,
@@ -329,7 +329,9 @@ def _check_image_size(
 ) -> None:
     """Checks the size of all images, None if they differ."""
     row = EXTRACTORS[config.type]
-    side, least = row.image_size, find(row.backbone or config.backbone).least_side
+    num_layers = config.num_layers if config.HasField('num_layers') else None
+    least = max(find(row.backbone or config.backbone).least_side, least_side(row, num_layers))
+    side = row.image_size
     received = 'images of any size' if size is None else f'images of {size[0]} x {size[1]}'
     if side is not None and (size is None or set(size) != {side}):
         raise expected(

@@ -41,6 +41,22 @@ def num_maps(extractor: Extractor) -> int:
     return len(extractor.levels) + len(extractor.settings['filters'])
 
 
+def least_side(extractor: Extractor, num_layers: int | None) -> int:
+    """Returns from which side of images on, in pixels, the maps of a type all have cells.
+
+    A map without padding has two cells less in height and width than the one before.
+
+    Args:
+      extractor: the row of the type.
+      num_layers: field of the config; None if it is not set.
+    """
+    if 'num_valid' not in extractor.settings:
+        return 1
+    num_padded = num_maps(extractor) - extractor.settings['num_valid']
+    num_valid = max(num_layers - num_padded, 0) if num_layers else extractor.settings['num_valid']
+    return 2 ** (extractor.levels[0] + num_padded - 1) * 2 * num_valid + 1
+
+
 def _slim(
     backbone: str, levels: range = _LAST_TWO, *, settings: Mapping[str, Any] = {}, **fields: Any
 ) -> Extractor:
@@ -105,6 +121,10 @@ EXTRACTORS: Mapping[str, Extractor] = {
     ),
     'ssd_mobilenet_v2_mnasfpn': Extractor(
         'mobilenet_v2_mnasfpn', 'mnasfpn', keeps_hyperparams=True
+    ),
+    # As in the paper and in torchvision.
+    'ssd_vgg16': Extractor(
+        'vgg16', 'multi_resolution', range(3, 5), {'filters': (512, 256, 256, 256), 'num_valid': 2}
     ),
     # On the network that the field `backbone` names.
     'ssd': Extractor(None, 'multi_resolution', _LAST_TWO),

@@ -28,9 +28,6 @@ from object_detection.targets.targets import Targets
 # Distinguish the seeds of the sample of anchors and of dropout. Added to even numbers.
 _SAMPLE, _DROPOUT = (0, 0), (1, 0)
 
-# Side of the image that variables are built for; the coarsest level (stride 128) keeps a cell.
-_PROBE_SIZE = 128
-
 
 @dataclasses.dataclass(frozen=True)
 class PostProcessing:
@@ -112,7 +109,8 @@ class Ssd(DetectionModel):
         return {**self.feature_extractor.parts(), 'box_predictor': self.box_predictor}
 
     def build_variables(self) -> None:
-        self.box_predictor(self.feature_extractor.empty_features(_PROBE_SIZE))
+        # The heads are convolutions, whose variables do not depend on the sizes of the maps.
+        self.box_predictor([tf.zeros([1, 1, 1, depth]) for depth in self.feature_extractor.depths])
 
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
         return self.feature_extractor.normalize(images)

@@ -190,6 +190,8 @@ BACKBONES: Registry[Backbone] = Registry(
         'inception_v3': f'{_INCEPTION}.inception_v3:INCEPTION_V3',
         'inception_resnet_v2': f'{_INCEPTION}.inception_resnet_v2:INCEPTION_RESNET_V2',
         'inception_resnet_v2_slim': f'{_INCEPTION}.inception_resnet_v2:INCEPTION_RESNET_V2_SLIM',
+        # Its two maps are those that SSD takes.
+        'vgg16': f'{_NETWORKS}.vgg:VGG16',
         'nasnet_large': f'{_NETWORKS}.nasnet:NASNET_LARGE',
         'hourglass_10': f'{_NETWORKS}.hourglass:HOURGLASS_10',
         'hourglass_20': f'{_NETWORKS}.hourglass:HOURGLASS_20',

@@ -30,6 +30,7 @@ class Options:
       num_maps: number of maps, those of the backbone included; None is all of them.
       filters: channels of the maps after those of the backbone.
       last_kernel_size: size of the convolution of stride 2 of the last one; others are 3x3.
+      num_valid: how many of the last ones have a convolution of stride 1 without padding instead.
       depth_multiplier: factor of the numbers of channels.
       min_depth: minimum number of channels of a convolution.
       use_depthwise: whether convolutions of stride 2 are a depthwise one and one of size 1, each
@@ -45,6 +46,7 @@ class Options:
     num_maps: int | None = None
     filters: Sequence[int] = _FILTERS
     last_kernel_size: int = 3
+    num_valid: int = 0
     depth_multiplier: float = 1.0
     min_depth: int = 1
     use_depthwise: bool = False
@@ -69,9 +71,9 @@ def multi_resolution_maps(
 ) -> keras.Model:
     """Builds the maps that follow those of a backbone, two in the paper.
 
-    Each of them is a convolution of size 1 to half of its channels and one of stride 2, both with
-    norm and activation, on the map before. Layers of map i, counted from 0, are named
-    `map_<i>_projection`, `map_<i>_depthwise` and `map_<i>_conv`.
+    Each of them is a convolution of size 1 to half of its channels and one of stride 2 or without
+    padding, both with norm and activation, on the map before. Layers of map i, counted from 0, are
+    named `map_<i>_projection`, `map_<i>_depthwise` and `map_<i>_conv`.
 
     Args:
       channels: channels of the backbone maps, the finest one first.
@@ -82,7 +84,8 @@ def multi_resolution_maps(
 
     Returns:
       A model from the list of the backbone maps to the list of all maps, which are the backbone's
-      and those of the options, each half as large as the one before, rounded up.
+      and those of the options, each half as large as the one before, rounded up, or without
+      padding two cells less in height and width.
 
     Raises:
       ValueError: if the number of maps is not within its range.
@@ -101,7 +104,8 @@ def multi_resolution_maps(
     for index in range(len(inputs), num_maps):
         filters = options.filters[index - len(inputs)]
         kernel_size = options.last_kernel_size if index == most - 1 else 3
-        outputs.append(layers.halve(outputs[-1], filters, kernel_size, name=f'map_{index}'))
+        is_valid = index >= most - options.num_valid
+        outputs.append(layers.shrink(outputs[-1], filters, kernel_size, is_valid, f'map_{index}'))
     return keras.Model(inputs, outputs, name=name)
 
 
@@ -113,11 +117,13 @@ class _Layers:
         self._batch_norm_trainable = batch_norm_trainable
         self._options = options
 
-    def halve(self, x, filters: int, kernel_size: int, *, name: str):
+    def shrink(self, x, filters: int, kernel_size: int, is_valid: bool, name: str):
         """Applies the layers of a map to the map before."""
         x = self._conv(x, filters / 2, 1, name=f'{name}_projection')
         strided = {'strides': 2, 'padding': 'same'}
-        if self._options.explicit_padding:
+        if is_valid:
+            strided = {'padding': 'valid'}
+        elif self._options.explicit_padding:
             around = ((kernel_size - 1) // 2, kernel_size // 2)
             x = rounding.ZeroPadding2D((around, around), name=f'{name}_pad')(x)
             strided['padding'] = 'valid'

@@ -6,6 +6,7 @@ height, width] become [height, width, channels, 1], and those of fully connected
 become [in, out]. Images are converted as in `third_party_resnets`.
 """
 
+import functools
 import logging
 import math
 import re
@@ -19,8 +20,9 @@ from object_detection.errors import CheckpointError, format_list
 from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
 from object_detection.weights.pytorch import names
+from object_detection.weights.pytorch.arrangements import Here
 from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
-from object_detection.weights.pytorch.names import Here, Row, System
+from object_detection.weights.pytorch.names import Row, System
 from object_detection.weights.third_party_names import Pixels
 from object_detection.weights.third_party_resnets import ThirdPartyResnet, change_of_pixels
 
@@ -32,6 +34,7 @@ _OF_NORM = {
     **{'running_mean': 'moving_mean', 'running_var': 'moving_variance'},
 }
 _NORM = re.compile(r'.*_bn(_\d+)?')
+_OF_LEVEL = re.compile(r'box_predictor/(?:box_codes|classes)_(\d+)')
 _BEFORE_DENSE = re.compile(r'(fpn/smoothing_\d+|box_classifier/conv_\d+)/kernel')
 _PIXELS = ('pixel_mean', 'pixel_std')
 # Number of dimensions -> the order of their axes here.
@@ -78,8 +81,9 @@ class TorchWeights(WeightSource):
         entries = self._with_epsilon(source.entries(detector), detector)
         self._log_images(detector)
         layers = list(dict.fromkeys(k.rpartition('/')[0] for k in detector.named_variables()))
-        here = self._here(detector)
+        here_of = functools.cache(functools.partial(self._here, detector))
         for ours, theirs, row in names.match(self._system, layers, list(self.shapes)):
+            here = here_of(level[1] if (level := _OF_LEVEL.match(ours)) else '0')
             variables = _OF_NORM if _NORM.fullmatch(ours) else _OF_LAYER
             if f'{ours}/{_DEPTHWISE_KERNEL}' in detector.named_variables():
                 variables = {'weight': _DEPTHWISE_KERNEL}
@@ -108,21 +112,23 @@ class TorchWeights(WeightSource):
             count = shape[0]
         return Entry((key,), _transposed_shape((count, *shape[1:]), is_depthwise), read)
 
-    def _here(self, detector: Detector) -> Here:
+    def _here(self, detector: Detector, level: str) -> Here:
+        """Returns what the outputs of a level depend on, if its heads are its own."""
         shapes = {name: tuple(v.shape) for name, v in detector.named_variables().items()}
 
         def outputs(layer: str) -> int:
             return shapes.get(f'{layer}/bias', (0,))[-1]
 
-        first = ('rpn/box_codes_0', 'box_predictor/box_codes', 'box_predictor/box_codes_0')
-        num_anchors = max(outputs(layer) for layer in first) // 4
+        heads = (f'box_predictor/box_codes_{level}', f'box_predictor/classes_{level}')
+        codes = ('rpn/box_codes_0', 'box_predictor/box_codes', heads[0])
+        num_anchors = max(map(outputs, codes)) // 4
         if not num_anchors:
             return Here()
         of_crops = [name for name in shapes if _BEFORE_DENSE.fullmatch(name)]
         return Here(
             self._anchor_order(detector, num_anchors),
             outputs('rpn/objectness_0') // num_anchors,
-            max(map(outputs, ('box_predictor/classes', 'box_predictor/classes_0'))) // num_anchors
+            max(map(outputs, ('box_predictor/classes', heads[1]))) // num_anchors
             > detector.num_classes,
             shapes[min(of_crops)][-1] if of_crops else 0,
         )
@@ -131,10 +137,12 @@ class TorchWeights(WeightSource):
         """Returns for each anchor of a cell its number there, by its shape and its size."""
         theirs = self._system.anchors.get(num_anchors, ())
         generator = getattr(detector, 'anchor_generator', None)
-        if generator is None or not theirs:
+        counts = generator.num_anchors_per_location() if generator else []
+        if num_anchors not in counts or not theirs:
             return range(num_anchors)
-        levels = len(generator.num_anchors_per_location())
-        cell = np.asarray(generator.generate([(1, 1)] * levels, _SIDE, _SIDE)[0])
+        cells = generator.generate([(1, 1)] * len(counts), _SIDE, _SIDE)
+        # Sizes of coarser levels may be limited, which changes the ratios.
+        cell = np.asarray(cells[counts.index(num_anchors)])
         height, width = (cell[:, 2:] - cell[:, :2]).T
         ours = list(zip(width / height, height * width, strict=True))
         # Rounded to whole pixels, boxes of one ratio differ in it.

@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from object_detection.models.backbones.resnet_v1 import Options, Padding
+from object_detection.weights.pytorch import arrangements
 from object_detection.weights.pytorch.mobilenet_names import (
     MOBILENET_V3,
     MOBILENET_V3_OF_PYRAMID,
     MOBILENET_V3_OF_SSD,
 )
+from object_detection.weights.pytorch.vgg_names import VGG16_OF_SSD
 from object_detection.weights.third_party_names import (
     IMAGENET,
     Format,
@@ -24,87 +24,6 @@ from object_detection.weights.third_party_names import (
     Translation,
     structured,
 )
-
-_CODE = 4
-
-
-class Here(NamedTuple):
-    """What the order of outputs depends on in a detector.
-
-    Attributes:
-      anchors: for each anchor of a cell, its number there.
-      num_logits: number of logits of an anchor's objectness, 1 or 2 (background, object).
-      has_background: whether a single-stage detector has a background class, the first one.
-      crop_depth: channels of the crops of regions, where a fully connected layer sees them.
-    """
-
-    anchors: Sequence[int] = ()
-    num_logits: int = 1
-    has_background: bool = True
-    crop_depth: int = 0
-
-
-# Their array with the outputs as its first axis, and the detector -> the array with our outputs.
-Arrange = Callable[[np.ndarray, Here], np.ndarray]
-
-
-def _codes(array: np.ndarray, here: Here) -> np.ndarray:
-    """(x, y, w, h) of each class -> (y, x, h, w)."""
-    del here
-    return array.reshape(-1, _CODE, *array.shape[1:])[:, [1, 0, 3, 2]].reshape(array.shape)
-
-
-def _codes_of_objects(array: np.ndarray, here: Here) -> np.ndarray:
-    """The same, without the codes of background, which come first; not of one box for all."""
-    return _codes(array[_CODE:] if len(array) > _CODE else array, here)
-
-
-def _codes_of_anchors(array: np.ndarray, here: Here) -> np.ndarray:
-    codes = _codes(array, here).reshape(-1, _CODE, *array.shape[1:])
-    return _by_anchor(codes, here).reshape(array.shape)
-
-
-def _objectness(array: np.ndarray, here: Here) -> np.ndarray:
-    """The softmax over (0, x) is the sigmoid of x."""
-    array = _by_anchor(array, here)
-    if here.num_logits == 1:
-        return array
-    return np.stack([np.zeros_like(array), array], axis=1).reshape(-1, *array.shape[1:])
-
-
-def _classes_of_anchors(array: np.ndarray, here: Here) -> np.ndarray:
-    """Classes of which the first is background, which is dropped if there is none here."""
-    classes = _by_anchor(array.reshape(max(1, len(here.anchors)), -1, *array.shape[1:]), here)
-    classes = classes if here.has_background else classes[:, 1:]
-    return classes.reshape(-1, *array.shape[1:])
-
-
-def _objects_of_anchors(array: np.ndarray, here: Here) -> np.ndarray:
-    """Classes without background, for which here may be a logit, which detections do not see."""
-    classes = _by_anchor(array.reshape(max(1, len(here.anchors)), -1, *array.shape[1:]), here)
-    if here.has_background:
-        classes = np.concatenate([np.zeros_like(classes[:, :1]), classes], axis=1)
-    return classes.reshape(-1, *array.shape[1:])
-
-
-def _by_anchor(array: np.ndarray, here: Here) -> np.ndarray:
-    """Orders the first axis; with another number of anchors it does not fit, and stays."""
-    return array[list(here.anchors)] if len(array) == len(here.anchors) else array
-
-
-def _without_first(array: np.ndarray, here: Here) -> np.ndarray:
-    del here
-    return array[1:]
-
-
-def _last_to_first(array: np.ndarray, here: Here) -> np.ndarray:
-    del here
-    return np.roll(array, 1, axis=0)
-
-
-def _same(array: np.ndarray, here: Here) -> np.ndarray:
-    del here
-    return array
 
 
 class Row(NamedTuple):
@@ -122,7 +41,7 @@ class Row(NamedTuple):
 
     ours: str
     theirs: tuple[str, ...]
-    arrange: Arrange = _same
+    arrange: arrangements.Arrange = arrangements.same
     sees_crops: bool = False
 
 
@@ -229,8 +148,8 @@ _TORCHVISION_ROWS = (
     Row(r'fpn/coarse_(?P<n>\d+)', ('backbone.fpn.extra_blocks.p{n}',)),
     Row(r'rpn/conv', ('rpn.head.conv.0.0', 'rpn.head.conv')),
     Row(r'rpn/conv_(?P<n>\d+)', ('rpn.head.conv.{before}.0',)),
-    Row(r'rpn/objectness_\d+', ('rpn.head.cls_logits',), _objectness),
-    Row(r'rpn/box_codes_\d+', ('rpn.head.bbox_pred',), _codes_of_anchors),
+    Row(r'rpn/objectness_\d+', ('rpn.head.cls_logits',), arrangements.objectness),
+    Row(r'rpn/box_codes_\d+', ('rpn.head.bbox_pred',), arrangements.codes_of_anchors),
     Row(r'box_classifier/conv_(?P<n>\d+)', ('roi_heads.box_head.{i}.0',)),
     Row(
         r'box_classifier/dense_1',
@@ -239,13 +158,19 @@ _TORCHVISION_ROWS = (
     ),
     Row(r'box_classifier/dense_2', ('roi_heads.box_head.fc7',)),
     Row(r'box_head/classes', ('roi_heads.box_predictor.cls_score',)),
-    Row(r'box_head/box_codes', ('roi_heads.box_predictor.bbox_pred',), _codes_of_objects),
+    Row(
+        r'box_head/box_codes', ('roi_heads.box_predictor.bbox_pred',), arrangements.codes_of_objects
+    ),
     Row(
         r'mask_head/conv_(?P<n>\d+)',
         ('roi_heads.mask_head.{i}.0', 'roi_heads.mask_head.mask_fcn{n}'),
     ),
     Row(r'mask_head/deconv', ('roi_heads.mask_predictor.conv5_mask',)),
-    Row(r'mask_head/masks', ('roi_heads.mask_predictor.mask_fcn_logits',), _without_first),
+    Row(
+        r'mask_head/masks',
+        ('roi_heads.mask_predictor.mask_fcn_logits',),
+        arrangements.without_first,
+    ),
     Row(r'keypoint_head/conv_(?P<n>\d+)', ('roi_heads.keypoint_head.{twice}',)),
     Row(r'keypoint_head/keypoints', ('roi_heads.keypoint_predictor.kps_score_lowres',)),
     Row(
@@ -256,24 +181,25 @@ _TORCHVISION_ROWS = (
         r'box_predictor/box_tower_(?P<n>\d+)',
         (f'{_REGRESSOR}.conv.{{i}}.0', f'{_REGRESSOR}.conv.{{twice}}'),
     ),
-    Row(r'box_predictor/classes', (f'{_CLASSIFIER}.cls_logits',), _classes_of_anchors),
-    Row(r'box_predictor/box_codes', (f'{_REGRESSOR}.bbox_reg',), _codes_of_anchors),
+    Row(r'box_predictor/classes', (f'{_CLASSIFIER}.cls_logits',), arrangements.classes_of_anchors),
+    Row(r'box_predictor/box_codes', (f'{_REGRESSOR}.bbox_reg',), arrangements.codes_of_anchors),
 )
 _SSD_ROWS = (
-    Row(r'fpn/map_(?P<n>\d+)_projection', ('backbone.extra.{i}.0.0',)),
+    # The second names are those of convolutions alone, without depthwise ones and norms.
+    Row(r'fpn/map_(?P<n>\d+)_projection', ('backbone.extra.{i}.0.0', 'backbone.extra.{before}.0')),
     Row(r'fpn/map_(?P<n>\d+)_depthwise', ('backbone.extra.{i}.1.0',)),
-    Row(r'fpn/map_(?P<n>\d+)_conv', ('backbone.extra.{i}.2.0',)),
+    Row(r'fpn/map_(?P<n>\d+)_conv', ('backbone.extra.{i}.2.0', 'backbone.extra.{before}.2')),
     Row(r'box_predictor/classes_(?P<n>\d+)_depthwise', (f'{_CLASSIFIER}.module_list.{{n}}.0.0',)),
     Row(r'box_predictor/box_codes_(?P<n>\d+)_depthwise', (f'{_REGRESSOR}.module_list.{{n}}.0.0',)),
     Row(
         r'box_predictor/classes_(?P<n>\d+)',
-        (f'{_CLASSIFIER}.module_list.{{n}}.1',),
-        _classes_of_anchors,
+        (f'{_CLASSIFIER}.module_list.{{n}}.1', f'{_CLASSIFIER}.module_list.{{n}}'),
+        arrangements.classes_of_anchors,
     ),
     Row(
         r'box_predictor/box_codes_(?P<n>\d+)',
-        (f'{_REGRESSOR}.module_list.{{n}}.1',),
-        _codes_of_anchors,
+        (f'{_REGRESSOR}.module_list.{{n}}.1', f'{_REGRESSOR}.module_list.{{n}}'),
+        arrangements.codes_of_anchors,
     ),
 )
 # Two sizes of squares come first, then each ratio and its inverse.
@@ -305,7 +231,7 @@ TORCHVISION_FCOS = TORCHVISION._replace(
     rows=(
         Row(r'box_predictor/class_tower_(?P<n>\d+)', (f'{_CLASSIFIER}.conv.{{thrice}}',)),
         Row(r'box_predictor/box_tower_(?P<n>\d+)', (f'{_REGRESSOR}.conv.{{thrice}}',)),
-        Row(r'box_predictor/centerness', (f'{_REGRESSOR}.bbox_ctrness',), _by_anchor),
+        Row(r'box_predictor/centerness', (f'{_REGRESSOR}.bbox_ctrness',), arrangements.by_anchor),
         *(row for row in _TORCHVISION_ROWS if '_tower_' not in row.ours),
     ),
     norm=_next_in_row,
@@ -316,6 +242,13 @@ TORCHVISION_SSDLITE = TORCHVISION._replace(
     backbone=MOBILENET_V3_OF_SSD,
     rows=_SSD_ROWS,
     anchors={6: _OF_SSD},
+)
+TORCHVISION_SSD = TORCHVISION_SSDLITE._replace(
+    example=VGG16_OF_SSD.example,
+    begins=('backbone.scale_weight',),
+    backbone=VGG16_OF_SSD,
+    # Maps with fewer boxes have the first ones.
+    anchors={4: _OF_SSD[:4], 6: _OF_SSD},
 )
 
 _STAGE = r'(?:_(?P<stage>\d+))?/'
@@ -333,9 +266,15 @@ DETECTRON2 = System(
             ('proposal_generator.rpn_head.conv.conv0', 'proposal_generator.rpn_head.conv'),
         ),
         Row(r'rpn/conv_(?P<n>\d+)', ('proposal_generator.rpn_head.conv.conv{before}',)),
-        Row(r'rpn/objectness_\d+', ('proposal_generator.rpn_head.objectness_logits',), _objectness),
         Row(
-            r'rpn/box_codes_\d+', ('proposal_generator.rpn_head.anchor_deltas',), _codes_of_anchors
+            r'rpn/objectness_\d+',
+            ('proposal_generator.rpn_head.objectness_logits',),
+            arrangements.objectness,
+        ),
+        Row(
+            r'rpn/box_codes_\d+',
+            ('proposal_generator.rpn_head.anchor_deltas',),
+            arrangements.codes_of_anchors,
         ),
         # Stages of a cascade are numbered.
         Row(
@@ -354,12 +293,12 @@ DETECTRON2 = System(
         Row(
             rf'box_head{_STAGE}classes',
             ('roi_heads.box_predictor.{stage}.cls_score', 'roi_heads.box_predictor.cls_score'),
-            _last_to_first,
+            arrangements.last_to_first,
         ),
         Row(
             rf'box_head{_STAGE}box_codes',
             ('roi_heads.box_predictor.{stage}.bbox_pred', 'roi_heads.box_predictor.bbox_pred'),
-            _codes,
+            arrangements.codes,
         ),
         Row(r'mask_head/conv_(?P<n>\d+)', ('roi_heads.mask_head.mask_fcn{n}',)),
         Row(r'mask_head/deconv', ('roi_heads.mask_head.deconv',)),
@@ -368,8 +307,8 @@ DETECTRON2 = System(
         Row(r'keypoint_head/keypoints', ('roi_heads.keypoint_head.score_lowres',)),
         Row(r'box_predictor/class_tower_(?P<n>\d+)', ('head.cls_subnet.{twice}',)),
         Row(r'box_predictor/box_tower_(?P<n>\d+)', ('head.bbox_subnet.{twice}',)),
-        Row(r'box_predictor/classes', ('head.cls_score',), _objects_of_anchors),
-        Row(r'box_predictor/box_codes', ('head.bbox_pred',), _codes_of_anchors),
+        Row(r'box_predictor/classes', ('head.cls_score',), arrangements.objects_of_anchors),
+        Row(r'box_predictor/box_codes', ('head.bbox_pred',), arrangements.codes_of_anchors),
     ),
     anchors={3: _OF_PROPOSALS, 9: [(ratio, size) for size in (1, 2, 3) for ratio in _RATIOS]},
 )
@@ -379,6 +318,7 @@ SYSTEMS = (
     TORCHVISION,
     TORCHVISION_MOBILENET,
     TORCHVISION_SSDLITE,
+    TORCHVISION_SSD,
     DETECTRON2,
     System(MOBILENET_V3.title, MOBILENET_V3.example, ('features.0.0.',), MOBILENET_V3),
     System('torchvision ResNet', _TORCHVISION_RESNET.example, ('layer1.',), _TORCHVISION_RESNET),
