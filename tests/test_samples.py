@@ -36,6 +36,8 @@ _CONTEXT, _CONTEXT_SYNC = (
 _SAME_MODELS = {*_RECIPES, _AUGMENTED, _CONTEXT_SYNC}
 _COCO_IMAGES = 118_287
 SIZE = 128
+# The maps of SSD300 have no cells of small images.
+_SIZES = {'torchvision_ssd300_vgg16.config': 300}
 _RESIZER = 'image_resizer={fixed_shape_resizer { height: 128 width: 128 }}'
 _FEW_DETECTIONS = ('max_detections_per_class=4', 'max_total_detections=4')
 # Family -> what makes its samples small.
@@ -94,12 +96,12 @@ def shapes_label_map(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def one_batch(num_classes: int, num_points: int) -> tf.data.Dataset:
+def one_batch(num_classes: int, num_points: int, size: int) -> tf.data.Dataset:
     """A batch of one image with one object, as the input pipeline gives it."""
-    pixels = np.random.default_rng(0).uniform(0, 255, (SIZE, SIZE, 3))
+    pixels = np.random.default_rng(0).uniform(0, 255, (size, size, 3))
     example = {
         InputFields.IMAGE: pixels.astype(np.float32),
-        InputFields.TRUE_IMAGE_SHAPE: np.array([SIZE, SIZE, 3], np.int32),
+        InputFields.TRUE_IMAGE_SHAPE: np.array([size, size, 3], np.int32),
         InputFields.SOURCE_ID: np.array('0'),
         InputFields.GROUNDTRUTH_BOXES: np.array([[0.1, 0.1, 0.6, 0.7]], np.float32),
         InputFields.GROUNDTRUTH_CLASSES: np.eye(1, num_classes, dtype=np.float32),
@@ -172,9 +174,12 @@ def test_builds_trains_a_step_and_exports(name, tmp_path):
     label_maps = _LABEL_MAPS[family] if has_map else []
     for setting in SMALL[family] + [f'{field}={labels}' for field in label_maps]:
         overrides.apply_setting(pipeline, f'model.{family}.{setting}')
+    size = _SIZES.get(name, SIZE)
+    resizer = getattr(pipeline.model, family).image_resizer.fixed_shape_resizer
+    resizer.height = resizer.width = size
     detector = model_builder.build(pipeline.model)
     detector.build_variables()
-    data = one_batch(detector.num_classes, num_points).map(
+    data = one_batch(detector.num_classes, num_points, size).map(
         lambda batch: batch | side_inputs.zeros(detector)  # context, where boxes attend to it
     )
     train_step = TrainStep(
@@ -201,7 +206,7 @@ def test_builds_trains_a_step_and_exports(name, tmp_path):
         ),
         pipeline_text='',
     )
-    image = np.zeros((SIZE, SIZE, 3), np.uint8)
+    image = np.zeros((size, size, 3), np.uint8)
     if detector.side_inputs():
         loaded = tf.saved_model.load(str(tmp_path / 'saved_model'))
         outputs = loaded.signatures['serving_default'](

@@ -131,6 +131,14 @@ def test_linear_scales():
         ('ssd_anchor_generator { num_layers: 2 height_offset: 8 width_offset: 8 }', 'offsets'),
         ('ssd_anchor_generator { min_scale: -2 }', 'min_scale and max_scale'),
         ('ssd_anchor_generator { aspect_ratios: 0 }', 'aspect_ratios must be'),
+        (
+            'ssd_anchor_generator { num_layers: 2 aspect_ratios: 1 num_aspect_ratios: 1 }',
+            r'num_aspect_ratios: expected none, or 2 numbers up to 1, .* Received: \[1\]',
+        ),
+        (
+            'ssd_anchor_generator { num_layers: 2 aspect_ratios: 1 num_aspect_ratios: [1, 2] }',
+            r'num_aspect_ratios: expected none, or 2 numbers up to 1, .* Received: \[1, 2\]',
+        ),
         ('ssd_anchor_generator { base_anchor_height: 0 }', 'base_anchor_height'),
         ('grid_anchor_generator { scales: -1 aspect_ratios: 1 }', 'positive'),
         ('grid_anchor_generator { height_stride: 0 }', 'positive'),
@@ -183,6 +191,15 @@ def test_limited_sizes_of_ssd():
     np.testing.assert_allclose(boxes[:2], expected, atol=1e-6)
     free = SsdAnchorGenerator([[(0.9, 4.0), (0.2, 1.0)]]).generate([(1, 2)], 320, 320)[0]
     np.testing.assert_allclose(free[0], [0.275, 0.25 - 0.9, 0.725, 0.25 + 0.9], atol=1e-6)
+
+
+def test_maps_may_have_fewer_aspect_ratios():
+    specs = ssd_box_specs(2, [0.2, 0.5, 0.8], [1, 2, 0.5], 1, False, [1, 3])
+    ratios = [[ratio for _, ratio in layer] for layer in specs]
+    assert ratios == [[1, 1], [1, 2, 0.5, 1]]
+    np.testing.assert_allclose([layer[-1][0] for layer in specs], np.sqrt([0.1, 0.4]))
+    # A scale may follow the last one, though there is no map.
+    assert SsdAnchorGenerator(specs).num_anchors_per_location() == [2, 4]
 
 
 def test_truncated_sizes():

@@ -88,6 +88,18 @@ def test_other_filters_after_three_maps_of_a_backbone():
     }
 
 
+def test_last_maps_without_padding():
+    model = build((4,), filters=(8, 8, 8), num_valid=2, explicit_padding=True)
+    maps = model(inputs((10, 12), channels=(4,)))
+    assert [tuple(level.shape[1:3]) for level in maps] == [(10, 12), (5, 6), (3, 4), (1, 2)]
+    layers = [model.get_layer(f'map_{i}_conv') for i in (1, 2, 3)]
+    assert [layer.strides[0] for layer in layers] == [2, 1, 1]
+    # Which maps these are does not depend on how many there are.
+    fewer = build((4,), filters=(8, 8, 8), num_valid=2, num_maps=3)
+    sizes = [tuple(level.shape[1:3]) for level in fewer(inputs((10, 12), channels=(4,)))]
+    assert sizes == [(10, 12), (5, 6), (3, 4)]
+
+
 def test_a_kernel_of_an_even_size_is_padded_at_the_end():
     """A kernel of ones counts the cells that are not padding; without padding, 5 gives 2."""
     arguments = {'channels': (1,), 'hyperparams': LayerHyperparams(activation=None)}
