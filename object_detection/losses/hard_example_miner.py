@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from object_detection.core.shapes import dimensions, smaller
 from object_detection.core.suppression.nms import non_max_suppression
-from object_detection.core.suppression.nms_tiles import NEVER, NmsSelection
+from object_detection.core.suppression.nms_tiles import NEVER, NmsSelection, eligible_scores
 from object_detection.errors import UserError
 from object_detection.targets.matchers import UNMATCHED
 
@@ -83,14 +83,17 @@ class HardExampleMiner:
         (size,) = dimensions(hardness, 1)
         if self._num_hard_examples is not None:
             size = smaller(size, self._num_hard_examples)
-        selection = non_max_suppression(
-            tf.stop_gradient(boxes),
-            hardness,
-            max_outputs=size,
-            iou_threshold=self._iou_threshold,
-            score_threshold=NEVER,
-            num_valid=num_valid,
-        )
+        if self._iou_threshold == 1.0:  # No IoU is above it.
+            selection = _hardest(hardness, size, num_valid)
+        else:
+            selection = non_max_suppression(
+                tf.stop_gradient(boxes),
+                hardness,
+                max_outputs=size,
+                iou_threshold=self._iou_threshold,
+                score_threshold=NEVER,
+                num_valid=num_valid,
+            )
         if self._max_negatives_per_positive is not None and matches is not None:
             selection = self._limit_negatives(selection, matches)
         return _marks(selection, tf.shape(hardness))
@@ -108,6 +111,15 @@ class HardExampleMiner:
         rank = tf.cumsum(tf.cast(is_negative, tf.int32), axis=1)
         is_kept = is_positive | (rank <= limit[:, tf.newaxis])
         return selection._replace(is_valid=selection.is_valid & is_kept)
+
+
+def _hardest(
+    hardness: tf.Tensor, count: int | tf.Tensor, num_valid: tf.Tensor | None
+) -> NmsSelection:
+    """Selects the hardest of all examples, the first ones among equally hard ones."""
+    scores, indices = tf.math.top_k(eligible_scores(hardness, NEVER, num_valid), count)
+    is_valid = scores > NEVER
+    return NmsSelection(tf.where(is_valid, indices, 0), is_valid)
 
 
 def _marks(selection: NmsSelection, shape: tf.Tensor) -> tf.Tensor:

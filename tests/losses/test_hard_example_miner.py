@@ -58,6 +58,9 @@ def test_sums_of_losses_equal_the_reference(case_name):
         {'num_hard_examples': None, 'iou_threshold': 0.2},
         {'num_hard_examples': 20, 'max_negatives_per_positive': 0.5},
         {'max_negatives_per_positive': 1, 'min_negatives_per_image': 4},
+        # As in SSD, nothing is left out by its overlap.
+        {'num_hard_examples': None, 'iou_threshold': 1.0, 'max_negatives_per_positive': 3},
+        {'num_hard_examples': 30, 'iou_threshold': 1.0},
     ],
 )
 def test_equals_the_oracle(options):
@@ -83,6 +86,7 @@ UNKNOWN = [
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('iou_threshold', [0.7, 1.0])
 @pytest.mark.parametrize(
     'options',
     [
@@ -90,9 +94,13 @@ UNKNOWN = [
         pytest.param({'jit_compile': True}, id='xla', marks=pytest.mark.slow),
     ],
 )
-def test_traced_gives_the_same(options):
-    arguments = random_examples(2, 30)
-    miner = HardExampleMiner(num_hard_examples=None, max_negatives_per_positive=1)
+def test_traced_gives_the_same(options, iou_threshold):
+    *inputs, matches = random_examples(2, 30)
+    matches[:, 8:] = -1
+    arguments = (*inputs, matches)
+    miner = HardExampleMiner(
+        num_hard_examples=None, iou_threshold=iou_threshold, max_negatives_per_positive=1
+    )
 
     def mine(localization, classification, boxes, matches):
         return miner(localization, classification, boxes, matches=matches)
