@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from object_detection.models.backbones.resnet_v1 import Options
+from object_detection.models.backbones.vgg import MEANS
 from object_detection.weights.third_party_names import First, Format, Pixels
 
 # The number of a convolution there counts activations and poolings, too; what follows the map of
@@ -31,7 +32,7 @@ VGG16_OF_SSD = Format(
     'torchvision VGG16',
     'backbone.features.0.weight',
     translate,
-    Pixels(mean=(0.48235 * 255, 0.45882 * 255, 0.40784 * 255), std=(1.0, 1.0, 1.0)),
+    Pixels(mean=MEANS, std=(1.0, 1.0, 1.0)),
     Options(),
     first=First('conv1_1/kernel', ''),
 )
