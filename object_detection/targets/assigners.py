@@ -1,6 +1,6 @@
 """Assigners: which object an anchor, a point or a query is trained on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +25,8 @@ _NO_QUERY = -1e6
 _NEAR = 1e-4
 # Relative, of areas of normalized boxes of equal size.
 _EQUAL = 1e-5
+# Least probability whose logarithm is taken.
+_TINY = 1e-8
 
 
 class Candidates(NamedTuple):
@@ -159,9 +161,17 @@ class HungarianAssigner:
 
     Args:
       class_cost, l1_cost, giou_cost: factors of the parts of the cost.
+      class_value: what takes the place of scores [B, N, K], such as `focal_values`.
     """
 
-    def __init__(self, class_cost: float = 1.0, l1_cost: float = 5.0, giou_cost: float = 2.0):
+    def __init__(
+        self,
+        class_cost: float = 1.0,
+        l1_cost: float = 5.0,
+        giou_cost: float = 2.0,
+        class_value: Callable[[tf.Tensor], tf.Tensor] = lambda scores: scores,
+    ):
+        self._class_value = class_value
         self._class_cost = class_cost
         self._l1_cost = l1_cost
         self._giou_cost = giou_cost
@@ -176,10 +186,25 @@ class HungarianAssigner:
     def similarity(self, candidates: Candidates, groundtruth: Groundtruth) -> tf.Tensor:
         """Returns minus the costs, float32 [B, M, N]."""
         boxes, others = groundtruth.boxes, candidates.predicted_boxes
-        scores = tf.matmul(groundtruth.classes, candidates.scores, transpose_b=True)
+        values = self._class_value(candidates.scores)
+        scores = tf.matmul(groundtruth.classes, values, transpose_b=True)
         far = self._l1_cost * center_size_l1(boxes, others)
         apart = self._giou_cost * (1.0 - box_ops.giou(boxes, others))
         return self._class_cost * scores - far - apart
+
+
+def focal_values(scores: tf.Tensor, alpha: float, gamma: float) -> tf.Tensor:
+    """Returns by how much a match would change the focal loss of queries, float32 [B, N, K].
+
+    It is the cost of a negative minus that of a positive (https://arxiv.org/abs/2010.04159).
+
+    Args:
+      scores: float32 [B, N, K], probabilities.
+      alpha, gamma: of the focal loss.
+    """
+    negative = (1.0 - alpha) * tf.pow(scores, gamma) * -tf.math.log(1.0 - scores + _TINY)
+    positive = alpha * tf.pow(1.0 - scores, gamma) * -tf.math.log(scores + _TINY)
+    return negative - positive
 
 
 class PointAssigner:
