@@ -19,7 +19,7 @@ TYPES = {
     for value in descriptor_pb2.FieldDescriptorProto.Type.DESCRIPTOR.values
 }
 LABELS = {1: 'optional', 2: 'required', 3: 'repeated'}
-OWN_FILES = {'object_detection/protos/plugin.proto'}
+OWN_FILES = {'object_detection/protos/detr.proto', 'object_detection/protos/plugin.proto'}
 ROOTS = (pipeline_pb2, string_int_label_map_pb2, target_assigner_pb2)
 # What is said about fields, and nothing of a config.
 OPTIONS = ('object_detection/protos/options.proto', 'google/protobuf/descriptor.proto')
@@ -84,6 +84,9 @@ def test_enums_equal_the_reference(shared):
     assert {name: ours[name] for name in expected} == expected
     own = {name.rpartition('.')[2] for name in ours.keys() - expected.keys()}
     assert own == {
+        'Block',
+        'Boxes',
+        'Classification',
         'Decoding',
         'EraseFill',
         'ExtraLevelInput',
@@ -92,6 +95,7 @@ def test_enums_equal_the_reference(shared):
         'LearningRateUnit',
         'LocalizationNormalizer',
         'MaskPasteMethod',
+        'Method',
         'ObjectnessType',
         'OutsideAnchors',
         'PaddingMode',
