@@ -59,6 +59,7 @@ def test_modules_of_a_family_are_imported_through_the_tables_alone():
                 found.add((family, file))
     assert found == {
         ('center_net', 'config/families.py'),
+        ('detr', 'config/families.py'),
         ('faster_rcnn', 'config/families.py'),
         ('ssd', 'config/families.py'),
     }
@@ -66,7 +67,12 @@ def test_modules_of_a_family_are_imported_through_the_tables_alone():
 
 def test_each_row_is_a_family():
     titles = {name: family.title for name, family in families.FAMILIES.items()}
-    assert titles == {'faster_rcnn': 'Faster R-CNN', 'ssd': 'SSD', 'center_net': 'CenterNet'}
+    assert titles == {
+        'faster_rcnn': 'Faster R-CNN',
+        'ssd': 'SSD',
+        'center_net': 'CenterNet',
+        'detr': 'DETR',
+    }
 
 
 def test_a_config_without_a_model_says_so():

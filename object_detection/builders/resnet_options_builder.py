@@ -25,11 +25,11 @@ def build(config: Message) -> dict[str, Any]:
         modes = config.DESCRIPTOR.fields_by_name['padding_mode'].enum_type
         found['padding_mode'] = Padding[modes.values_by_number[config.padding_mode].name]
     if config.HasField('preprocess'):
-        found['preprocess'] = _preprocess(config.preprocess)
+        found['preprocess'] = preprocess(config.preprocess)
     return found
 
 
-def _preprocess(config: Message) -> Preprocess:
+def preprocess(config: Message) -> Preprocess:
     """Returns the normalization that an ImagePreprocessing describes."""
     lists = {name: tuple(getattr(config, name)) for name in ('mean', 'std')}
     for name, values in lists.items():

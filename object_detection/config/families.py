@@ -152,8 +152,15 @@ FAMILIES: Registry[ModelFamily] = Registry(
         'faster_rcnn': 'object_detection.meta_architectures.faster_rcnn.family:FAMILY',
         'ssd': 'object_detection.meta_architectures.ssd.family:FAMILY',
         'center_net': 'object_detection.meta_architectures.center_net.family:FAMILY',
+        'detr': 'object_detection.meta_architectures.detr.family:FAMILY',
     },
     ModelFamily,
+)
+# What makes a pipeline config of one of another system, by the name of the system; a row takes the
+# path of a file, and may take others that go into the config.
+TRANSLATORS: Registry[Callable[..., Any]] = Registry(
+    'translator',
+    {'transformers': 'object_detection.meta_architectures.detr.transformers_pipeline:make'},
 )
 # The option of the `oneof` that names a family.
 _NAMED = 'experimental_model'

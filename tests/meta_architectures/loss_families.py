@@ -29,6 +29,7 @@ from object_detection.meta_architectures.center_net.deepmac import build as deep
 from object_detection.meta_architectures.center_net.feature_extractor import CenterNetOptions
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.detr import build as detr_build
 from object_detection.meta_architectures.faster_rcnn import build as faster_rcnn_build
 from object_detection.meta_architectures.ssd import build as ssd_build
 from object_detection.models import image_channels
@@ -40,6 +41,7 @@ from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from tests import tiny_models
 from tests.meta_architectures import learned_shapes
 from tests.meta_architectures.center_net import test_frames
+from tests.meta_architectures.detr import configs as detr_configs
 from tests.meta_architectures.detr_like import family as detr_like
 from tests.meta_architectures.faster_rcnn import test_keypoint_stage, test_rfcn
 from tests.meta_architectures.fcos_like import family as fcos_like
@@ -154,6 +156,12 @@ def _experimental(family: families.ModelFamily, **options: object) -> DetectionM
         return model_builder.build(message, is_training=False)
 
 
+def _detr(kind: str) -> DetectionModel:
+    # What the layers of D-FINE learn of the last one depends on the whole batch.
+    changes = ['loss { auxiliary: false }'] if kind == 'd_fine' else []
+    return detr_build.build_detector(detr_configs.tiny(kind, *changes), is_training=False)
+
+
 _CASCADE = """
 model { faster_rcnn {
   second_stage_box_predictor { mask_rcnn_box_predictor { box_head { num_fcs: 1 fc_depth: 16 } } }
@@ -177,6 +185,7 @@ FAMILIES: dict[str, Callable[[], DetectionModel]] = {
     'cascade_rcnn': lambda: _faster_rcnn(_CASCADE),
     'static_context_cascade': lambda: _faster_rcnn(_CASCADE, _CONTEXT, tiny_models.STATIC),
     'rfcn': lambda: _faster_rcnn(test_rfcn.RFCN),
+    **{kind: functools.partial(_detr, kind) for kind in detr_configs.KINDS},
 }
 Tensors = dict[str, tf.Tensor]
 Sums = dict[str, LossSum]

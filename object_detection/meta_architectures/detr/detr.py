@@ -1,0 +1,195 @@
+"""Detection transformers: DETR, RT-DETR, D-FINE, RF-DETR."""
+
+from collections.abc import Callable, Sequence
+
+import keras
+import tensorflow as tf
+
+from object_detection.core import boxes as corner_ops
+from object_detection.core import sampling, tracing
+from object_detection.core.fields import DetectionFields
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.loss_sum import LossSum
+from object_detection.core.shapes import dimensions
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.detr import boxes as box_ops
+from object_detection.meta_architectures.detr import queries as query_ops
+from object_detection.meta_architectures.detr.losses import SetLosses, without_crowds
+from object_detection.meta_architectures.detr.predictions import Predictions
+from object_detection.meta_architectures.detr.queries import QueryOptions, Tokens
+from object_detection.meta_architectures.detr.variable_names import DETR_NAMES
+from object_detection.models.feature_extractor import FeatureExtractor
+
+# Distinguishes the seeds of noisy queries.
+_NOISE = (0, 0)
+# Side of the image that variables are built for.
+_PROBE_SIZE = 64
+
+
+class Detr(DetectionModel):
+    """A detector that predicts a set of boxes, which is not suppressed.
+
+    Args:
+      num_classes: K, without background.
+      resizer: the image resizer.
+      feature_extractor: the backbone.
+      encoder: one of `encoders`.
+      queries: one of `queries`.
+      decoder: one of `decoder`.
+      losses: matches predictions to objects, and computes the losses.
+      query_options: sizes of the queries.
+      score_converter: class logits -> scores [..., K].
+      max_detections: number of detections of an image; 0 is that of the queries.
+      sees_padding: whether cells beyond the true images are seen.
+      probe_size: side of the image that variables are built for.
+    """
+
+    variable_names = DETR_NAMES
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        resizer: Callable,
+        feature_extractor: FeatureExtractor,
+        encoder: keras.layers.Layer,
+        queries: keras.layers.Layer,
+        decoder: keras.layers.Layer,
+        losses: SetLosses,
+        query_options: QueryOptions,
+        score_converter: Callable[[tf.Tensor], tf.Tensor],
+        loss_names: Sequence[str],
+        max_detections: int = 0,
+        sees_padding: bool = True,
+        probe_size: int = _PROBE_SIZE,
+        name: str = 'detr',
+    ):
+        super().__init__(num_classes=num_classes, resizer=resizer, name=name)
+        self.feature_extractor = feature_extractor
+        self.encoder = encoder
+        self.queries = queries
+        self.decoder = decoder
+        self._set_losses = losses
+        self._query_options = query_options
+        self._score_converter = score_converter
+        self._loss_names = tuple(loss_names)
+        self._max_detections = max_detections or query_options.count
+        self._sees_padding = sees_padding
+        self._probe_size = probe_size
+
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        return {
+            **self.feature_extractor.parts(),
+            'encoder': self.encoder,
+            'queries': self.queries,
+            'decoder': self.decoder,
+        }
+
+    def build_variables(self) -> None:
+        tokens = self.encoder.encode(
+            self.feature_extractor.empty_features(self._probe_size)
+        ).tokens()
+        # Enough cells for all queries to be selected from.
+        count, further = self._query_options.count, len(tokens.sizes) - 1
+        shape = [count + further, tokens.values.shape[-1]]
+        tokens = Tokens(
+            tf.zeros([1, *shape]),
+            [(count, 1), *[(1, 1)] * further],
+            positions=None if tokens.positions is None else tf.zeros(shape),
+        )
+        self.decoder.decode(self.queries.begin(tokens, training=True), tokens)
+
+    def normalize(self, images: tf.Tensor) -> tf.Tensor:
+        return self.feature_extractor.normalize(images)
+
+    def forward(
+        self,
+        images: tf.Tensor,
+        true_shapes: tf.Tensor,
+        training: bool,
+        groundtruth: Groundtruth | None,
+        seeds: tf.Tensor | None,
+    ) -> Predictions:
+        """Runs the network; see `predict` of the base class."""
+        (features,) = self.feature_extractor.feature_stacks(images, training)
+        size = self.feature_extractor.padded_size(*dimensions(images, 1, 2))
+        true = true_shapes[:, :2]
+        windows = tf.cast(true, tf.float32) / tf.cast(tf.stack(size), tf.float32)
+        encoded = self.encoder.encode(
+            features,
+            true=None if self._sees_padding else true,
+            size=size,
+            training=training,
+        )
+        tokens, noisy = encoded.tokens(), None
+        frame = tf.cast(tf.stack(dimensions(images, 1, 2)), tf.float32)
+        frame = tf.tile(frame / tf.cast(tf.stack(size), tf.float32), [2])
+        if training and groundtruth is not None:
+            noisy = query_ops.make_noisy(
+                self._query_options,
+                _in_frame(without_crowds(groundtruth), frame),
+                sampling.fold_in(seeds, _NOISE),
+            )
+        queries = self.queries.begin(tokens, noisy, training=training)
+        layers, first = self.decoder.decode(queries, tokens, training=training)
+        return Predictions(
+            maps=encoded.maps,
+            layers=layers,
+            windows=tf.concat([tf.zeros_like(windows), windows], axis=-1),
+            frame=frame,
+            selection=queries.selection,
+            first_boxes=queries.boxes,
+            noisy=noisy,
+            first=first,
+            num_groups=queries.num_groups,
+        )
+
+    @tracing.named('postprocess')
+    def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the best of all pairs of a query and a class."""
+        last = predictions.layers[-1]
+        count = self._query_options.count
+        logits, boxes = last.class_logits[:, -count:], last.boxes[:, -count:]
+        if predictions.noisy is not None or predictions.num_groups > 1:
+            start = 0 if predictions.noisy is None else predictions.noisy.matches.shape[1]
+            logits, boxes = (
+                each[:, start : start + count] for each in (last.class_logits, last.boxes)
+            )
+        scores = self._score_converter(logits)
+        batch, queries = dimensions(scores, 0, 1)
+        corners = box_ops.to_corners(boxes)
+        best, indices = tf.math.top_k(
+            tf.reshape(scores, [batch, queries * self.num_classes]),
+            min(self._max_detections, count * self.num_classes),
+        )
+        rows = indices // self.num_classes
+        chosen = corner_ops.clip(tf.gather(corners, rows, batch_dims=1), predictions.windows)
+        has_area = corner_ops.area(chosen) > 0.0
+        framed = corner_ops.change_frame(chosen, predictions.windows)
+        return {
+            DetectionFields.BOXES: tf.where(has_area[..., tf.newaxis], framed, 0.0),
+            DetectionFields.SCORES: tf.where(has_area, best, 0.0),
+            DetectionFields.CLASSES: tf.cast(indices % self.num_classes, tf.float32),
+            DetectionFields.MULTICLASS_SCORES: tf.gather(scores, rows, batch_dims=1),
+            DetectionFields.ANCHOR_INDICES: tf.cast(rows, tf.float32),
+            DetectionFields.NUM_DETECTIONS: tf.reduce_sum(tf.cast(has_area, tf.float32), axis=1),
+            DetectionFields.RAW_BOXES: corners,
+            DetectionFields.RAW_SCORES: scores,
+        }
+
+    @tracing.named('loss')
+    def loss_sums(
+        self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None
+    ) -> dict[str, LossSum]:
+        """Returns the losses; see the base class."""
+        del seeds
+        groundtruth = _in_frame(without_crowds(groundtruth), predictions.frame)
+        return self._set_losses.compute(predictions, groundtruth)
+
+    def loss_names(self) -> Sequence[str]:
+        return self._loss_names
+
+
+def _in_frame(groundtruth: Groundtruth, frame: tf.Tensor) -> Groundtruth:
+    """Changes boxes from shares of the images to shares of what the maps cover."""
+    return groundtruth._replace(boxes=groundtruth.boxes * frame)

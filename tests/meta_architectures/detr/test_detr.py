@@ -1,0 +1,214 @@
+"""Detection transformers: their stages, contracts and losses."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.core import boxes as corner_ops
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.detr import boxes as box_ops
+from object_detection.meta_architectures.detr import build, loss_names, queries
+from object_detection.targets.matchers import IGNORED, UNMATCHED
+from tests.meta_architectures.detr import configs
+
+# Two images with three objects and one, as [ymin, xmin, ymax, xmax].
+BOXES = [[[0.1, 0.1, 0.5, 0.4], [0.3, 0.5, 0.9, 0.9], [0.0, 0.6, 0.2, 1.0]], [[0.2, 0.2, 0.8, 0.6]]]
+LABELS = [[0, 2, 1], [1]]
+SEEDS = tf.constant([[3, 1], [4, 1]])
+
+
+def groundtruth() -> Groundtruth:
+    classes = [np.eye(configs.NUM_CLASSES, dtype=np.float32)[labels] for labels in LABELS]
+    return Groundtruth.from_lists([np.array(each, np.float32) for each in BOXES], classes)
+
+
+@functools.cache
+def detector(kind: str):
+    tf.keras.utils.set_random_seed(0)
+    built = build.build_detector(configs.tiny(kind), is_training=False)
+    built.build_variables()
+    random = np.random.default_rng(1)
+    for name, variable in built.named_variables().items():
+        # Heads begin with zeros, with which layers would agree.
+        if name.endswith('kernel') and not np.any(variable):
+            variable.assign(random.normal(0, 0.2, variable.shape))
+    return built
+
+
+def images() -> tf.Tensor:
+    noise = np.random.default_rng(0).uniform(0, 255, [2, configs.SIDE, configs.SIDE, 3])
+    return tf.constant(noise, tf.float32)
+
+
+@functools.cache
+def step(kind: str):
+    """A training step: losses, and the gradients of their sum."""
+    model = detector(kind)
+    prepared, shapes = model.preprocess(images())
+    variables = model.named_trainable_variables()
+    with tf.GradientTape() as tape:
+        found = model.predict(prepared, shapes, True, groundtruth(), SEEDS)
+        losses = model.loss(found, groundtruth(), SEEDS)
+        total = tf.add_n(list(losses.values()))
+    return losses, tape.gradient(total, variables)
+
+
+@pytest.mark.parametrize('kind', configs.KINDS)
+def test_losses_have_the_names_that_are_known_before(kind):
+    losses, _ = step(kind)
+    assert (
+        set(losses) == set(loss_names.names(configs.tiny(kind))) == set(detector(kind).loss_names())
+    )
+    for name, value in losses.items():
+        assert np.isfinite(value), name
+        assert value > 0, name
+
+
+@pytest.mark.parametrize('kind', configs.KINDS)
+def test_each_variable_trains(kind):
+    _, gradients = step(kind)
+    for name, gradient in gradients.items():
+        # Keys are compared with each other: what all have in common has no effect. The nearest cell
+        # stays the nearest one when a point moves a little.
+        is_constant = kind == 'rt_detr_v2' and 'sampling_offsets' in name
+        if 'k_proj/bias' not in name and not is_constant:
+            assert gradient is not None, name
+            assert np.all(np.isfinite(tf.convert_to_tensor(gradient))), name
+
+
+@pytest.mark.parametrize('kind', configs.KINDS)
+def test_detections_are_the_best_pairs(kind):
+    model = detector(kind)
+    prepared, shapes = model.preprocess(images())
+    found = model.predict(prepared, shapes)
+    outputs = model.postprocess(found, shapes)
+    scores = outputs['raw_detection_scores'].numpy()
+    best = np.sort(scores.reshape(2, -1))[:, ::-1][:, :10]
+    np.testing.assert_allclose(outputs['detection_scores'], best, rtol=1e-6)
+    rows = outputs['detection_anchor_indices'].numpy().astype(int)
+    classes = outputs['detection_classes'].numpy().astype(int)
+    for image in range(2):
+        np.testing.assert_array_equal(
+            scores[image, rows[image], classes[image]], outputs['detection_scores'][image]
+        )
+        boxes = np.clip(outputs['raw_detection_boxes'].numpy()[image, rows[image]], 0, 1)
+        np.testing.assert_allclose(outputs['detection_boxes'][image], boxes, atol=1e-6)
+
+
+def test_boxes_are_relative_to_the_true_image():
+    model = detector('rt_detr')
+    shapes = tf.constant([[64, 32, 3], [32, 64, 3]])
+    found = model.predict(images(), shapes)
+    outputs = model.postprocess(found, shapes)
+    whole = model.postprocess(found, tf.constant([[64, 64, 3]] * 2))
+    np.testing.assert_array_equal(
+        outputs['detection_scores'].shape, whole['detection_scores'].shape
+    )
+    raw = outputs['raw_detection_boxes'].numpy()
+    rows = outputs['detection_anchor_indices'].numpy().astype(int)
+    expected = np.clip(raw[0, rows[0]] * [1, 2, 1, 2], 0, 1)
+    is_box = outputs['detection_scores'].numpy()[0] > 0
+    np.testing.assert_allclose(outputs['detection_boxes'][0][is_box], expected[is_box], atol=1e-6)
+
+
+@pytest.mark.parametrize('kind', ['rt_detr', 'rf_detr', 'detr'])
+def test_a_padded_image_has_the_boxes_of_what_its_maps_cover(kind):
+    """Images of 60 pixels are padded to 64, as if the resizer had done so."""
+    model = detector(kind)
+    small = model.normalize(images()[:, :60, :60])
+    padded = tf.pad(small, [[0, 0], [0, 4], [0, 4], [0, 0]])
+    shapes = tf.constant([[60, 60, 3]] * 2)
+    found, expected = (model.predict(each, shapes) for each in (small, padded))
+    np.testing.assert_allclose(found.layers[-1].boxes, expected.layers[-1].boxes, atol=1e-5)
+    outputs, others = (model.postprocess(each, shapes) for each in (found, expected))
+    np.testing.assert_allclose(outputs['detection_boxes'], others['detection_boxes'], atol=1e-5)
+    scaled = groundtruth()
+    scaled = scaled._replace(boxes=scaled.boxes * (60 / 64))
+    losses = model.loss(expected, scaled)
+    for name, value in model.loss(found, groundtruth()).items():
+        np.testing.assert_allclose(value, losses[name], rtol=1e-4, err_msg=name)
+
+
+def test_images_of_too_few_cells_are_refused():
+    model = detector('rf_detr')
+    with pytest.raises(ValueError, match=r'at most 4, the cells of the maps.*10'):
+        model.predict(images()[:, :16, :16], tf.constant([[16, 16, 3]] * 2))
+
+
+@pytest.mark.parametrize('kind', ['rf_detr', 'detr'])
+def test_cells_beyond_the_true_image_are_not_seen(kind):
+    model = detector(kind)
+    shapes = tf.constant([[32, 64, 3]] * 2)
+    prepared = model.normalize(images())
+    dark = tf.concat([prepared[:, :32], tf.zeros_like(prepared[:, 32:])], axis=1)
+    seen = model.encoder.encode(
+        model.feature_extractor.feature_stacks(dark)[0], true=shapes[:, :2], size=(64, 64)
+    ).seen
+    expected = [[True] * 8] * 4 + [[False] * 8] * 4
+    np.testing.assert_array_equal(tf.reshape(seen[0], [8, 8]), expected)
+
+
+def test_noisy_queries_repeat_the_objects_of_their_own_image():
+    options = queries.QueryOptions(width=4, num_classes=3, count=10, denoising=7, label_noise=0.0)
+    noisy = queries.make_noisy(options, groundtruth(), SEEDS)
+    near = [[0, 1, 2, 0, 1, 2, IGNORED], [0] * 7]
+    far = [[UNMATCHED] * 6 + [IGNORED], [UNMATCHED] * 7]
+    np.testing.assert_array_equal(noisy.matches, np.concatenate([near, far], axis=1))
+    labels = [[0, 2, 1, 0, 2, 1, 3] * 2, [1] * 14]
+    np.testing.assert_array_equal(noisy.classes, labels)
+    np.testing.assert_array_equal(noisy.groups, [[0, 0, 0, 1, 1, 1, -1] * 2, [*range(7)] * 2])
+    corners = box_ops.to_corners(tf.sigmoid(noisy.boxes)).numpy()
+    iou = corner_ops.matched_iou(corners[1], tf.constant(BOXES[1] * 14, tf.float32)).numpy()
+    # Edges move by less than half a side near an object, by more beyond it.
+    assert np.all(iou[:7] > iou[7:].max())
+
+
+def test_noisy_queries_without_objects_learn_nothing():
+    options = queries.QueryOptions(width=4, num_classes=3, count=10, denoising=4)
+    empty = Groundtruth.from_lists(
+        [np.zeros([0, 4], np.float32)] * 2, [np.zeros([0, 3], np.float32)] * 2
+    )
+    noisy = queries.make_noisy(options, empty, SEEDS)
+    np.testing.assert_array_equal(noisy.matches, np.full([2, 8], IGNORED))
+    np.testing.assert_array_equal(noisy.classes, np.full([2, 8], 3))
+
+
+def test_queries_do_not_see_noisy_ones():
+    """What they predict is the same with noisy queries and without."""
+    model = detector('d_fine')
+    prepared, shapes = model.preprocess(images())
+    noisy = model.predict(prepared, shapes, True, groundtruth(), SEEDS)
+    plain = model.predict(prepared, shapes, True, None, SEEDS)
+    for ours, theirs in zip(noisy.layers, plain.layers, strict=True):
+        np.testing.assert_allclose(ours.boxes[:, 12:], theirs.boxes, atol=1e-5)
+        np.testing.assert_allclose(ours.class_logits[:, 12:], theirs.class_logits, atol=1e-4)
+
+
+def test_crowds_are_no_objects():
+    model, known = detector('rt_detr'), groundtruth()
+    is_crowd = tf.constant([[False, True, False], [False, False, False]])
+    without = known._replace(weights=tf.where(is_crowd, 0.0, known.weights))
+    prepared, shapes = model.preprocess(images())
+    found = model.predict(prepared, shapes)
+    expected = model.loss(found, without)
+    for name, value in model.loss(found, known._replace(is_crowd=is_crowd)).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ('change', 'field'),
+    [
+        ('feature_extractor { backbone: "resnet_vd_18" }', 'backbone: expected none with resnet'),
+        ('encoder { hybrid { width: 18 } }', 'encoder.hybrid.width'),
+        ('queries { boxes: NONE }', 'queries.boxes'),
+        ('queries { groups: 2 }', 'queries.groups'),
+        ('decoder { deformable_attention { points: 3 } }', 'deformable_attention.points'),
+        ('decoder { deformable_attention { num_maps: 2 } }', 'deformable_attention.num_maps'),
+        ('loss { classification: SOFTMAX }', 'loss.classification'),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(change, field):
+    with pytest.raises(ValueError, match=field):
+        build.build_detector(configs.tiny('rt_detr', change), is_training=True)
