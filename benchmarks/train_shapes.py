@@ -20,6 +20,7 @@ _TO_REACH = {
     'centernet_resnet18_v1_fpn_keypoints_shapes': (15.0, 0.8),
     'keypoint_rcnn_resnet18_fpn_shapes': (15.0, 0.8),
     'fcos_resnet18_shapes': (10.0, 0.75),
+    'rt_detr_resnet18_shapes': (15.0, 0.75),
 }
 _KEYPOINT_AP = 'Keypoints_Precision/mAP ByCategory/'
 

@@ -1,4 +1,4 @@
-"""`tfod config`: make a pipeline config from data, check one, or show it with all defaults."""
+"""`tfod config`: make a pipeline config from data or for a model of others, check or show one."""
 
 import os
 import sys
@@ -6,6 +6,7 @@ import sys
 import click
 
 from object_detection.cli.common import option_flags, tpu_report
+from object_detection.config import families
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
 from object_detection.errors import Problems
@@ -174,6 +175,13 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
     help='What the model is trained on, or `mobile` for an SSD, made for phones.',
 )
 @click.option(
+    '--model',
+    type=click.Choice(['detr']),
+    default=None,
+    show_default='one that suits --for',
+    help='The kind of detector: `detr` is an RT-DETR.',
+)
+@click.option(
     '--task',
     type=click.Choice(['boxes', 'masks']),
     default=None,
@@ -213,6 +221,7 @@ def new(
     validation: str,
     label_map: str,
     device: str,
+    model: str | None,
     task: str | None,
     backbone: str,
     weights: str,
@@ -250,6 +259,7 @@ def new(
         task=task or '',
         weights=found,
         backbone=backbone,
+        model=model or '',
         num_steps=num_train_steps,
         epochs=epochs,
     )
@@ -263,3 +273,52 @@ def new(
             f'Next: tfod train --config {output} --model_dir model',
         ],
     )
+
+
+@option_flags.json_option
+@command.command('from_transformers')
+@click.argument('file', metavar='CONFIG.JSON')
+@click.option(
+    '--output',
+    default='pipeline.config',
+    show_default=True,
+    metavar='FILE',
+    help='The config to write.',
+)
+@click.option(
+    '--label_map',
+    default='',
+    metavar='FILE',
+    help='Also write the label map of the classes that CONFIG.JSON names.',
+)
+@click.option(
+    '--weights',
+    default='',
+    metavar='FILE',
+    help='Weights that a training begins with, such as model.safetensors beside CONFIG.JSON.',
+)
+@click.option('--force', is_flag=True, help='Replace the files if there are some.')
+def from_transformers(file: str, output: str, label_map: str, weights: str, force: bool) -> None:
+    """Write a config for the config.json of a detector of transformers.
+
+    RT-DETR (v1 and v2), D-FINE, RF-DETR and DETR: the model of the config computes what theirs
+    does, and its weights are restored from their file. The training is that of the papers, for
+    records that are to be named. A preprocessor_config.json beside CONFIG.JSON gives the size of
+    images. A field that asks for what is not built is an error.
+    """
+    for path in filter(None, (output, label_map)):
+        if os.path.exists(path) and not force:
+            raise click.ClickException(f'{path} exists; give another name, or --force.')
+    made = families.TRANSLATORS['transformers'](file, label_map=label_map, weights=weights)
+    files.write_text(output, made.text())
+    lines = [*made.notes(), f'{output}: written.']
+    if label_map:
+        files.write_text(label_map, made.label_map_text())
+        lines.append(f'{label_map}: the names of {len(made.translated.labels)} classes.')
+    result = {
+        'config': output,
+        'model': made.translated.kind,
+        'classes': made.translated.labels,
+        'not_read': made.translated.unknown,
+    }
+    option_flags.show_result(result, lines)

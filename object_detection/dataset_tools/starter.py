@@ -17,6 +17,7 @@ from object_detection.dataset_tools.starter_parts import (
     DEVICES,
     MOBILE,
     SINGLE_SHOT,
+    TRANSFORMER,
     TWO_STAGE,
     Device,
     Starter,
@@ -26,6 +27,8 @@ from object_detection.errors import ConfigError, format_list
 from object_detection.protos import input_reader_pb2
 
 TASKS = ('boxes', 'masks')
+# Learning rates of Adam for a batch of 4 images, with pretrained weights and without.
+_ADAM_RATES = (0.0001, 0.0003)
 
 
 def make(
@@ -36,6 +39,7 @@ def make(
     task: str,
     weights: Weights | None,
     backbone: str = '',
+    model: str = '',
     num_steps: int | None = None,
     epochs: float | None = None,
 ) -> Starter:
@@ -48,6 +52,7 @@ def make(
       task: one of `TASKS`, or '' for masks where the records have masks.
       weights: initial weights; with weights of a whole detector, its model is used.
       backbone: name of a backbone; '' is that of the weights, or one that suits the device.
+      model: `TRANSFORMER`, or '' for a detector that suits the device.
       num_steps: number of training steps, to which the schedule is fitted.
       epochs: number of passes over the data, in place of `num_steps`; both None choose it.
 
@@ -55,6 +60,8 @@ def make(
       ConfigError: if the records or the weights do not fit the task.
     """
     wants_masks = _wants_masks(train, validation, task)
+    if model == TRANSFORMER and device == MOBILE:
+        raise ConfigError(f'--model {model}: expected --for cpu or gpu. Received: {device}.')
     if weights and weights.pipeline:
         if backbone:
             raise ConfigError(
@@ -63,6 +70,12 @@ def make(
             )
         wants_masks &= task == 'masks' or starter_parts.predicts_masks(weights.pipeline)
         starter = starter_detector.make(weights, train, wants_masks=wants_masks)
+    elif model == TRANSFORMER:
+        if task == 'masks':
+            raise ConfigError(f'--task masks: expected boxes, which --model {model} predicts.')
+        wants_masks = False
+        starter = Starter(starter_parts.template(TRANSFORMER))
+        starter_parts.fit_transformer(starter, train, device, weights, backbone)
     elif device == MOBILE:
         if task == 'masks':
             raise ConfigError(
@@ -145,8 +158,10 @@ def _fit_training(
     config = starter.pipeline.train_config
     config.batch_size = min(limits.batch_size, train.num_images)
     starter.pipeline.eval_config.batch_size = config.batch_size
-    schedule = config.optimizer.momentum_optimizer.learning_rate.cosine_decay_learning_rate
-    rate = limits.rates[0 if weights else 1] * config.batch_size / 4
+    schedule = starter_parts.schedule(starter.pipeline)
+    is_adam = config.optimizer.HasField('adamw_optimizer')
+    rates = _ADAM_RATES if is_adam else limits.rates
+    rate = rates[0 if weights else 1] * config.batch_size / 4
     schedule.learning_rate_base, schedule.warmup_learning_rate = rate, round(rate / 10, 6)
     if weights:
         config.fine_tune_checkpoint, config.fine_tune_checkpoint_type = weights.path, weights.kind
@@ -174,7 +189,7 @@ def _fit_schedule(
     if num_steps is None:
         num_steps = 50 * math.ceil(images_to_see(train.num_images) / config.batch_size / 50)
     config.num_steps = num_steps
-    schedule = config.optimizer.momentum_optimizer.learning_rate.cosine_decay_learning_rate
+    schedule = starter_parts.schedule(starter.pipeline)
     schedule.total_steps = num_steps
     schedule.warmup_steps = min(500, num_steps // 10)
     starter.explain(

@@ -4,7 +4,12 @@ import numpy as np
 
 from object_detection.dataset_tools import starter_parts
 from object_detection.dataset_tools.data_statistics import DataStatistics
-from object_detection.dataset_tools.starter_parts import SINGLE_SHOT, TWO_STAGE, Starter
+from object_detection.dataset_tools.starter_parts import (
+    SINGLE_SHOT,
+    TRANSFORMER,
+    TWO_STAGE,
+    Starter,
+)
 from object_detection.dataset_tools.starter_weights import Weights
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -32,10 +37,11 @@ def _from_detector(weights: Weights, wants_masks: bool) -> TrainEvalPipelineConf
     pipeline = TrainEvalPipelineConfig()
     pipeline.model.CopyFrom(weights.pipeline.model)
     kind = pipeline.model.WhichOneof('model')
-    if kind not in (TWO_STAGE, SINGLE_SHOT):
+    if kind not in (TWO_STAGE, SINGLE_SHOT, TRANSFORMER):
         raise ConfigError(
             f'--weights {weights.path}: expected a detector of one of the kinds '
-            f'{TWO_STAGE}, {SINGLE_SHOT}. Received: {kind}, which is not available yet.'
+            f'{TWO_STAGE}, {SINGLE_SHOT}, {TRANSFORMER}. '
+            f'Received: {kind}, which is not available yet.'
         )
     if wants_masks and not starter_parts.predicts_masks(pipeline):
         raise ConfigError(f'--weights {weights.path}: it predicts no masks; use --task boxes.')

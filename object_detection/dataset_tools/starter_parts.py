@@ -1,6 +1,7 @@
 """Configs that fit a data set: samples, of which values and parts are replaced.
 
-Faster and Mask R-CNN have two stages; the single-shot detectors are for phones.
+Faster and Mask R-CNN have two stages; the single-shot detectors are for phones; RT-DETR is a
+transformer.
 """
 
 import dataclasses
@@ -17,11 +18,12 @@ from object_detection.dataset_tools.starter_weights import Weights
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
-SINGLE_SHOT, TWO_STAGE = 'ssd', 'faster_rcnn'
+SINGLE_SHOT, TWO_STAGE, TRANSFORMER = 'ssd', 'faster_rcnn', 'detr'
 # Field of the message of a model -> a sample of it, and the levels that its pyramid may have.
 _SAMPLES = {
     SINGLE_SHOT: 'ssd_mobilenet_v2_fpnlite_shapes.config',
     TWO_STAGE: 'mask_rcnn_resnet18_fpn_shapes.config',
+    TRANSFORMER: 'rt_detr_resnet18_shapes.config',
 }
 _LEVELS = {SINGLE_SHOT: (3, 7), TWO_STAGE: (2, 6)}
 # As the model of the zoo, SSDLite with a feature pyramid on MobileNet v2. Batches are smaller than
@@ -384,6 +386,70 @@ def fit_two_stage(
         remove_masks(starter.pipeline)
 
 
+@dataclasses.dataclass(frozen=True)
+class _TransformerSizes:
+    """Sizes of an RT-DETR for a kind of machine.
+
+    Attributes:
+      backbone: name of the network.
+      width: channels of maps and queries.
+      hidden: of the hidden layers.
+      num_layers: of the decoder.
+      queries: the most queries.
+    """
+
+    backbone: str
+    width: int
+    hidden: int
+    num_layers: int
+    queries: int
+
+
+_TRANSFORMERS = {
+    'cpu': _TransformerSizes('resnet_vd_18', 128, 256, 3, 100),
+    'gpu': _TransformerSizes('resnet_vd_50', 256, 1024, 6, 300),
+}
+
+
+def fit_transformer(
+    starter: Starter, train: DataStatistics, device: str, weights: Weights | None, backbone: str
+) -> None:
+    """Fits the model of the template to a data set and a device.
+
+    Args:
+      starter: the config, made from `template`.
+      train: the records.
+      device: 'cpu' or 'gpu'.
+      weights: weights of the backbone, or None.
+      backbone: name of a backbone; '' is a ResNet-vd.
+    """
+    model, sizes = starter.pipeline.model.detr, _TRANSFORMERS[device]
+    model.feature_extractor.backbone = backbone or sizes.backbone
+    model.feature_extractor.freeze_norms = weights is not None
+    model.encoder.hybrid.width = model.decoder.width = sizes.width
+    model.encoder.hybrid.hidden = model.decoder.hidden = sizes.hidden
+    model.decoder.num_layers = sizes.num_layers
+    why = f'RT-DETR on {backbone or sizes.backbone}, a set of boxes that are not suppressed; '
+    if weights:
+        why += f'its backbone begins with the weights {weights.path}.'
+    else:
+        why += 'it trains from random weights.'
+    starter.explain_model('feature_extractor', why)
+    fit_image_size(starter, train, DEVICES[device])
+    resizer = model.image_resizer.keep_aspect_ratio_resizer
+    pixels = resizer.pad_height * resizer.pad_width
+    cells = sum(pixels // 4**level for level in model.feature_extractor.levels)
+    most = int(train.objects_per_image.max())
+    model.queries.count = min(max(sizes.queries, 2 * most), cells // 2, 1000)
+    model.queries.denoising = min(model.queries.count, 100)
+    model.ClearField('max_detections')
+    starter.explain_model(
+        'queries',
+        f'{model.queries.count} queries an image, as images have up to {most} objects and '
+        f'{cells} cells.',
+    )
+
+
 def _fit_backbone(starter: Starter, device: str, weights: Weights | None, backbone: str) -> None:
     """Sets the network of a two-stage detector, what of it trains, and how it pads."""
     extractor = starter.model.feature_extractor
@@ -408,6 +474,13 @@ def _fit_backbone(starter: Starter, device: str, weights: Weights | None, backbo
             if depth >= _LEAST_WITH_BOTTLENECKS:
                 extractor.stride_in_1x1 = False
     starter.explain_model('feature_extractor', why)
+
+
+def schedule(pipeline: TrainEvalPipelineConfig) -> Any:
+    """Returns the message of the learning rate of a config that a template begins."""
+    optimizer = pipeline.train_config.optimizer
+    kind = optimizer.WhichOneof('optimizer')
+    return getattr(optimizer, kind).learning_rate.cosine_decay_learning_rate
 
 
 def round_up(value: float) -> int:
