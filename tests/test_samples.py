@@ -56,6 +56,7 @@ SMALL = {
         *(f'post_processing.batch_non_max_suppression.{setting}' for setting in _FEW_DETECTIONS),
     ],
     'center_net': [_RESIZER, 'object_center_params.max_box_predictions=4'],
+    'detr': [_RESIZER, 'max_detections=4'],
 }
 
 
@@ -66,6 +67,7 @@ _LABEL_MAPS = {
     ],
     'ssd': [],
     'center_net': ['keypoint_label_map_path'],
+    'detr': [],
 }
 
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import transformers_recorded
 from recordings import (
     DETECTION_TOLERANCE,
     TENSOR_TOLERANCE,
@@ -29,6 +30,7 @@ from recordings import (
     compare_rows,
     tied_at_the_cut,
     without_ties,
+    write_weights,
 )
 
 from object_detection.config import show
@@ -42,27 +44,6 @@ _MASKS = 16
 _AS_BUILT = ('_320_fpn',)
 # What a single-shot detector predicts besides, here and there.
 _FURTHER = {'centerness': 'bbox_ctrness'}
-_HEADER = {'float32': 'F32', 'int64': 'I64'}
-
-
-def write_weights(path: pathlib.Path, recorded: Recorded, recipe: Any) -> None:
-    """Writes the weights of the recipe as a file of safetensors."""
-    numbers = recorded.about['recipe']
-    header, blobs, end = {}, [], 0
-    rows = recorded.about['variables']
-    for name, array in recipe.state_dict(rows, numbers['s'], numbers['factors']).items():
-        values = np.ascontiguousarray(array)
-        blobs.append(values.tobytes())
-        header[name] = {
-            'dtype': _HEADER[values.dtype.name],
-            'shape': list(array.shape),
-            'data_offsets': [end, end + len(blobs[-1])],
-        }
-        end += len(blobs[-1])
-    text = json.dumps(header).encode()
-    with path.open('wb') as file:
-        file.write(len(text).to_bytes(8, 'little') + text)
-        file.writelines(blobs)
 
 
 def recorded_pipeline(name: str) -> pipeline_pb2.TrainEvalPipelineConfig:
@@ -238,6 +219,8 @@ def check(name: str, folder: pathlib.Path, recipe: Any) -> Results:
     with tempfile.TemporaryDirectory() as scratch:
         weights, config = (pathlib.Path(scratch) / each for each in ('a.safetensors', 'a.config'))
         write_weights(weights, recorded, recipe)
+        if name.startswith(transformers_recorded.PREFIX):
+            return transformers_recorded.check(recorded, weights, config)
         show.write_pipeline(recorded_pipeline(name), str(config))
         runtime = object_detection.load(weights, config=config)
     model = runtime.model

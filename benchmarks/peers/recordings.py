@@ -14,6 +14,9 @@ from recorded_images import recorded_images
 TENSOR_TOLERANCE, DETECTION_TOLERANCE = 2e-4, 1e-3
 # Scores that differ by the last two digits of a sigmoid are equal; overlaps that suppress.
 _TIE, _OVERLAP = 4 * 2.0**-24, 0.5
+_HEADER = {'float32': 'F32', 'int64': 'I64'}
+# Of the stages that differ, those that a line names.
+_SHOWN = 12
 
 
 class Recorded:
@@ -94,7 +97,29 @@ class Results:
             text += f', {self.left_out} of {self.proposals} proposals left out: tied at the cut'
         if not bad:
             return f'ok {name}: {text}'
-        return f'FAIL {name}: {text}; {", ".join(f"{k} {v:.3g}" for k, v in bad.items())}'
+        shown = [f'{stage} {worst:.3g}' for stage, worst in list(bad.items())[:_SHOWN]]
+        further = [f'{len(bad) - _SHOWN} others'] if len(bad) > _SHOWN else []
+        return f'FAIL {name}: {text}; {", ".join(shown + further)}'
+
+
+def write_weights(path: pathlib.Path, recorded: Recorded, recipe: Any) -> None:
+    """Writes the weights of the recipe as a file of safetensors."""
+    numbers = recorded.about['recipe']
+    header, blobs, end = {}, [], 0
+    rows = recorded.about['variables']
+    for name, array in recipe.state_dict(rows, numbers['s'], numbers['factors']).items():
+        values = np.ascontiguousarray(array)
+        blobs.append(values.tobytes())
+        header[name] = {
+            'dtype': _HEADER[values.dtype.name],
+            'shape': list(array.shape),
+            'data_offsets': [end, end + len(blobs[-1])],
+        }
+        end += len(blobs[-1])
+    text = json.dumps(header).encode()
+    with path.open('wb') as file:
+        file.write(len(text).to_bytes(8, 'little') + text)
+        file.writelines(blobs)
 
 
 def nearest(theirs: np.ndarray, ours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

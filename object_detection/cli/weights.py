@@ -14,7 +14,8 @@ from object_detection.models.backbones.table import KERAS_HUB
 def command() -> None:
     """Downloads weights of backbones (Keras applications) and of detectors.
 
-    The detectors are those of the TensorFlow 2 zoo, torchvision and detectron2.
+    The detectors are those of the TensorFlow 2 zoo, torchvision, detectron2 and the Hugging Face
+    Hub.
     """
 
 
@@ -33,8 +34,8 @@ def list_all() -> None:
         lines.append(f'{name:{width}}  {use}\n{"":{width}}  {weights.file.name}, {checksum}')
     publishers = dict.fromkeys(detector.publisher for detector in DETECTORS.values())
     for publisher in publishers:
-        lines += ['', f'Detectors of the {publisher.title}, trained on COCO ({publisher.licence}),']
-        lines.append(publisher.page)
+        lines += ['', f'Detectors of the {publisher.title}, trained on {publisher.data}']
+        lines.append(f'({publisher.licence}), {publisher.page}')
         lines += [
             f'  {name}{_described(detector)}'
             for name, detector in DETECTORS.items()
@@ -59,6 +60,8 @@ def _described(detector: Any) -> str:
         return ''
     size = f', {detector.mebibytes:.0f} MiB' if detector.mebibytes else ''
     accuracy = f', {detector.accuracy}' if detector.accuracy else ''
+    if detector.beside:
+        return f'{accuracy}\n    {detector.file.path}{size}'
     change = f' with --set {detector.setting}' if detector.setting else ''
     return f'{accuracy}\n    {detector.file.name}{size}, sample config {detector.sample}{change}'
 
@@ -134,6 +137,10 @@ def _download_detector(name: str, detector: Any, output: str, base_urls: Sequenc
     from object_detection.dataset_tools.downloads import archives
 
     file, base_urls = detector.file, base_urls or (detector.publisher.base_url,)
+    if detector.beside:
+        folder = os.path.join(output, name)
+        paths = [_fetch(name, each, folder, base_urls) for each in detector.files]
+        return paths[0]
     if not detector.is_archive:
         return _fetch(name, file, output, base_urls)
     if not archives.is_unpacked(file.name, output):
@@ -171,6 +178,9 @@ def _how_to_use_backbone(path: str, weights: Any) -> str:
 
 
 def _how_to_use_detector(path: str, detector: Any) -> str:
+    if detector.beside:
+        config = os.path.join(os.path.dirname(path), detector.beside[0])
+        return f'{path}\n  tfod config from_transformers {config} --weights {path}'
     checkpoint = os.path.join(path, 'checkpoint') if detector.is_archive else path
     kind = 'detection' if detector.is_archive else 'full'
     use = (

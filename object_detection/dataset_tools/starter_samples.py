@@ -1,4 +1,7 @@
-"""Finds the sample config that computes what a detector of torchvision or detectron2 computes.
+"""Finds the config that computes what a detector of another system computes.
+
+Of torchvision and detectron2 it is a sample config, and of transformers that of the config.json
+beside the file.
 
 A file of weights names its layers, and those tell the kind of the detector; the number of blocks
 of a ResNet tells its depth. Two detectors that differ in sizes of images alone have the same names,
@@ -12,6 +15,7 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
+from object_detection.config import families
 from object_detection.config.reader import parse_pipeline
 from object_detection.dataset_tools.downloads.published_detectors import DETECTORS
 from object_detection.errors import ConfigError, format_list
@@ -19,7 +23,8 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.weights.pytorch import files
 from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
 
-SUFFIXES = ('.pth', '.pt', '.pkl', '.safetensors')
+SUFFIXES = ('.pth', '.pt', '.bin', '.pkl', '.safetensors')
+_TRANSFORMERS_CONFIG = 'config.json'
 
 
 class _Kind(NamedTuple):
@@ -81,7 +86,7 @@ _THIRD_OF_BLOCK = re.compile(r'.*\.(?:layer1|res2)\.0\.conv3\.weight')
 
 
 def find(path: str) -> TrainEvalPipelineConfig | None:
-    """Returns the sample config of a file of weights of torchvision or detectron2.
+    """Returns the config of a file of weights of torchvision, detectron2 or transformers.
 
     The depth of its ResNet is that of the file. None is returned for a file of another format.
 
@@ -95,11 +100,15 @@ def find(path: str) -> TrainEvalPipelineConfig | None:
     with contextlib.closing(arrays):
         names = list(arrays.shapes)
     sample = _sample(os.path.basename(path), names)
+    beside = os.path.join(os.path.dirname(path), _TRANSFORMERS_CONFIG)
+    if sample is None and os.path.isfile(beside):
+        return families.TRANSLATORS['transformers'](beside).pipeline
     if sample is None:
         known = ', '.join(kind.sample for kind in _KINDS)
         raise ConfigError.expected(
             f'--weights {path}',
-            f'a detector of one of the sample configs {known}',
+            f'a detector of one of the sample configs {known}, or of transformers with its '
+            f'{_TRANSFORMERS_CONFIG} in the same folder',
             format_list(sorted(names)) or 'no tensors',
         )
     folder = importlib.resources.files('object_detection') / 'samples' / 'configs'

@@ -23,6 +23,7 @@ _KERAS_MOBILENET = re.compile(r'^mobilenet_v2_weights_\w*_1\.0_\d+_no_top\.h5$')
 _EXPECTED = (
     'a file that `tfod weights download` wrote for {}, a folder of them, a ResNet of torchvision '
     '(resnet50-0676ba61.pth), a detector of torchvision or detectron2 (.pth, .pkl, .safetensors), '
+    'one of transformers beside its config.json, '
     'or the folder of a trained detector with its config (a zoo model, a model_dir)'
 )
 _RESNETS, _MOBILENET = 'resnet50, resnet101 or resnet152', 'mobilenet_v2'
@@ -52,7 +53,7 @@ def find(path: str, *, is_mobile: bool = False, backbone: str = '') -> Weights |
 
     Args:
       path: a file of a backbone, a folder of such files, the folder of a detector, or a detector of
-        torchvision or detectron2.
+        torchvision, detectron2 or transformers.
       is_mobile: whether the backbone is MobileNet v2, not a ResNet.
       backbone: name of the backbone of a config; '' is one of those two.
 

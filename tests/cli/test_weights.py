@@ -116,6 +116,20 @@ def test_a_file_of_torchvision_is_verified_by_its_name(server, tmp_path, monkeyp
     assert f'{name}.config' in result.output
 
 
+def test_a_detector_of_the_hub_comes_with_its_config(server, tmp_path):
+    detector = published_detectors.DETECTORS['rtdetr_r18vd']
+    for file in detector.files:
+        server.files[f'/{file.path}'] = file.name.encode()
+    result = run(server, tmp_path, 'rtdetr_r18vd')
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / 'rtdetr_r18vd'
+    names = ['config.json', 'model.safetensors', 'preprocessor_config.json']
+    assert sorted(path.name for path in folder.iterdir() if path.suffix != '.origin') == names
+    assert (folder / 'config.json').read_text() == 'config.json'
+    use = f'from_transformers {folder}/config.json --weights {folder}/model.safetensors'
+    assert use in result.output
+
+
 def test_the_list_says_what_is_published_of_a_detector():
     result = CliRunner().invoke(command, ['list'])
     assert 'torchvision_maskrcnn_resnet50_fpn, box AP 37.9, mask AP 34.6' in result.output

@@ -14,6 +14,7 @@ from object_detection.errors import CheckpointError, ConfigError
 from tests import rows
 from tests.conftest import SHARED
 from tests.dataset_tools.test_starter import DATA
+from tests.meta_architectures.detr import transformers_configs
 from tests.weights.pytorch import writers
 
 KINDS = {
@@ -77,7 +78,7 @@ def test_names_of_whole_detectors_are_those_of_their_samples():
 
 
 def test_every_sample_of_a_published_file_can_be_found():
-    samples = {row.sample for row in DETECTORS.values() if not row.is_archive}
+    samples = {row.sample for row in DETECTORS.values() if row.sample}
     assert {kind.sample for kind in starter_samples._KINDS} == samples
 
 
@@ -172,3 +173,14 @@ def test_keypoints_are_left_out(tmp_path):
     assert not made.model.HasField('keypoint_roi_align')
     reason = dict(made.reasons)['model.faster_rcnn.second_stage_box_predictor']
     assert reason.startswith('boxes alone')
+
+
+def test_a_file_of_transformers_has_the_model_of_the_config_beside_it(tmp_path):
+    path = write(tmp_path / 'pytorch_model.pth', ('model.encoder_input_proj.0.0.weight',))
+    with pytest.raises(ConfigError, match=r'or of transformers with its config\.json'):
+        starter_samples.find(path)
+    (tmp_path / 'config.json').write_text(json.dumps(transformers_configs.config('rt_detr')))
+    assert starter_samples.find(path).model.detr.num_classes == 3
+    made = make(path, task='boxes')
+    assert made.pipeline.model.detr.decoder.num_layers == 2
+    assert made.pipeline.train_config.fine_tune_checkpoint_type == 'full'

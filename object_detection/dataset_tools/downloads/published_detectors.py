@@ -1,7 +1,9 @@
-"""Trained detectors that can be downloaded: of the TensorFlow 2 zoo, torchvision and detectron2.
+"""Trained detectors that can be downloaded.
+
+They are those of the TensorFlow 2 zoo, torchvision, detectron2 and the Hugging Face Hub.
 
 No address of this table has been opened by a test: those of torchvision are from its source (0.29),
-those of the zoo and of detectron2 were written from memory of their pages.
+the others were written from memory of their pages.
 """
 
 import dataclasses
@@ -21,12 +23,14 @@ class Publisher:
       base_url: what the paths of its files are relative to.
       licence: licence of the weights, as the publisher states it.
       page: address of the page that describes them.
+      data: what they were trained on.
     """
 
     title: str
     base_url: str
     licence: str
     page: str
+    data: str = 'COCO'
 
 
 TENSORFLOW_ZOO = Publisher(
@@ -48,19 +52,27 @@ DETECTRON2 = Publisher(
     'CC BY-SA 3.0',
     'https://github.com/facebookresearch/detectron2/blob/main/MODEL_ZOO.md',
 )
+HUGGING_FACE = Publisher(
+    'Hugging Face Hub',
+    'https://huggingface.co',
+    'Apache 2.0',
+    'https://huggingface.co/models?pipeline_tag=object-detection',
+    'COCO; those with o365, obj365 and obj2coco on Objects365, and but for obj365 on COCO then',
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class PublishedDetector:
-    """A detector that was trained on COCO 2017.
+    """A detector that was trained on what its publisher says.
 
     Attributes:
       publisher: who publishes it.
       file: a file of weights, or an archive (.tar.gz) of them with their config. The checksum of
         torchvision's is the beginning of the SHA-256, which is in the names; others have none.
       sample: name of the sample config that computes what it was trained for, without `.config`;
-        '' where an archive has its config.
+        '' where a config is published with it.
       setting: what of the sample config changes for its ResNet, as `--set` takes it; '' if nothing.
+      beside: names of files of its config, which lie beside `file`.
       mebibytes: size of the file; None if it is not published. That of torchvision is rounded to
         0.001, so that a whole number of bytes does not follow.
       metrics: 'box', 'mask' or 'keypoint' -> AP on val2017 in %, as it is published.
@@ -72,11 +84,18 @@ class PublishedDetector:
     mebibytes: float | None = None
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     setting: str = ''
+    beside: tuple[str, ...] = ()
 
     @property
     def is_archive(self) -> bool:
         """Whether the file is an archive, which is unpacked to a folder of the detector's name."""
-        return not self.sample
+        return not self.sample and not self.beside
+
+    @property
+    def files(self) -> list[RemoteFile]:
+        """The file, and those beside it."""
+        folder = self.file.path.rpartition('/')[0]
+        return [self.file, *(RemoteFile(f'{folder}/{name}') for name in self.beside)]
 
     @property
     def accuracy(self) -> str:
@@ -244,4 +263,53 @@ _DETECTRON2 = {
         ),
     )
 }
-DETECTORS = _ZOO | _TORCHVISION | _DETECTRON2
+_CONFIGS = ('config.json', 'preprocessor_config.json')
+
+
+def _hugging_face(path: str, box: float | None = None) -> PublishedDetector:
+    """Returns a detector of transformers; its size and checksum are not in this table."""
+    return PublishedDetector(
+        HUGGING_FACE,
+        RemoteFile(f'{path}/resolve/main/model.safetensors'),
+        beside=_CONFIGS,
+        metrics={} if box is None else {'box': box},
+    )
+
+
+# Figures of the papers.
+_HUGGING_FACE_PATHS = {
+    'PekingU/rtdetr_r18vd': 46.5,
+    'PekingU/rtdetr_r34vd': 48.9,
+    'PekingU/rtdetr_r50vd': 53.1,
+    'PekingU/rtdetr_r101vd': 54.3,
+    'PekingU/rtdetr_r18vd_coco_o365': 49.2,
+    'PekingU/rtdetr_r50vd_coco_o365': 55.3,
+    'PekingU/rtdetr_r101vd_coco_o365': 56.2,
+    'PekingU/rtdetr_v2_r18vd': 47.9,
+    'PekingU/rtdetr_v2_r34vd': 49.9,
+    'PekingU/rtdetr_v2_r50vd': 53.4,
+    'PekingU/rtdetr_v2_r101vd': 54.3,
+    'ustc-community/dfine-nano-coco': 42.8,
+    'ustc-community/dfine-small-coco': 48.5,
+    'ustc-community/dfine-medium-coco': 52.3,
+    'ustc-community/dfine-large-coco': 54.0,
+    'ustc-community/dfine-xlarge-coco': 55.8,
+    'ustc-community/dfine-small-obj365': None,
+    'ustc-community/dfine-medium-obj365': None,
+    'ustc-community/dfine-large-obj365': None,
+    'ustc-community/dfine-xlarge-obj365': None,
+    'ustc-community/dfine-small-obj2coco': None,
+    'ustc-community/dfine-medium-obj2coco': None,
+    'ustc-community/dfine-large-obj2coco-e25': None,
+    'ustc-community/dfine-xlarge-obj2coco': None,
+    'Roboflow/rf-detr-nano': None,
+    'Roboflow/rf-detr-small': None,
+    'Roboflow/rf-detr-medium': None,
+    'Roboflow/rf-detr-base': None,
+    'Roboflow/rf-detr-large': None,
+    'facebook/detr-resnet-50': 42.0,
+}
+_HUGGING_FACE = {
+    path.rpartition('/')[2]: _hugging_face(path, box) for path, box in _HUGGING_FACE_PATHS.items()
+}
+DETECTORS = _ZOO | _TORCHVISION | _DETECTRON2 | _HUGGING_FACE

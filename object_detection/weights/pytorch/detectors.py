@@ -1,16 +1,13 @@
 """Detectors and backbones of torchvision and detectron2, whose names are in `names`.
 
-Kernels of convolutions [out, in, height, width] and of transposed ones [in, out, height, width]
-become [height, width, in, out] and [height, width, out, in], those of depthwise ones [channels, 1,
-height, width] become [height, width, channels, 1], and those of fully connected layers [out, in]
-become [in, out]. Images are converted as in `third_party_resnets`.
+Kernels are put in our layout (`layouts`). Images are converted as in `third_party_resnets`.
 """
 
 import functools
 import logging
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,7 @@ from object_detection.core.detector import Detector
 from object_detection.errors import CheckpointError, format_list
 from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Entry, WeightSource
-from object_detection.weights.pytorch import names
+from object_detection.weights.pytorch import layouts, names, transformers
 from object_detection.weights.pytorch.arrangements import Here
 from object_detection.weights.pytorch.files import SafetensorsArrays, TorchArrays
 from object_detection.weights.pytorch.names import Row, System
@@ -37,9 +34,6 @@ _NORM = re.compile(r'.*_bn(_\d+)?')
 _OF_LEVEL = re.compile(r'box_predictor/(?:box_codes|classes)_(\d+)')
 _BEFORE_DENSE = re.compile(r'(fpn/smoothing_\d+|box_classifier/conv_\d+)/kernel')
 _PIXELS = ('pixel_mean', 'pixel_std')
-# Number of dimensions -> the order of their axes here.
-_AXES = {4: (2, 3, 1, 0), 2: (1, 0)}
-_DEPTHWISE_KERNEL, _DEPTHWISE_AXES = 'depthwise_kernel', (2, 3, 0, 1)
 # Of an image to generate anchors for, in pixels.
 _SIDE = 512
 
@@ -73,9 +67,9 @@ class TorchWeights(WeightSource):
         # Its first norm gets our epsilon here, and then as all others by its scale.
         epsilon = getattr(_layer(backbone, theirs.first.norm), 'epsilon', theirs.epsilon)
         there = theirs.translate(self.shapes).items()
-        depthwise = {name for ours, name in there if ours.endswith(_DEPTHWISE_KERNEL)}
+        depthwise = {name for ours, name in there if ours.endswith(layouts.DEPTHWISE_KERNEL)}
         source = ThirdPartyResnet(
-            _Transposed(self._arrays, depthwise), theirs._replace(epsilon=epsilon)
+            layouts.Transposed(self._arrays, depthwise), theirs._replace(epsilon=epsilon)
         )
         source.description = self.description
         entries = self._with_epsilon(source.entries(detector), detector)
@@ -85,12 +79,12 @@ class TorchWeights(WeightSource):
         for ours, theirs, row in names.match(self._system, layers, list(self.shapes)):
             here = here_of(level[1] if (level := _OF_LEVEL.match(ours)) else '0')
             variables = _OF_NORM if _NORM.fullmatch(ours) else _OF_LAYER
-            if f'{ours}/{_DEPTHWISE_KERNEL}' in detector.named_variables():
-                variables = {'weight': _DEPTHWISE_KERNEL}
+            if f'{ours}/{layouts.DEPTHWISE_KERNEL}' in detector.named_variables():
+                variables = {'weight': layouts.DEPTHWISE_KERNEL}
             for suffix, variable in variables.items():
                 if f'{theirs}.{suffix}' in self.shapes:
                     entries[f'{ours}/{variable}'] = self._arranged(
-                        f'{theirs}.{suffix}', row, here, variable == _DEPTHWISE_KERNEL
+                        f'{theirs}.{suffix}', row, here, variable == layouts.DEPTHWISE_KERNEL
                     )
         return entries
 
@@ -103,14 +97,14 @@ class TorchWeights(WeightSource):
         def read() -> np.ndarray:
             array = row.arrange(self._arrays.read(key), here)
             array = _channels_last(array, here.crop_depth) if row.sees_crops else array
-            return _transposed(array, is_depthwise)
+            return layouts.transposed(array, is_depthwise)
 
         try:
             # The first axis alone changes its size.
             count = len(row.arrange(np.zeros(shape[:1], bool), here))
         except ValueError:  # Outputs of another number than anchors can have; they do not fit.
             count = shape[0]
-        return Entry((key,), _transposed_shape((count, *shape[1:]), is_depthwise), read)
+        return Entry((key,), layouts.transposed_shape((count, *shape[1:]), is_depthwise), read)
 
     def _here(self, detector: Detector, level: str) -> Here:
         """Returns what the outputs of a level depend on, if its heads are its own."""
@@ -209,41 +203,6 @@ class TorchWeights(WeightSource):
         return entries | scaled
 
 
-class _Transposed:
-    """An open file whose arrays have our layout; see `interfaces.Arrays`.
-
-    Args:
-      arrays: the file.
-      depthwise: names of the kernels of depthwise convolutions.
-    """
-
-    def __init__(self, arrays: Arrays, depthwise: Collection[str]):
-        self.path, self.dtypes = arrays.path, arrays.dtypes
-        self.shapes: Mapping[str, tuple[int, ...]] = {
-            name: _transposed_shape(shape, name in depthwise)
-            for name, shape in arrays.shapes.items()
-        }
-        self._arrays, self._depthwise = arrays, depthwise
-
-    def read(self, name: str) -> np.ndarray:
-        return _transposed(self._arrays.read(name), name in self._depthwise)
-
-    def close(self) -> None:
-        self._arrays.close()
-
-
-def _axes(rank: int, is_depthwise: bool) -> Sequence[int]:
-    return _DEPTHWISE_AXES if is_depthwise else _AXES.get(rank, range(rank))
-
-
-def _transposed(array: np.ndarray, is_depthwise: bool = False) -> np.ndarray:
-    return array.transpose(_axes(array.ndim, is_depthwise))
-
-
-def _transposed_shape(shape: Sequence[int], is_depthwise: bool = False) -> tuple[int, ...]:
-    return tuple(shape[axis] for axis in _axes(len(shape), is_depthwise))
-
-
 def _channels_last(kernel: np.ndarray, depth: int) -> np.ndarray:
     """Orders the inputs of a layer over square crops: (channel, y, x) -> (y, x, channel)."""
     if kernel.ndim != 2 or not depth or kernel.shape[1] % depth:
@@ -260,12 +219,14 @@ def _layer(model: Any, name: str) -> Any:
     return next((layer for layer in layers if layer.name == name), None)
 
 
-def recognize(arrays: TorchArrays | SafetensorsArrays) -> TorchWeights:
+def recognize(arrays: TorchArrays | SafetensorsArrays) -> WeightSource:
     """Returns an open file as weights of the system that its names are of.
 
     Raises:
       CheckpointError: if they are of no known system.
     """
+    if (found := transformers.find(arrays)) is not None:
+        return found
     for system in names.SYSTEMS:
         is_named = any(name.startswith(system.begins) for name in arrays.shapes)
         backbone = system.backbone
@@ -273,7 +234,8 @@ def recognize(arrays: TorchArrays | SafetensorsArrays) -> TorchWeights:
             if pixels := _pixels(arrays):
                 backbone = backbone._replace(pixels=pixels)
             return TorchWeights(arrays, system._replace(backbone=backbone))
-    known = dict.fromkeys(f'{each.title} ({each.example})' for each in names.SYSTEMS)
+    all_known = (*names.SYSTEMS, *transformers.KINDS)
+    known = dict.fromkeys(f'{each.title} ({each.example})' for each in all_known)
     received = format_list(sorted(arrays.shapes)) or 'no tensors'
     raise CheckpointError.expected(
         arrays.path, f'the names of one of these: {", ".join(known)}', received

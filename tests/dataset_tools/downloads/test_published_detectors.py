@@ -9,6 +9,7 @@ import pytest
 import object_detection
 from object_detection.dataset_tools.downloads.published_detectors import (
     DETECTORS,
+    HUGGING_FACE,
     TENSORFLOW_ZOO,
     TORCHVISION,
 )
@@ -65,7 +66,7 @@ def test_each_sample_of_torchvision_has_a_file_and_each_file_a_sample():
     samples = {path.stem for path in SAMPLES.glob('torchvision_*.config')}
     assert names(TORCHVISION) == samples
     for name, row in DETECTORS.items():
-        assert row.is_archive or (SAMPLES / f'{row.sample}.config').is_file(), name
+        assert row.is_archive or row.beside or (SAMPLES / f'{row.sample}.config').is_file(), name
 
 
 def test_a_file_of_torchvision_ends_with_the_beginning_of_its_checksum():
@@ -88,9 +89,20 @@ def test_the_header_of_a_sample_says_what_is_published():
 
 def test_the_documents_have_the_table():
     text = (pathlib.Path(__file__).parents[3] / 'docs' / 'models.md').read_text()
-    rows = re.findall(r'^\| `(torchvision_\w+|detectron2_\w+)` \| (.*AP.*) \|$', text, re.MULTILINE)
-    published = {name: row.accuracy for name, row in DETECTORS.items() if not row.is_archive}
+    rows = re.findall(r'^\| `([\w-]+)` \| ((?:box|mask|keypoint) AP.*) \|$', text, re.MULTILINE)
+    published = {name: row.accuracy for name, row in DETECTORS.items() if row.accuracy}
     assert dict(rows) == published
+
+
+def test_a_detector_of_the_hub_is_in_a_folder_of_its_own_with_its_config():
+    for name in names(HUGGING_FACE):
+        row = DETECTORS[name]
+        assert re.fullmatch(rf'[\w-]+/{name}/resolve/main/model\.safetensors', row.file.path)
+        folder = row.file.path.rpartition('/')[0]
+        assert [each.path for each in row.files[1:]] == [
+            f'{folder}/config.json',
+            f'{folder}/preprocessor_config.json',
+        ]
 
 
 def test_addresses_are_secure_and_licences_stated():
