@@ -1,10 +1,12 @@
-"""Two ways of export of the sample configs of published detectors, at a small size."""
+"""Exports of the sample configs of published detectors, at a small size."""
 
 import os
 import pathlib
 import re
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import object_detection
 from object_detection.benchmarking import work
@@ -15,6 +17,7 @@ from object_detection.export.formats import formats
 from object_detection.export.formats.source import ExportSource
 from object_detection.models.backbones import resnet_v1
 from object_detection.runtime.saved_detector import SavedModelRuntime
+from tests import tiny_models as tiny
 from tests.export.formats import sources
 from tests.weights import third_party_files
 
@@ -46,12 +49,40 @@ def small(name):
     return pipeline
 
 
+def spread(detector, images):
+    """Scales the outputs of a single-shot detector to those of a trained one for images.
+
+    Random ones are so large that scores are rounded to 1, and so have no order.
+
+    Args:
+      detector: the detector.
+      images: uint8 [B, H, W, 3].
+    """
+    found = detector.predict(*detector.preprocess(tf.constant(images)), training=False)
+    widths = ('classes', found.class_logits, 1.5), ('codes', found.box_codes, 0.5)
+    for layer, values, width in widths:
+        pattern = re.compile(rf'box_predictor/(box_)?{layer}(_\d+)?/kernel')
+        for name, variable in detector.named_variables().items():
+            if pattern.fullmatch(name):
+                variable.assign(variable * width / np.std(values))
+
+
+def build(name, images):
+    """A small detector of a sample config, with heads whose outputs are not rounded; its config."""
+    pipeline = small(name)
+    detector = work.build_detector(pipeline, 'float32', is_training=False)
+    if pipeline.model.HasField('ssd'):
+        spread(detector, images)
+    else:
+        tiny.shrink_last_layers(detector)
+    return detector, pipeline
+
+
 @pytest.fixture(scope='module', params=NAMES)
-def model(request):
+def model(request, shared):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resnet_v1, '_STAGE_FILTERS', third_party_files.NARROW)
-        pipeline = small(request.param)
-        detector = work.build_with_spread_scores(pipeline, 'float32')
+        detector, pipeline = build(request.param, np.stack(sources.photos(shared, 1)))
         yield ExportSource(detector, pipeline, 'float32', sources.LABELS)
 
 
@@ -77,4 +108,11 @@ def test_tflite_gives_the_detections_of_the_model_or_names_the_field(model, tmp_
                 sources.written('tflite', model, tmp_path)
             return
     detector = formats.load(sources.written('tflite', model, tmp_path))
+    sources.assert_agrees(detector, model, sources.photos(shared, 2))
+
+
+@pytest.mark.parametrize(('kind', 'package'), [('onnx', 'tf2onnx'), ('openvino', 'openvino')])
+def test_formats_of_other_packages_give_the_detections(model, kind, package, tmp_path, shared):
+    pytest.importorskip(package, reason=f"needs {package}: pip install '.[{kind}]'")
+    detector = formats.load(sources.written(kind, model, tmp_path))
     sources.assert_agrees(detector, model, sources.photos(shared, 2))
