@@ -35,7 +35,9 @@ def small(name):
     model = getattr(pipeline.model, pipeline.model.WhichOneof('model'))
     resizer = model.image_resizer.keep_aspect_ratio_resizer
     if model.image_resizer.HasField('keep_aspect_ratio_resizer'):
-        resizer.min_dimension = resizer.max_dimension = SIDE
+        # In maps of three cells, crops of several boxes are equal, and so are their scores.
+        side = 2 * SIDE if 'mobilenet' in name else SIDE
+        resizer.min_dimension = resizer.max_dimension = side
         resizer.ClearField('min_dimension_range')
         resizer.pad_to_max_dimension = True
     if pipeline.model.HasField('faster_rcnn'):
@@ -50,31 +52,38 @@ def small(name):
 
 
 def spread(detector, images):
-    """Scales the outputs of a single-shot detector to those of a trained one for images.
+    """Scales the outputs of heads to those of a trained detector for images.
 
-    Random ones are so large that scores are rounded to 1, and so have no order.
+    Random ones are so large that scores are rounded to 1, or nearly equal, and so have no order.
 
     Args:
-      detector: the detector.
+      detector: a detector of one stage, or of one box stage, of which only classes are scaled.
       images: uint8 [B, H, W, 3].
     """
     found = detector.predict(*detector.preprocess(tf.constant(images)), training=False)
-    widths = ('classes', found.class_logits, 1.5), ('codes', found.box_codes, 0.5)
-    for layer, values, width in widths:
-        pattern = re.compile(rf'box_predictor/(box_)?{layer}(_\d+)?/kernel')
+    if hasattr(detector, 'box_stages'):
+        # How regions differ from each other; a bias makes classes differ.
+        widths = [('box_head/classes', np.std(found.regions.class_logits, axis=0).mean(), 1.5)]
+    else:
+        scope = r'box_predictor/{}(_\d+)?'
+        widths = [(scope.format('classes'), np.std(found.class_logits), 1.5)]
+        widths.append((scope.format('box_codes'), np.std(found.box_codes), 0.5))
+    for layer, width, wanted in widths:
+        pattern = re.compile(f'{layer}/kernel')
         for name, variable in detector.named_variables().items():
             if pattern.fullmatch(name):
-                variable.assign(variable * width / np.std(values))
+                variable.assign(variable * wanted / width)
 
 
 def build(name, images):
     """A small detector of a sample config, with heads whose outputs are not rounded; its config."""
     pipeline = small(name)
-    detector = work.build_detector(pipeline, 'float32', is_training=False)
-    if pipeline.model.HasField('ssd'):
-        spread(detector, images)
-    else:
+    detector = work.build_with_spread_scores(pipeline, 'float32')
+    if len(getattr(detector, 'box_stages', ())) > 1:
+        # Each stage would move boxes further by the rounding of the one before.
         tiny.shrink_last_layers(detector)
+    else:
+        spread(detector, images)
     return detector, pipeline
 
 
