@@ -13,6 +13,9 @@ from object_detection.models.convolutions import FoldableLayer
 from object_detection.models.rounding import Roundable
 from object_detection.system import private_names
 
+# Numbers in a map from which on group norms are faster by kernels than by operations.
+_LARGE = 2**17
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchNormParams:
@@ -172,7 +175,15 @@ class FrozenBatchNorm(BatchNorm):
 
 
 class GroupNorm(Roundable, keras.layers.GroupNormalization):
-    """Group normalisation whose error names the layer if the channels do not fit."""
+    """Group normalisation of feature maps [B, H, W, C] in few passes over them.
+
+    Keras moves whole maps through a dozen operations; two of them sum over the pixels of a group of
+    few channels, which is slow and less exact. Here the moments of a group follow from those of its
+    channels, and the maps are multiplied once by a scale of each channel, and an offset added. For
+    a single large image both are one kernel each, which reads bfloat16 maps without conversion, and
+    an activation that follows may become part of the second one. Results are the same up to
+    rounding; the moments are float32. Keras normalizes inputs of other ranks.
+    """
 
     def build(self, input_shape):
         if input_shape[-1] % self.groups:
@@ -180,6 +191,27 @@ class GroupNorm(Roundable, keras.layers.GroupNormalization):
                 f'{self.name}: group_norm.groups', f'a divisor of {input_shape[-1]}', self.groups
             )
         super().build(input_shape)
+
+    def call(self, inputs):
+        if len(inputs.shape) != 4:
+            return super().call(inputs)
+        by_kernel = _suits_kernel(inputs)
+        # Parts of the gradient may nearly cancel where few pixels are normalized.
+        maps = tf.cast(inputs, self.compute_dtype if by_kernel else tf.float32)
+        scale, offset = self._scale_and_offset(*_moments(maps, by_kernel))
+        return tf.cast(_scaled(maps, scale, offset, by_kernel), self.compute_dtype)
+
+    def _scale_and_offset(self, mean: tf.Tensor, variance: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns scale and offset of each channel, given its moments: float32 [B, C] each."""
+        shape = [self.groups, mean.shape[1] // self.groups]
+        mean, between = tf.nn.moments(tf.reshape(mean, [-1, *shape]), axes=[2], keepdims=True)
+        within = tf.reduce_mean(tf.reshape(variance, [-1, *shape]), axis=2, keepdims=True)
+        scale = tf.math.rsqrt(within + between + self.epsilon)
+        scale *= tf.reshape(self.gamma.value, shape) if self.scale else tf.ones(shape)
+        offset = -mean * scale
+        if self.center:
+            offset += tf.reshape(self.beta.value, shape)
+        return tuple(tf.reshape(each, tf.shape(variance)) for each in (scale, offset))
 
 
 class LayerNorm(Roundable, keras.layers.LayerNormalization):
@@ -223,6 +255,78 @@ def normalized(
     if not norm.built:
         norm.build(layer.compute_output_shape(tuple(inputs.shape)))
     return norm(layer(inputs, norm=norm, **options), layer=layer, **options)
+
+
+def _suits_kernel(maps: tf.Tensor) -> bool:
+    """Whether kernels for batch norms suit: maps [B, H, W, C] are of one image, and large.
+
+    XLA joins operations itself, and converters do not know the kernel for training.
+    """
+    if tracing.is_compiled() or tracing.BasicOperations.is_on():
+        return False
+    is_one = maps.shape[0] == 1 or tracing.SingleImages.is_on()
+    count = maps.shape[1:].num_elements()
+    return is_one and (count is None or count >= _LARGE)
+
+
+def _moments(maps: tf.Tensor, by_kernel: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns mean and variance of each channel of each image.
+
+    Args:
+      maps: float [B, H, W, C]; float32 without a kernel.
+      by_kernel: whether to use the kernel for the statistics of a batch, here of one image.
+
+    Returns:
+      Float32 [B, C] each.
+    """
+
+    def run(maps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if not by_kernel:
+            return tf.nn.moments(maps, axes=[1, 2])
+        ones, unused = tf.ones(maps.shape[3:]), tf.zeros([0])
+        found = tf.raw_ops.FusedBatchNormV3(
+            x=maps, scale=ones, offset=ones, mean=unused, variance=unused, is_training=True
+        )
+        variance = found.batch_variance * _biased_by_unbiased(maps)
+        return found.batch_mean[tf.newaxis], variance[tf.newaxis]
+
+    # The gradient of the kernel is that of its first output alone.
+    @tf.custom_gradient
+    def with_gradient(maps: tf.Tensor):
+        mean, variance = run(maps)
+
+        def gradient(of_mean: tf.Tensor, of_variance: tf.Tensor) -> tf.Tensor:
+            count = tf.cast(tf.reduce_prod(tf.shape(maps)[1:3]), tf.float32)
+            scale = of_variance * (2.0 / count)
+            return _scaled(maps, scale, of_mean / count - mean * scale, by_kernel)
+
+        return (mean, variance), gradient
+
+    # Converters do not know the operation that holds a gradient, and need none.
+    return run(maps) if tracing.BasicOperations.is_on() else with_gradient(maps)
+
+
+def _scaled(maps: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, by_kernel: bool) -> tf.Tensor:
+    """Returns maps * scale + offset, rounded once to the type of the maps.
+
+    Args:
+      maps: float [B, H, W, C]; float32 without a kernel.
+      scale, offset: float32 [B, C].
+      by_kernel: whether to use the kernel for norms by given statistics, here of one image.
+    """
+    if not by_kernel:
+        scale, offset = (each[:, tf.newaxis, tf.newaxis] for each in (scale, offset))
+        return maps * scale + offset
+    zeros = tf.zeros(maps.shape[3:])
+    return tf.raw_ops.FusedBatchNormV3(
+        x=maps,
+        scale=scale[0],
+        offset=offset[0],
+        mean=zeros,
+        variance=zeros + 1.0,
+        epsilon=0.0,
+        is_training=False,
+    ).y
 
 
 def _biased_by_unbiased(maps: tf.Tensor) -> float | tf.Tensor:

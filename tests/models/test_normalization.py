@@ -39,6 +39,76 @@ def test_group_norm_by_numpy(dtype):
     assert len(norm.trainable_variables) == len(norm.variables) == 2
 
 
+# Maps that are large enough for the kernels, and those that are not.
+LARGE, SMALL = (1, 64, 32, 64), (2, 5, 3, 8)
+# Of sums in float32, and twice the spacing of the numbers around 1 in 16 bits.
+ROUNDING = {'float32': 2e-5, 'mixed_bfloat16': 2.0**-6, 'mixed_float16': 2.0**-9}
+
+
+def _group_norm(kind, shape, policy='float32'):
+    """A norm of a kind with weights of its own."""
+    norm = kind(4, epsilon=1e-3, dtype=policy)
+    norm.build(shape)
+    norm.set_weights(np.random.default_rng(1).normal(size=[2, shape[-1]]))
+    return norm
+
+
+def _with_gradients(norm, maps, upstream):
+    """Outputs of a norm, and gradients of the maps, scale and offset."""
+    variables = [variable.value for variable in norm.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(maps)
+        outputs = norm(maps)
+        total = tf.reduce_sum(tf.cast(outputs, upstream.dtype) * upstream)
+    return [outputs, *tape.gradient(total, [maps, *variables])]
+
+
+@rows.parametrize('compiled', [False, True])
+@rows.parametrize('policy', ['float32', 'mixed_bfloat16', 'mixed_float16'])
+@rows.parametrize('shape', [LARGE, SMALL, (1, 1, 1, 32)])
+def test_group_norm_and_its_gradients_are_those_of_keras_in_float64(shape, policy, compiled):
+    rng = np.random.default_rng(0)
+    norm = _group_norm(GroupNorm, shape, policy)
+    maps = tf.cast(rng.normal(3.0, 2.0, shape), norm.compute_dtype)
+    upstream = rng.normal(size=shape).astype(np.float32)
+    exact = _group_norm(keras.layers.GroupNormalization, shape, 'float64')
+    wanted = _with_gradients(exact, tf.cast(maps, tf.float64), tf.cast(upstream, tf.float64))
+    run = tf.function(
+        lambda maps: _with_gradients(norm, maps, upstream), autograph=False, jit_compile=compiled
+    )
+    found = run(maps)
+    assert found[0].dtype == found[1].dtype == norm.compute_dtype
+    for ours, exact in zip(found, wanted, strict=True):
+        # Outputs and their gradients are rounded, the sums over the pixels are not.
+        limit = ROUNDING[policy] * np.abs(exact).max()
+        np.testing.assert_allclose(tf.cast(ours, tf.float64), exact, rtol=0, atol=limit)
+
+
+@rows.parametrize('shape', [LARGE, SMALL])
+def test_group_norm_of_maps_of_any_size(shape):
+    norm = _group_norm(GroupNorm, shape)
+    maps = tf.random.stateless_normal(shape, seed=[0, 0])
+    for static in (shape[0], None):
+        signature = tf.TensorSpec([static, None, None, shape[-1]])
+        found = tf.function(norm, input_signature=[signature], autograph=False)(maps)
+        np.testing.assert_allclose(found, norm(maps), atol=2e-6)
+
+
+def test_group_norm_of_basic_operations_has_no_kernel_of_batches_and_no_own_gradient():
+    norm = _group_norm(GroupNorm, LARGE)
+    maps = tf.random.stateless_normal(LARGE, seed=[0, 0])
+    fast = tf.function(norm, autograph=False).get_concrete_function(maps)
+    with tracing.BasicOperations(), tracing.SingleImages():
+        basic = tf.function(norm, autograph=False).get_concrete_function(maps)
+    kinds, basic_kinds = (
+        {operation.type for operation in each.graph.get_operations()} for each in (fast, basic)
+    )
+    kernels = {'FusedBatchNormV3', 'IdentityN'}
+    assert kernels <= kinds
+    assert not kernels & basic_kinds
+    np.testing.assert_allclose(basic(maps), fast(maps), atol=2e-6)
+
+
 def test_group_norm_needs_groups_that_divide_the_channels():
     norm = LayerHyperparams(group_norm=GroupNormParams()).norm(frozen=False, name='classes_bn')
     assert isinstance(norm, GroupNorm)
