@@ -36,9 +36,9 @@ class Limits(NamedTuple):
 
 
 # With the weights of the recipe, many queries of DETR and of RF-DETR are nearly the same, so that
-# rounding decides which are matched. transformers itself, run again in float32 and in float64, gives
-# there losses that differ from the recorded ones by up to 0.37 %, and gradients by up to 0.62 %; of
-# the positions of DETR's queries 8.954e-4, where 9.565e-4 is recorded.
+# rounding decides which are matched. transformers itself, run again in float32 and in float64,
+# gives there losses that differ from the recorded ones by up to 0.37 %, and gradients by up to
+# 0.62 %; of the positions of DETR's queries 8.954e-4, where 9.565e-4 is recorded.
 _TIED = Limits(4e-3, 7e-3, {'model.query_position_embeddings.weight': 0.07})
 _OF_TIED = (transformers_config.DETR, transformers_config.RF_DETR)
 _KINDS = {
