@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from object_detection.builders import model_builder
-from object_detection.config import show
 from object_detection.errors import CheckpointError
 from object_detection.export import exporter
 from object_detection.meta_architectures.detr import transformers_config
@@ -19,7 +18,9 @@ from tests.conftest import SHARED
 from tests.meta_architectures.detr.transformers_configs import config
 from tests.weights.pytorch import writers
 
-KINDS = ('rt_detr', 'rt_detr_v2', 'd_fine', 'rf_detr', 'detr')
+# The second version of RT-DETR differs from the first one in one variable.
+_V2 = pytest.param('rt_detr_v2', marks=pytest.mark.slow)
+KINDS = ('rt_detr', _V2, 'd_fine', 'rf_detr', 'detr')
 _SIDE = 64
 _RECORDED = {
     'rt_detr': 'rt_detr_r18',
@@ -175,7 +176,7 @@ _EARLIER = (
 )
 
 
-@pytest.mark.parametrize('kind', ['rt_detr', 'rt_detr_v2', 'd_fine', 'detr'])
+@pytest.mark.parametrize('kind', ['rt_detr', _V2, 'd_fine', 'detr'])
 def test_names_of_earlier_versions(kind, detectors, tmp_path):
     detector = detectors(kind)
     here, there = file_of(detector, kind)
@@ -291,11 +292,8 @@ def test_it_is_loaded_and_listed(detectors, tmp_path):
     listing = sources.list_file(path)
     assert listing.description == f'RT-DETR of transformers {path}'
     assert listing.types == ('classification', 'detection', 'full')
-    show.write_pipeline(pipeline_of('rt_detr'), str(tmp_path / 'a.config'))
     detector = exporter.load_detector(pipeline_of('rt_detr'), path)
     assert detector.named_variables().keys() == here.keys()
-    with pytest.raises(CheckpointError, match='of another model than the config describes'):
-        exporter.load_detector(pipeline_of('rt_detr', decoder_layers=3), path)
 
 
 @pytest.mark.parametrize(
