@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.sampling import noise_of_images
 from object_detection.core.shapes import dimensions
 from object_detection.errors import expected
 from object_detection.models.activations import of_pytorch
@@ -59,6 +60,31 @@ def activation_layer(name: str) -> keras.layers.Layer:
     return LayerHyperparams(activation=of_pytorch('activation', name)).activation_layer(
         name='activation'
     )
+
+
+class Dropout(keras.layers.Layer):
+    """In training, leaves out some values and scales the others accordingly.
+
+    (https://jmlr.org/papers/v15/srivastava14a.html). What is left out follows from the seeds of the
+    images, so that a resumed training draws the same, in whichever parts a batch is computed.
+
+    Args:
+      rate: share of values that are left out.
+      number: of the layer; see `noise_of_images`.
+    """
+
+    def __init__(self, rate: float, number: int, name: str):
+        super().__init__(name=name)
+        self._rate, self._number = rate, number
+
+    def call(self, x, training=False):
+        """[B, N, C] -> [B, N, C]."""
+        if not training or not self._rate:
+            return x
+        shape = dimensions(x, 0, 1, 2)
+        noise = noise_of_images(math.prod(shape), self._number)
+        is_kept = tf.reshape(noise, shape) >= self._rate
+        return tf.where(is_kept, x / (1.0 - self._rate), tf.zeros([], x.dtype))
 
 
 class Mlp(keras.layers.Layer):
@@ -146,6 +172,7 @@ class EncoderLayer(keras.layers.Layer):
       epsilon: of the norms.
       normalize_before: whether norms come before both parts, not after them.
       dropout: share of results that training leaves out.
+      number: of the first of two dropouts; see `Dropout`.
     """
 
     def __init__(
@@ -158,6 +185,7 @@ class EncoderLayer(keras.layers.Layer):
         epsilon: float,
         normalize_before: bool = False,
         dropout: float = 0.0,
+        number: int,
         name: str,
     ):
         super().__init__(name=name)
@@ -166,15 +194,16 @@ class EncoderLayer(keras.layers.Layer):
         self.self_attn_layer_norm = layer_norm(epsilon, 'self_attn_layer_norm')
         self.mlp = FeedForward(width, hidden, activation, 'mlp')
         self.final_layer_norm = layer_norm(epsilon, 'final_layer_norm')
-        self.dropout = keras.layers.Dropout(dropout, name='dropout')
+        self.drop_found = Dropout(dropout, number, 'drop_found')
+        self.drop_hidden = Dropout(dropout, number + 1, 'drop_hidden')
 
     def call(self, x, positions, visible=None, training=False):
         """Returns [B, N, C] for tokens [B, N, C]; `positions` [N, C] say where they are."""
         before = self._normalize_before
         tokens = self.self_attn_layer_norm(x) if before else x
         placed = tokens + tf.cast(positions, tokens.dtype)
-        x += self.dropout(self.self_attn(placed, placed, tokens, visible), training=training)
+        x += self.drop_found(self.self_attn(placed, placed, tokens, visible), training=training)
         x = x if before else self.self_attn_layer_norm(x)
         tokens = self.final_layer_norm(x) if before else x
-        x += self.dropout(self.mlp(tokens), training=training)
+        x += self.drop_hidden(self.mlp(tokens), training=training)
         return x if before else self.final_layer_norm(x)

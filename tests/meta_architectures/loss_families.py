@@ -159,6 +159,8 @@ def _experimental(family: families.ModelFamily, **options: object) -> DetectionM
 def _detr(kind: str) -> DetectionModel:
     # What the layers of D-FINE learn of the last one depends on the whole batch.
     changes = ['loss { auxiliary: false }'] if kind == 'd_fine' else []
+    if kind in ('rt_detr', 'detr'):
+        changes.append('decoder { dropout: 0.1 }')
     return detr_build.build_detector(detr_configs.tiny(kind, *changes), is_training=False)
 
 

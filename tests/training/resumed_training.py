@@ -37,6 +37,34 @@ _ADAMW = """
       warmup { steps: 4 }
     } }
   }"""
+_DETR = """
+  num_classes: 4
+  image_resizer { fixed_shape_resizer { height: 64 width: 64 } }
+  feature_extractor {
+    resnet {
+      embedding_size: 8 hidden_sizes: [8, 8, 16, 16] depths: [1, 1, 1, 1] is_bottleneck: false
+    }
+    freeze_norms: false
+  }
+  decoder { width: 16 num_layers: 2 num_heads: 2 hidden: 16 dropout: 0.1 }
+"""
+# Noisy queries, and dropout in the encoder and the decoder.
+_RT_DETR = f"""model {{ detr {{
+  {_DETR}
+  feature_extractor {{ levels: [3, 4, 5] }}
+  encoder {{ hybrid {{
+    width: 16 attended_maps: 2 num_heads: 2 hidden: 16 depth_multiplier: 0.34 dropout: 0.1
+  }} }}
+  queries {{ count: 10 denoising: 6 }}
+  decoder {{ deformable_attention {{ points: 2 }} }}
+}} }}"""
+_PLAIN_DETR = f"""model {{ detr {{
+  {_DETR}
+  feature_extractor {{ levels: 4 }}
+  encoder {{ transformer {{ width: 16 num_layers: 1 num_heads: 2 hidden: 16 }} }}
+  queries {{ count: 10 boxes: NONE }}
+  loss {{ classification: SOFTMAX }}
+}} }}"""
 # Of a real detector, ways to train it; 'fake' is one of a few weights.
 VARIANTS = {
     'plain': '',
@@ -65,6 +93,10 @@ VARIANTS = {
         }
       } }""",
     'mixture': 'train_input_reader { sample_from_datasets_weights: [0.7, 0.3] }',
+    'rt_detr': _RT_DETR,
+    'detr accumulation': f"""
+      {_PLAIN_DETR}
+      train_config {{ batch_size: 4 gradient_accumulation_steps: 2 }}""",
     # Its data end before its steps do.
     'epochs': 'train_input_reader { num_epochs: 3 }',
     'replicas': 'train_config { batch_size: 2 }',
@@ -139,6 +171,8 @@ def config_of(variant: str, records: str) -> pipeline_pb2.TrainEvalPipelineConfi
     pipeline.train_config.optimizer.use_moving_average = True
     for part in (_CONFIG, VARIANTS.get(variant, '')):
         step_runs.text_format.Merge(part, pipeline)
+    if pipeline.model.HasField('detr'):
+        pipeline.train_input_reader.load_instance_masks = False
     paths = sorted(glob.glob(records)) if variant == 'mixture' else [records]
     pipeline.train_input_reader.tf_record_input_reader.input_path[:] = paths
     return pipeline

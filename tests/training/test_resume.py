@@ -136,7 +136,7 @@ def test_killed_at_random_steps_it_ends_bitwise_the_same(jobs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('variant', _VARIANTS)
-def test_a_mask_rcnn_ends_bitwise_the_same(jobs, variant):
+def test_a_detector_ends_bitwise_the_same(jobs, variant):
     num_steps = 18
     jobs.finish(f'{variant} whole', variant, num_steps)
     jobs.finish_with_kills(f'{variant} killed', variant, num_steps, least=2, most=4)

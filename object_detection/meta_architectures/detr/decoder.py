@@ -15,10 +15,19 @@ from object_detection.meta_architectures.detr import fine_distributions as fine
 from object_detection.meta_architectures.detr.predictions import Layer
 from object_detection.meta_architectures.detr.queries import Queries, Tokens, prior_bias
 from object_detection.models.deformable_attention import DeformableAttention, DeformableOptions
-from object_detection.models.transformer import Attention, FeedForward, Mlp, dense, layer_norm
+from object_detection.models.transformer import (
+    Attention,
+    Dropout,
+    FeedForward,
+    Mlp,
+    dense,
+    layer_norm,
+)
 
 # Encoded boxes of D-FINE are within it.
 _MOST_POSITION = 10.0
+# Number of the first dropout, beyond those of backbones and encoders.
+_FIRST_DROPOUT = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +72,14 @@ class Gateway(keras.layers.Layer):
 
 
 class DecoderLayer(keras.layers.Layer):
-    """Queries attend to each other, to the maps, and pass through a hidden layer."""
+    """Queries attend to each other, to the maps, and pass through a hidden layer.
 
-    def __init__(self, options: DecoderOptions, name: str):
+    Args:
+      options: sizes.
+      number: of the layer in the decoder.
+    """
+
+    def __init__(self, options: DecoderOptions, number: int, name: str):
         super().__init__(name=name, autocast=False)
         width, epsilon = options.width, options.epsilon
         self.self_attn = Attention(width, options.num_heads, 'self_attn')
@@ -81,7 +95,11 @@ class DecoderLayer(keras.layers.Layer):
             self.gateway = Gateway(width, 'gateway')
         self.mlp = FeedForward(width, options.hidden, options.activation, 'mlp')
         self.final_layer_norm = layer_norm(epsilon, 'final_layer_norm')
-        self.dropout = keras.layers.Dropout(options.dropout, name='dropout')
+        first = _FIRST_DROPOUT + 3 * number
+        self.drop_queries, self.drop_values, self.drop_hidden = (
+            Dropout(options.dropout, first + index, f'drop_{part}')
+            for index, part in enumerate(('queries', 'values', 'hidden'))
+        )
 
     def call(
         self,
@@ -109,18 +127,18 @@ class DecoderLayer(keras.layers.Layer):
           training: whether dropout is on.
         """
         found = _in_groups(self.self_attn, x, positions, visible, num_groups)
-        x = self.self_attn_layer_norm(x + self.dropout(found, training=training))
+        x = self.self_attn_layer_norm(x + self.drop_queries(found, training=training))
         placed = x + positions
         if boxes is not None:
             found = self.encoder_attn(placed, boxes, values, sizes=sizes, seen=seen)
         else:
             found = self.encoder_attn(placed, keys, values, seen)
-        found = self.dropout(found, training=training)
+        found = self.drop_values(found, training=training)
         if self.gateway is None:
             x = self.encoder_attn_layer_norm(x + found)
         else:
             x = self.gateway(x, found)
-        return self.final_layer_norm(x + self.dropout(self.mlp(x), training=training))
+        return self.final_layer_norm(x + self.drop_hidden(self.mlp(x), training=training))
 
 
 def _in_groups(attention: Attention, x, positions, visible, groups: int) -> tf.Tensor:
@@ -145,7 +163,7 @@ class Decoder(keras.layers.Layer, abc.ABC):
     def __init__(self, options: DecoderOptions, name: str = 'decoder'):
         super().__init__(name=name, autocast=False)
         self.options = options
-        self.layers = [DecoderLayer(options, f'layers_{i}') for i in range(options.num_layers)]
+        self.layers = [DecoderLayer(options, i, f'layers_{i}') for i in range(options.num_layers)]
         count = 1 if options.share_heads else options.num_layers
         self.class_embed = [
             dense(options.num_columns, f'class_embed_{i}', bias_initializer=prior_bias())

@@ -26,6 +26,8 @@ from object_detection.models.transformer import (
 
 # Cells of a map: no finer position is learned.
 _MOST_CELLS = 50
+# Number of the first dropout, beyond those of backbones.
+_FIRST_DROPOUT = 100_000
 # Convolutions of a block of the pyramid, before a factor.
 _BLOCK_LAYERS = 3
 
@@ -276,7 +278,7 @@ class HybridEncoder(keras.layers.Layer):
             for i in range(num_maps)
         ]
         self.attention = {
-            level: [self._layer(f'aifi_{i}_layers_{j}') for j in range(options.num_layers)]
+            level: [self._layer(i, j) for j in range(options.num_layers)]
             for i, level in enumerate(options.attended_maps)
         }
         self.doubling = Doubling(name='doubling')
@@ -290,8 +292,9 @@ class HybridEncoder(keras.layers.Layer):
             None if i < kept else self._projection(i, num_maps) for i in range(options.num_values)
         ]
 
-    def _layer(self, name: str) -> EncoderLayer:
+    def _layer(self, map_index: int, index: int) -> EncoderLayer:
         options = self._options
+        number = map_index * options.num_layers + index
         return EncoderLayer(
             width=options.width,
             num_heads=options.num_heads,
@@ -300,7 +303,8 @@ class HybridEncoder(keras.layers.Layer):
             epsilon=options.layer_norm_epsilon,
             normalize_before=options.normalize_before,
             dropout=options.dropout,
-            name=name,
+            number=_FIRST_DROPOUT + 2 * number,
+            name=f'aifi_{map_index}_layers_{index}',
         )
 
     def _projection(self, index: int, num_maps: int) -> ConvNorm:
@@ -380,6 +384,7 @@ class TransformerEncoder(keras.layers.Layer):
                 activation=options.activation,
                 epsilon=options.epsilon,
                 dropout=options.dropout,
+                number=_FIRST_DROPOUT + 2 * i,
                 name=f'layers_{i}',
             )
             for i in range(options.num_layers)

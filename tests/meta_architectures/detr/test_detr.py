@@ -186,6 +186,32 @@ def test_queries_do_not_see_noisy_ones():
         np.testing.assert_allclose(ours.class_logits[:, 12:], theirs.class_logits, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ('kind', 'change'),
+    [
+        ('rt_detr', 'encoder { hybrid { dropout: 0.3 } }'),
+        ('detr', 'encoder { transformer { dropout: 0.3 } }'),
+        ('rf_detr', 'decoder { dropout: 0.3 }'),
+    ],
+)
+def test_dropout_follows_from_the_seeds_of_images(kind, change):
+    model = build.build_detector(configs.tiny(kind, change), is_training=False)
+    model.build_variables()
+    prepared, shapes = model.preprocess(images())
+
+    def contents(rows, seeds):
+        found = model.predict(prepared[rows], shapes[rows], True, None, seeds)
+        return found.layers[-1].class_logits
+
+    both = contents(slice(None), SEEDS)
+    np.testing.assert_array_equal(contents(slice(None), SEEDS), both)
+    # Convolutions of another batch size round otherwise.
+    np.testing.assert_allclose(contents(slice(1, None), SEEDS[1:]), both[1:], atol=1e-4)
+    assert np.max(np.abs(contents(slice(None), SEEDS + 7) - both)) > 1e-2
+    without = model.predict(prepared, shapes).layers[-1].class_logits
+    assert np.max(np.abs(without - both[:, : without.shape[1]])) > 1e-2
+
+
 def test_crowds_are_no_objects():
     model, known = detector('rt_detr'), groundtruth()
     is_crowd = tf.constant([[False, True, False], [False, False, False]])
