@@ -61,7 +61,7 @@ class DeformableAttention(keras.layers.Layer):
         if options.has_projections:
             self.value_proj = dense(options.width, 'value_proj')
             self.output_proj = dense(options.width, 'output_proj')
-        self._scales = tf.constant(options.point_scales())
+        self._scales = options.point_scales()
 
     def build(self, queries_shape):
         if self._options.stores_scales:
