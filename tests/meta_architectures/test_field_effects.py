@@ -20,6 +20,7 @@ from tests import tiny_models
 from tests.field_variants import variants
 from tests.meta_architectures import field_effects, loss_families
 from tests.meta_architectures.center_net import test_center_net, test_frames
+from tests.meta_architectures.detr import configs as detr_configs
 from tests.meta_architectures.faster_rcnn import test_cascade, test_keypoint_stage, test_rfcn
 from tests.meta_architectures.ssd import configs
 
@@ -123,6 +124,11 @@ def _center_net(*fields: str, deepmac: str = '') -> tuple[Callable, tuple[str, .
     return make, fields
 
 
+def _detr(kind: str, *fields: str) -> tuple[Callable, tuple[str, ...]]:
+    """Returns the row of some fields of a detection transformer; without any, of all."""
+    return lambda: DetectionModel(detr=detr_configs.tiny(kind)), fields
+
+
 # Name -> a model, and the fields of its message to set; () for all.
 MODELS: dict[str, tuple[Callable[[], DetectionModel], tuple[str, ...]]] = {
     'ssd': (configs.tiny, ()),
@@ -167,6 +173,11 @@ MODELS: dict[str, tuple[Callable[[], DetectionModel], tuple[str, ...]]] = {
     'keypoints': _center_net('keypoint_label_map_path', 'keypoint_estimation_task'),
     'masks': _center_net('mask_estimation_task', 'densepose_estimation_task'),
     'tracks': _center_net('track_estimation_task', 'temporal_offset_task'),
+    'rt_detr': _detr('rt_detr'),
+    'rt_detr_v2': _detr('rt_detr_v2', 'decoder'),
+    'd_fine': _detr('d_fine', 'encoder', 'decoder', 'loss'),
+    'rf_detr': _detr('rf_detr', 'encoder', 'queries', 'decoder', 'loss'),
+    'detr': _detr('detr', 'encoder', 'queries', 'decoder', 'loss', 'batch_norm_epsilon'),
     **{
         f'deepmac_{index}': _center_net('deepmac_mask_estimation', deepmac=text)
         for index, text in enumerate(_OF_DEEPMAC)
@@ -179,6 +190,7 @@ EXTRACTORS: dict[str, tuple[Callable[[], DetectionModel], tuple[str, ...]]] = {
     'of_bifpn': (lambda: _ssd_with_pyramid(_BIFPN), ('feature_extractor',)),
     'of_faster_rcnn': (lambda: _faster_rcnn(_TWO_STAGES), ('feature_extractor',)),
     'of_center_net': (test_center_net.parse, ('feature_extractor',)),
+    'of_rt_detr': _detr('rt_detr', 'feature_extractor'),
     # What needs a pyramid.
     'cascade': (
         _cascade,
