@@ -67,7 +67,7 @@ def exported(model: ExportSource, folder, input_type: str) -> SavedModelRuntime:
     return SavedModelRuntime(str(folder))
 
 
-@slow_cases.parametrize(1, 'kind', configs.KINDS)
+@slow_cases.parametrize(1, 'kind', configs.KINDS | configs.NETWORKS)
 def test_a_saved_model_gives_the_detections_of_the_model(kind, tmp_path, shared):
     model = source(kind)
     runtime = exported(model, tmp_path / 'exported', input_types.IMAGE_TENSOR)
@@ -92,7 +92,7 @@ def test_boxes_are_no_input(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('changes', [(), (_PADDED,)], ids=['resized', 'padded'])
-@pytest.mark.parametrize('kind', configs.KINDS)
+@pytest.mark.parametrize('kind', configs.KINDS | configs.NETWORKS)
 @pytest.mark.parametrize(
     'name',
     [
