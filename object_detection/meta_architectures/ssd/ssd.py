@@ -13,7 +13,7 @@ from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
 from object_detection.core.post_processing import Suppressed
-from object_detection.core.shapes import dimensions
+from object_detection.core.shapes import dimensions, smaller
 from object_detection.errors import expected
 from object_detection.meta_architectures.detection_model import AnchorPredictions, DetectionModel
 from object_detection.meta_architectures.ssd import loss_names
@@ -184,12 +184,16 @@ class Ssd(DetectionModel):
             fields['keypoints'] = coder.decode_keypoints(codes, predictions.anchors)
         window = _true_windows(predictions.images, true_shapes)
         columns = scores if options.detects_background else self._of_objects(scores)
+        candidates = boxes
         if options.topk_per_level:
-            columns = self._best_of_levels(columns, predictions.features)
+            rows, columns = self._best_of_levels(columns, predictions.features)
+            candidates, fields = tf.nest.map_structure(
+                lambda values: tf.gather(values, rows, batch_dims=1), (boxes, fields)
+            )
         if options.topk_per_class:
             columns = self._best_of_classes(columns)
         detections = options.nms(
-            boxes[:, :, tf.newaxis],
+            candidates[:, :, tf.newaxis],
             columns,
             clip_window=window,
             additional_fields=fields,
@@ -252,29 +256,43 @@ class Ssd(DetectionModel):
     def _of_objects(self, scores: tf.Tensor) -> tf.Tensor:
         return scores[..., 1:] if self._post_processing.drops_background else scores
 
-    def _best_of_levels(self, scores: tf.Tensor, maps: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Sets scores [B, N, K] to -1 but for the best pairs of a box and a class of each level."""
-        batch, columns = dimensions(scores, 0, 2)
-        counts = [math.prod(dimensions(each, 1, 2)) for each in maps]
+    def _best_of_levels(
+        self, scores: tf.Tensor, maps: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Chooses boxes that the best pairs of a box and a class of each level are of.
+
+        The best k pairs are of the k boxes that have the best scores of any class: few scores are
+        looked at once these are known.
+
+        Args:
+          scores: [B, N, K].
+          maps: the feature maps.
+
+        Returns:
+          Indices of boxes, int32 [B, M], ascending, and their scores [B, M, K], which are -1 but
+          for the best pairs of each level.
+        """
+        topk, columns = self._post_processing.topk_per_level, scores.shape[2]
+        cells = [math.prod(dimensions(each, 1, 2)) for each in maps]
         per_cell = self.anchor_generator.num_anchors_per_location()
-        kept, start = [], 0
-        for count, anchors in zip(counts, per_cell, strict=True):
+        best_of_box = tf.reduce_max(scores, axis=2)
+        rows, kept, start = [], [], 0
+        for count, anchors in zip(cells, per_cell, strict=True):
             end = start + count * anchors
-            level = scores[:, start:end]
-            most = count * anchors * columns
-            topk = self._post_processing.topk_per_level
-            topk = tf.minimum(most, topk) if tf.is_tensor(most) else min(most, topk)
-            flat = tf.reshape(level, [batch, most])
-            least = tf.reduce_min(tf.math.top_k(flat, topk, sorted=False).values, axis=1)
-            kept.append(tf.where(level >= least[:, tf.newaxis, tf.newaxis], level, -1.0))
+            most = smaller(count * anchors, topk)
+            best = tf.math.top_k(best_of_box[:, start:end], most, sorted=False).indices
+            rows.append(tf.sort(best, axis=1) + start)
+            level = tf.gather(scores, rows[-1], batch_dims=1)
+            pairs = tf.reshape(level, [-1, most * columns])
+            pairs = tf.math.top_k(pairs, smaller(most * columns, topk), sorted=False).values
+            least = tf.reduce_min(pairs, axis=1)[:, tf.newaxis, tf.newaxis]
+            kept.append(tf.where(level >= least, level, -1.0))
             start = end
-        return tf.concat(kept, axis=1)
+        return tf.concat(rows, axis=1), tf.concat(kept, axis=1)
 
     def _best_of_classes(self, scores: tf.Tensor) -> tf.Tensor:
         """Sets scores [B, N, K] to -1 but for those of the best boxes of each class."""
-        (count,) = dimensions(scores, 1)
-        topk = self._post_processing.topk_per_class
-        topk = tf.minimum(count, topk) if tf.is_tensor(count) else min(count, topk)
+        topk = smaller(dimensions(scores, 1)[0], self._post_processing.topk_per_class)
         of_classes = tf.transpose(scores, [0, 2, 1])
         least = tf.reduce_min(tf.math.top_k(of_classes, topk, sorted=False).values, axis=-1)
         return tf.where(scores >= least[:, tf.newaxis], scores, -1.0)

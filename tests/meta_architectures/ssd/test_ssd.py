@@ -194,24 +194,55 @@ def test_anchors_of_a_pyramid_are_the_same_in_every_graph(resizer, centers):
 
 
 def test_only_the_best_pairs_of_each_level_are_suppressed():
-    detector, predictions, _, shapes = run('pre_nms_topk_per_level: 2')
-    scores = detector._of_objects(tf.sigmoid(predictions.class_logits)).numpy()
-    kept = detector._best_of_levels(tf.constant(scores), predictions.features).numpy()
-    # Maps of 4 x 4, 2 x 2 and 1 x 1 cells with 3, 4 and 4 boxes each.
-    for level, of_level in zip(
-        np.split(scores, [48, 64], axis=1), np.split(kept, [48, 64], axis=1), strict=True
-    ):
-        best = np.sort(level.reshape(2, -1), axis=1)[:, -2:]
-        for image in range(2):
-            np.testing.assert_array_equal(
-                np.sort(of_level[image][of_level[image] >= 0]), best[image]
-            )
-            assert (of_level[image] == -1).sum() == level[image].size - 2
-    assert np.all(detector.postprocess(predictions, shapes)['num_detections'] <= 6)
+    detector, predictions, _, _ = run('pre_nms_topk_per_level: 2')
+    logits = predictions.class_logits.numpy()
+    scores = detector._of_objects(tf.sigmoid(logits)).numpy()
+    rows, kept = detector._best_of_levels(tf.constant(scores), predictions.features)
+    # Maps of 4 x 4, 2 x 2 and 1 x 1 cells with 3, 4 and 4 boxes each; two boxes of each are enough.
+    assert rows.shape == (2, 6)
+    assert np.all(np.diff(rows) > 0)
+    found = np.full_like(scores, -1.0)
+    np.put_along_axis(found, rows.numpy()[..., np.newaxis], kept.numpy(), axis=1)
+    expected = np.full_like(scores, -1.0)
+    for level in (slice(48), slice(48, 64), slice(64, None)):
+        least = np.sort(scores[:, level].reshape(2, -1), axis=1)[:, -2, np.newaxis, np.newaxis]
+        expected[:, level] = np.where(scores[:, level] >= least, scores[:, level], -1.0)
+    assert (expected >= 0).sum() == 12
+    np.testing.assert_array_equal(found, expected)
     traced = tf.function(detector._best_of_levels).get_concrete_function(
-        tf.TensorSpec([None, None, 3]), [tf.TensorSpec([None, None, None, 64])] * 3
+        tf.TensorSpec([None, None, scores.shape[2]]), [tf.TensorSpec([None, None, None, 64])] * 3
     )
-    np.testing.assert_array_equal(traced(tf.constant(scores), predictions.features), kept)
+    again = traced(tf.constant(scores), predictions.features)
+    for ours, wanted in zip(again, (rows, kept), strict=True):
+        np.testing.assert_array_equal(ours, wanted)
+
+
+def test_detections_of_the_best_pairs_are_those_of_all_boxes():
+    detector, predictions, _, shapes = run('pre_nms_topk_per_level: 2')
+    found = detector.postprocess(predictions, shapes)
+    logits = predictions.class_logits.numpy()
+    objects = detector._of_objects(tf.constant(logits)).numpy()
+    others = np.full_like(objects, -100.0)
+    rows, kept = detector._best_of_levels(tf.sigmoid(objects), predictions.features)
+    for image, row, column in np.argwhere(kept.numpy() >= 0):
+        at = image, rows[image, row], column
+        others[at] = objects[at]
+    logits[..., -objects.shape[2] :] = others
+    without, _, _, _ = run()
+    expected = without.postprocess(predictions._replace(class_logits=tf.constant(logits)), shapes)
+    assert 0 < found['num_detections'].numpy().min() <= found['num_detections'].numpy().max() <= 6
+    for image, count in enumerate(found['num_detections'].numpy().astype(int)):
+        for name in (
+            'detection_boxes',
+            'detection_scores',
+            'detection_classes',
+            'detection_anchor_indices',
+        ):
+            np.testing.assert_array_equal(
+                found[name][image, :count], expected[name][image, :count], err_msg=name
+            )
+        assert expected['detection_scores'][image, count] < 1e-30
+    np.testing.assert_array_equal(found['raw_detection_boxes'], expected['raw_detection_boxes'])
 
 
 def test_only_the_best_boxes_of_each_class_are_suppressed():
