@@ -36,7 +36,8 @@ class ScoreConverter:
 
     def __call__(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns the scores."""
-        scores = self.convert(logits / self.logit_scale)
+        # A division by 1 would take one more pass over the scores of all boxes and classes.
+        scores = self.convert(logits if self.logit_scale == 1.0 else logits / self.logit_scale)
         return scores if self.calibrate is None else self.calibrate(scores)
 
 

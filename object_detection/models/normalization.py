@@ -282,7 +282,9 @@ def _moments(maps: tf.Tensor, by_kernel: bool) -> tuple[tf.Tensor, tf.Tensor]:
 
     def run(maps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if not by_kernel:
-            return tf.nn.moments(maps, axes=[1, 2])
+            # Where maps have two axes of pixels, tf2onnx takes the variance over others.
+            pixels = tf.reshape(maps, [tf.shape(maps)[0], -1, maps.shape[3]])
+            return tf.nn.moments(pixels, axes=[1])
         ones, unused = tf.ones(maps.shape[3:]), tf.zeros([0])
         found = tf.raw_ops.FusedBatchNormV3(
             x=maps, scale=ones, offset=ones, mean=unused, variance=unused, is_training=True

@@ -72,6 +72,15 @@ model { faster_rcnn {
   mask_roi_align { output_size: 14 sampling_ratio: 1 aligned: false }
 } }
 """
+GROUP_NORMS = """
+anchor_generator { multiscale_anchor_generator {
+  min_level: 3 max_level: 5 anchor_scale: 2 aspect_ratios: 1 scales_per_octave: 1
+} }
+box_predictor { weight_shared_convolutional_box_predictor {
+  num_layers_before_predictor: 1 depth: 8
+  conv_hyperparams { activation: RELU group_norm { groups: 2 } }
+} }
+"""
 OF_ANY_SIZE = """
 model { faster_rcnn { image_resizer { keep_aspect_ratio_resizer {
   min_dimension: 64 max_dimension: 96
@@ -96,7 +105,7 @@ def source(family: str, *overrides: str) -> ExportSource:
     if family == 'center_net':
         return _center_net(*overrides)
     if family in ('ssd', 'small_ssd'):
-        pipeline = pipeline_pb2.TrainEvalPipelineConfig(model=configs.tiny(*overrides))
+        pipeline = pipeline_pb2.TrainEvalPipelineConfig(model=configs.tiny(' '.join(overrides)))
     else:
         boxes_only = [BOXES_ONLY] if family == 'faster_rcnn' else []
         pipeline = tiny.tiny_pipeline(*boxes_only, *overrides)

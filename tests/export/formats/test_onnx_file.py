@@ -25,6 +25,7 @@ def packages():
     ('family', 'overrides'),
     [
         ('ssd', ()),
+        ('small_ssd', (sources.GROUP_NORMS, 'pre_nms_topk_per_level: 20')),
         pytest.param('faster_rcnn', (sources.OF_ANY_SIZE,), marks=pytest.mark.slow),
         pytest.param('mask_rcnn', (sources.PADDED, sources.ROI_ALIGN), marks=pytest.mark.slow),
     ],
