@@ -94,6 +94,7 @@ KINDS = (
 # Pattern of a name of earlier versions -> the name today, one after another.
 _RENAMED: Rows = (
     (r'^detr\.', ''),
+    (r'^model\.backbone\.position_embedding\.', 'model.position_embedding.'),
     (r'^model\.encoder\.encoder\.(\d+)\.layers', r'model.encoder.aifi.\1.layers'),
     (r'^(model\..*_attn)\.out_proj\.', r'\1.o_proj.'),
 )

@@ -55,6 +55,7 @@ RF_DETR: Rows = (
 )
 DETR: Rows = (
     (r'encoder\.input_projection\.', 'model.input_projection.'),
+    (r'encoder\.(row|column)_embeddings$', r'model.position_embedding.\1_embeddings.weight'),
     (r'queries\.positions$', 'model.query_position_embeddings.weight'),
     (r'decoder\.class_embed\.0\.', 'class_labels_classifier.'),
     (r'decoder\.bbox_embed\.0\.', 'bbox_predictor.'),

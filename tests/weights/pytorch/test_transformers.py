@@ -16,7 +16,7 @@ from object_detection.weights import restore, sources
 from object_detection.weights.pytorch import transformers
 from tests.conftest import SHARED
 from tests.meta_architectures.detr.transformers_configs import config
-from tests.weights.pytorch import writers
+from tests.weights.pytorch import literal_names, writers
 
 # The second version of RT-DETR differs from the first one in one variable.
 _V2 = pytest.param('rt_detr_v2', marks=pytest.mark.slow)
@@ -34,6 +34,7 @@ _RECORDED = {
 def pipeline_of(kind, **changes):
     pipeline = TrainEvalPipelineConfig()
     detr = pipeline.model.detr
+    changes = literal_names.CHANGES.get(kind, {}) | changes
     detr.CopyFrom(transformers_config.translate(config(kind, **changes)).detr)
     resizer = detr.image_resizer.fixed_shape_resizer
     resizer.height = resizer.width = _SIDE
@@ -167,8 +168,17 @@ def test_all_weights_are_those_of_the_file(kind, detectors, tmp_path):
     check_restored(detector, path, here)
 
 
+@pytest.mark.parametrize('kind', KINDS)
+def test_names_are_those_that_are_written_out(kind, detectors):
+    here, there = file_of(detectors(kind), kind)
+    for ours, theirs in literal_names.NAMES[kind].items():
+        assert theirs in there, ours
+        np.testing.assert_array_equal(there[theirs], in_their_layout(ours, here[ours]), theirs)
+
+
 # Pattern of a name of today -> what earlier versions had.
 _EARLIER = (
+    (r'^model\.position_embedding\.', 'model.backbone.position_embedding.'),
     (r'(_attn)\.o_proj\.', r'\1.out_proj.'),
     (r'^(model\.\w+\..*layers\.\d+)\.mlp\.fc([12])\.', r'\1.fc\2.'),
     (r'^model\.encoder\.aifi\.', 'model.encoder.encoder.'),
@@ -249,6 +259,7 @@ def test_names_are_those_of_the_recorded_models(kind, detectors):
     mine = numbered(there)
     # Small models differ in what the recorded ones lack: noisy queries, blocks of other kinds.
     others = {'model.denoising_class_embed.weight'}
+    others |= {f'model.position_embedding.{each}_embeddings.weight' for each in ('row', 'column')}
     assert {n for n in mine - recorded if '.lab.' not in n and 'backbone' not in n} <= others
     left = {n for n in recorded - mine if 'backbone.' not in n and 'num_batches' not in n}
     assert all(re.match(r'(class|bbox)_embed\.', n) or '.conv3.' in n for n in left), left
