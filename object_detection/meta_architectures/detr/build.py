@@ -283,6 +283,8 @@ def _query_options(config: detr_pb2.Detr) -> QueryOptions:
     names = ('learned_contents', 'denoising', 'label_noise', 'box_noise')
     if not is_selected:
         reading.unused(message, names[1:], 'noisy queries need boxes that are SELECTED')
+    if message.boxes == _Queries.NONE:
+        reading.unused(message, names[:1], 'queries without boxes begin with zeros')
     return QueryOptions(
         width=config.decoder.width,
         num_classes=config.num_classes,

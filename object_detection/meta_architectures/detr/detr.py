@@ -93,7 +93,7 @@ class Detr(DetectionModel):
         count, further = self._query_options.count, len(tokens.sizes) - 1
         shape = [count + further, tokens.values.shape[-1]]
         tokens = Tokens(
-            tf.zeros([1, *shape]),
+            tf.zeros([1, *shape], tokens.values.dtype),
             [(count, 1), *[(1, 1)] * further],
             positions=None if tokens.positions is None else tf.zeros(shape),
         )

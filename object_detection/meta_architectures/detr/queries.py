@@ -162,7 +162,8 @@ class SelectedQueries(keras.layers.Layer):
         (batch,) = dimensions(contents, 0)
         rows = groups * options.count
         if options.learned_contents:
-            contents = tf.tile(self.contents[tf.newaxis, :rows], [batch, 1, 1])
+            learned = tf.cast(self.contents, tokens.values.dtype)
+            contents = tf.tile(learned[tf.newaxis, :rows], [batch, 1, 1])
         else:
             contents = tf.stop_gradient(contents)
         if options.learned_boxes:
@@ -231,7 +232,8 @@ class LearnedQueries(keras.layers.Layer):
     def begin(self, tokens: Tokens, noisy: None = None, training: bool = False) -> Queries:
         """Returns the queries that the decoder begins with."""
         (batch,) = dimensions(tokens.values, 0)
-        positions = tf.tile(self.positions[tf.newaxis], [batch, 1, 1])
+        positions = tf.cast(self.positions, tokens.values.dtype)
+        positions = tf.tile(positions[tf.newaxis], [batch, 1, 1])
         return Queries(tf.zeros_like(positions), None, positions)
 
 

@@ -104,6 +104,8 @@ def _encoder(config: Detr) -> Iterator[str]:
             yield _expected(f'{path}.attended_maps', what, attended)
     elif maps != 1 and not (is_dino and kind == 'projector'):
         yield _expected('feature_extractor.levels', f'one level with {path}', maps)
+    if kind != 'transformer' and config.queries.boxes == DetrQueries.NONE:
+        yield f'{path}: expected transformer, as queries.boxes is NONE.'
     if kind == 'projector' and list(encoder.scales) not in ([], [1.0]):
         what = '1 alone, as others are not built'
         yield _expected(f'{path}.scales', what, list(encoder.scales))
