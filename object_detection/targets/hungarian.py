@@ -83,7 +83,10 @@ def assign(costs: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
 
 
 def _with_a_column_for_each_row(costs: tf.Tensor) -> tf.Tensor:
-    """If there are more rows than columns, adds columns that cost more than any other path."""
+    """If there are more rows than columns, adds columns that cost more than any other path.
+
+    Differences between costs below about 1e-13 * M of the largest cost are then lost by rounding.
+    """
     batch, num_rows, num_columns = dimensions(costs, 0, 1, 2)
     if isinstance(num_rows, int) and isinstance(num_columns, int) and num_rows <= num_columns:
         return costs
