@@ -56,7 +56,8 @@ _COUNTS = 'cardinality_error'
 def pipeline_of(recorded: Recorded) -> tuple[pipeline_pb2.TrainEvalPipelineConfig, str]:
     """Returns the config of a recorded detector, for its images, and the kind of its model.
 
-    Those of DETR were recorded of images that were divided by 255 alone.
+    Those of DETR were recorded of images that were divided by 255 alone, with gradients of the
+    whole backbone.
     """
     found = transformers_config.translate(recorded.about['full_config'])
     pipeline = pipeline_pb2.TrainEvalPipelineConfig()
@@ -64,6 +65,7 @@ def pipeline_of(recorded: Recorded) -> tuple[pipeline_pb2.TrainEvalPipelineConfi
     if found.kind == transformers_config.DETR:
         preprocess = pipeline.model.detr.feature_extractor.preprocess
         preprocess.mean[:], preprocess.std[:] = (), ()
+        pipeline.model.detr.feature_extractor.ClearField('frozen_stages')
     height, width = recorded.about['tensors']['images']['shape'][1:3]
     resizer = pipeline.model.detr.image_resizer.fixed_shape_resizer
     resizer.height, resizer.width = height, width

@@ -302,9 +302,9 @@ def from_transformers(file: str, output: str, label_map: str, weights: str, forc
     """Write a config for the config.json of a detector of transformers.
 
     RT-DETR (v1 and v2), D-FINE, RF-DETR and DETR: the model of the config computes what theirs
-    does, and its weights are restored from their file. The training is that of the papers, for
-    records that are to be named. A preprocessor_config.json beside CONFIG.JSON gives the size of
-    images. A field that asks for what is not built is an error.
+    does, and its weights are restored from their file. The training is in the manner of the
+    papers, for records that are to be named. A preprocessor_config.json beside CONFIG.JSON gives
+    the size of images. A field that asks for what is not built is an error.
     """
     for path in filter(None, (output, label_map)):
         if os.path.exists(path) and not force:

@@ -26,9 +26,13 @@ RF_DETR, DETR = 'rf_detr', 'detr'
 _MOST_CLASSES = 10_000
 _MOST_NAME = 1000
 _UNIT = 1.0 / 255.0
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# What images are normalised by where a file says no other numbers.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _TRAINING_ALONE = 'training drops results of layers alone, which `dropout` says'
+_OF_BACKBONE_CONFIG = 'the network is that of backbone_config'
 _NETWORKS = ('rt_detr_resnet', 'resnet', 'hgnet_v2')
+# The stem and the first stage of DETR's network do not train.
+_FROZEN_STAGES = 2
 # Of detectors with a hybrid encoder; the number of `encoder_in_channels` alone matters.
 _HYBRID_UNUSED = (
     'disable_custom_kernels eos_coefficient feat_strides head_dim layer_scale with_box_refine'
@@ -123,7 +127,8 @@ def _hybrid(fields: Fields, detr: Detr, kind: str) -> list[str]:
     """RT-DETR, RT-DETR v2 and D-FINE."""
     network = 'hgnet_v2' if kind == D_FINE else 'rt_detr_resnet'
     default = {'model_type': network, 'out_indices': [2, 3, 4]}
-    unknown = _backbone(fields, detr, default, _NETWORKS)
+    values = _backbone_config(fields, default)
+    unknown = transformers_networks.with_levels(values, _NETWORKS, detr)
     detr.feature_extractor.freeze_norms = fields.flag('freeze_backbone_batch_norms', True)
     detr.feature_extractor.preprocess.scale = _UNIT
     detr.layer_norm_epsilon = fields.number('layer_norm_eps', 1e-5)
@@ -138,12 +143,12 @@ def _hybrid(fields: Fields, detr: Detr, kind: str) -> list[str]:
     return unknown
 
 
-def _backbone(fields: Fields, detr: Detr, default: Mapping, kinds, **options) -> list[str]:
+def _backbone_config(fields: Fields, default: Mapping | None = None) -> Any:
+    """Returns the object of the network, of which a file may say nothing elsewhere."""
     for name in ('backbone', 'backbone_kwargs'):
-        fields.none(name, 'the network is that of backbone_config')
-    fields.only('use_timm_backbone', False, 'the network is that of backbone_config')
-    values = fields.take('backbone_config', default)
-    return transformers_networks.with_levels(values, kinds, detr, **options)
+        fields.none(name, _OF_BACKBONE_CONFIG)
+    fields.only('use_timm_backbone', False, _OF_BACKBONE_CONFIG)
+    return fields.take('backbone_config', default)
 
 
 def _hybrid_encoder(fields: Fields, encoder: HybridEncoder, maps: int) -> None:
@@ -247,10 +252,7 @@ def _hybrid_loss(fields: Fields, loss: DetrLoss, kind: str) -> None:
 
 
 def _rf_detr(fields: Fields, detr: Detr, kind: str) -> list[str]:
-    for name in ('backbone', 'backbone_kwargs'):
-        fields.none(name, 'the network is that of backbone_config')
-    fields.only('use_timm_backbone', False, 'the network is that of backbone_config')
-    unknown = transformers_networks.dinov2(fields.take('backbone_config'), detr)
+    unknown = transformers_networks.dinov2(_backbone_config(fields), detr)
     _normalize(detr)
     fields.only('attention_bias', True, 'attention without offsets is not built')
     fields.only('layer_norm_eps', 1e-5, 'the norms of the projector have that of the decoder')
@@ -290,8 +292,8 @@ def _rf_detr(fields: Fields, detr: Detr, kind: str) -> list[str]:
 def _normalize(detr: Detr) -> None:
     preprocess = detr.feature_extractor.preprocess
     preprocess.scale = _UNIT
-    preprocess.mean.extend(_MEAN)
-    preprocess.std.extend(_STD)
+    preprocess.mean.extend(MEAN)
+    preprocess.std.extend(STD)
 
 
 def _weights(fields: Fields, loss: DetrLoss, costs: tuple[int, int, int]) -> None:
@@ -346,8 +348,9 @@ def _detr_backbone(fields: Fields, detr: Detr) -> list[str]:
     elif values is None:
         values = {'model_type': 'resnet', 'out_features': ['stage4']}
     else:
-        fields.none('backbone', 'the network is that of backbone_config')
+        fields.none('backbone', _OF_BACKBONE_CONFIG)
     kinds = ('resnet', 'rt_detr_resnet', 'timm_backbone')
+    detr.feature_extractor.frozen_stages = _FROZEN_STAGES
     return transformers_networks.with_levels(values, kinds, detr, last_alone=True)
 
 

@@ -1,12 +1,11 @@
 """Backbones of configs of transformers, as messages of ours; loads no TensorFlow."""
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detr.transformers_fields import Fields
+from object_detection.models import map_strides
 from object_detection.protos.detr_pb2 import Detr, DetrFeatureExtractor
 
 # Without and with bottlenecks: the channels of the stages.
@@ -19,9 +18,6 @@ _TIMM = {
     'resnet101': (_BOTTLENECK, (3, 4, 23, 3)),
     'resnet152': (_BOTTLENECK, (3, 8, 36, 3)),
 }
-# The stem and the first stage of the networks of timm that DETR has do not train.
-_FROZEN_STAGES = 2
-_STEM_STRIDE = 4
 _RGB = 3
 
 
@@ -39,12 +35,7 @@ def resnet(fields: Fields, extractor: DetrFeatureExtractor) -> list[int]:
     sizes.activation = fields.activation('hidden_act', 'relu')
     if len(sizes.hidden_sizes) != len(sizes.depths) or not sizes.depths:
         raise fields.error('hidden_sizes', f'one for each of depths, {list(sizes.depths)}')
-    return _resnet_strides(len(sizes.depths), sizes.downsample_in_first_stage)
-
-
-def _resnet_strides(count: int, halves_first: bool) -> list[int]:
-    factors = [2 if halves_first else 1, *[2] * (count - 1)]
-    return list(itertools.accumulate(factors, lambda a, b: a * b, initial=_STEM_STRIDE))
+    return map_strides.resnet(len(sizes.depths), sizes.downsample_in_first_stage)
 
 
 def timm(fields: Fields, extractor: DetrFeatureExtractor) -> list[int]:
@@ -59,20 +50,19 @@ def timm(fields: Fields, extractor: DetrFeatureExtractor) -> list[int]:
     sizes.is_vd, sizes.is_bottleneck = False, hidden_sizes == _BOTTLENECK
     sizes.hidden_sizes.extend(hidden_sizes)
     sizes.depths.extend(depths)
-    extractor.frozen_stages = _FROZEN_STAGES
-    return _resnet_strides(len(depths), halves_first=False)
+    return map_strides.resnet(len(depths), downsample_in_first_stage=False)
 
 
 def hgnet_v2(fields: Fields, extractor: DetrFeatureExtractor) -> list[int]:
     """Sets an HGNetV2; returns the strides of its maps."""
     sizes = extractor.hgnet_v2
-    strides = fields.integers('stem_strides', (2, 1, 1, 2, 1))
+    stem_strides = fields.integers('stem_strides', (2, 1, 1, 2, 1))
     channels = fields.integers('stem_channels', (_RGB, 32, 48))
-    if len(strides) != 5:
+    if len(stem_strides) != 5:
         raise fields.error('stem_strides', 'five numbers')
     if len(channels) != 3 or channels[0] != _RGB:
         raise fields.error('stem_channels', f'three numbers, of which the first one is {_RGB}')
-    sizes.stem_strides.extend(strides)
+    sizes.stem_strides.extend(stem_strides)
     sizes.stem_channels.extend(channels)
     stages = len(fields.integers('depths', (3, 4, 6, 3)))
     for name, default in _STAGES.items():
@@ -83,9 +73,9 @@ def hgnet_v2(fields: Fields, extractor: DetrFeatureExtractor) -> list[int]:
         getattr(sizes, name).extend(values)
     sizes.use_learnable_affine_block = fields.flag('use_learnable_affine_block', False)
     sizes.activation = fields.activation('hidden_act', 'relu')
-    halves = zip(sizes.stage_downsample, sizes.stage_downsample_strides, strict=True)
-    factors = [stride if is_smaller else 1 for is_smaller, stride in halves]
-    return list(itertools.accumulate(factors, lambda a, b: a * b, initial=math.prod(strides)))
+    return map_strides.hgnet_v2(
+        stem_strides, sizes.stage_downsample, sizes.stage_downsample_strides
+    )
 
 
 _STAGES: dict[str, Sequence] = {
@@ -132,18 +122,18 @@ def with_levels(
     build, without_effect = _NETWORKS[kind]
     fields = Fields(values, path, f'{_OF_CLASSIFIERS} {without_effect}')
     fields.only('num_channels', _RGB, 'images have red, green and blue')
-    strides = build(fields, extractor)
+    found = build(fields, extractor)
     # All of timm are taken, of which DETR takes the last one.
-    indices = [len(strides) - 1]
+    indices = [len(found) - 1]
     if kind != 'timm_backbone':
-        indices = outputs(fields, len(strides) - 1)
+        indices = outputs(fields, len(found) - 1)
     for index in indices[-1:] if last_alone else indices:
-        stride = strides[index]
-        is_last = strides[index + 1 :].count(stride) == 0
+        stride = found[index]
+        is_last = found[index + 1 :].count(stride) == 0
         if not is_last or stride & (stride - 1) or not 2 <= stride <= 64:
             raise fields.error(
                 'out_features' if 'out_features' in fields else 'out_indices',
-                f'maps, each the last one of its stride, of the strides {strides}',
+                f'maps, each the last one of its stride, of the strides {found}',
             )
         extractor.levels.append(stride.bit_length() - 1)
     return fields.unknown()
@@ -198,8 +188,8 @@ def dinov2(values: Any, detr: Detr) -> list[str]:
     sizes.num_hidden_layers = fields.integer('num_hidden_layers', 12)
     sizes.num_attention_heads = fields.integer('num_attention_heads', 12)
     sizes.mlp_ratio = fields.number('mlp_ratio', 4)
-    sizes.patch_size = _side(fields, 'patch_size', 14)
-    sizes.image_size = _side(fields, 'image_size', 224)
+    sizes.patch_size = _square(fields, 'patch_size', 14)
+    sizes.image_size = _square(fields, 'image_size', 224)
     sizes.num_windows = fields.integer('num_windows', 4)
     sizes.layerscale_value = fields.number('layerscale_value', 1)
     sizes.use_swiglu_ffn = fields.flag('use_swiglu_ffn', False)
@@ -220,7 +210,7 @@ def dinov2(values: Any, detr: Detr) -> list[str]:
     return fields.unknown()
 
 
-def _side(fields: Fields, name: str, default: int) -> int:
+def _square(fields: Fields, name: str, default: int) -> int:
     """Returns the side of a square, which may be given as two equal numbers."""
     value = fields.take(name, default)
     if isinstance(value, list | tuple):

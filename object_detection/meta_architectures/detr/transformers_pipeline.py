@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf import text_format
 
-from object_detection.errors import ConfigError, within
+from object_detection.errors import ConfigError, format_list, within
 from object_detection.meta_architectures.detr import rules, transformers_config
 from object_detection.meta_architectures.detr.transformers_config import (
     D_FINE,
@@ -18,9 +18,10 @@ from object_detection.meta_architectures.detr.transformers_config import (
     RT_DETR_V2,
     Translated,
 )
-from object_detection.meta_architectures.detr.transformers_fields import Fields, shown
+from object_detection.meta_architectures.detr.transformers_fields import Fields, is_integer, shown
 from object_detection.protos import string_int_label_map_pb2
 from object_detection.protos.detr_pb2 import Detr
+from object_detection.protos.faster_rcnn_pb2 import ImagePreprocessing
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.system import files, texts
@@ -31,6 +32,21 @@ _PLACEHOLDER = 'PATH_TO_BE_CONFIGURED'
 _MOST_SIDE = 4096
 _SIDE = 640
 _SHORTER, _LONGER = 800, 1333
+# Names of `size`: those of images that keep their shape, of stretched ones, and of some not built.
+_EDGES, _SQUARE = ('shortest_edge', 'longest_edge'), ('height', 'width')
+_MOST_SIDES = ('max_height', 'max_width')
+_OF_EDGES = 'shortest_edge and longest_edge, or height and width, say the size'
+_OF_SIDES = 'height and width say the size, as images are stretched to it'
+# Models of which one number as `size` is the shortest edge; others have squares.
+_BY_EDGE = (DETR, RF_DETR)
+# What Pillow calls it.
+_BILINEAR = 2
+# Names and formats, and padding, which the batch decides here.
+_WITHOUT_EFFECT = (
+    'data_format device disable_grouping do_convert_annotations do_convert_rgb do_pad '
+    'feature_extractor_type format image_processor_type input_data_format model_input_names '
+    'pad_and_return_pixel_mask processor_class return_segmentation_masks return_tensors'
+)
 # The backbone learns slower; norms, biases and the like do not decay, see AdamWOptimizer.
 _BACKBONE, _BACKBONE_FACTOR = '^backbone/', 0.1
 _MAX_NORM = 0.1
@@ -38,7 +54,12 @@ _WARMUP_STEPS = 2000
 
 
 class _Training(NamedTuple):
-    """How the authors of a detector train it on COCO."""
+    """The training that is written for a detector, in the manner of its paper, but no copy of it.
+
+    Common to all of them: AdamW, a tenth of the learning rate for the backbone, gradients that
+    are clipped; without images of several sizes, and without an end of augmentations before the
+    last passes.
+    """
 
     title: str
     papers: str
@@ -113,7 +134,7 @@ class Made(NamedTuple):
         unknown = self.translated.unknown
         if not unknown:
             return []
-        return [f'Not read, as transformers has no such fields here: {shown(unknown)}']
+        return [f'Not read, nor by transformers: {format_list(map(shown, unknown))}.']
 
 
 def _header(training: _Training, num_classes: int) -> list[str]:
@@ -125,9 +146,14 @@ def _header(training: _Training, num_classes: int) -> list[str]:
         'Command: object_detection.load(WEIGHTS, config=FILE), with the model.safetensors of the '
         'model; or tfod train --config FILE --model_dir DIR, with PATH_TO_BE_CONFIGURED replaced '
         'below.',
-        "To expect: the numbers of the model's card; the training here has the optimizer, the "
-        'learning rates and the passes over COCO of its authors, and has not been measured with '
-        'this toolkit. Made by `tfod config from_transformers`.',
+        "To expect: of trained weights, the numbers of the model's card. The training below is in "
+        f'the manner of the paper, but no copy of it: AdamW at {training.learning_rate:g} '
+        f'({_BACKBONE_FACTOR:g} of it for the backbone), {training.epochs} passes in batches of '
+        f'{training.batch_size}. It has not been measured with this toolkit.',
+        'Left to set: images of several sizes (keep_aspect_ratio_resizer with min_dimension_range, '
+        'or with aspect_ratio_buckets of the reader), and augmentations that end before the last '
+        'passes (stop_after_step of data_augmentation_options).',
+        'Made by `tfod config from_transformers`.',
     ]
 
 
@@ -151,7 +177,9 @@ def make(path: str, *, label_map: str = '', weights: str = '') -> Made:
     beside = os.path.join(os.path.dirname(path), PREPROCESSOR)
     processor = _read(beside) if os.path.exists(beside) else {}
     with within(beside):
-        _set_images(detr, translated.kind, Fields(processor))
+        fields = Fields(processor, without_effect=_WITHOUT_EFFECT)
+        unknown = _set_images(detr, translated.kind, fields)
+    unknown = [*translated.unknown, *(f'{each} of {PREPROCESSOR}' for each in unknown)]
     _set_training(pipeline.train_config, _TRAININGS[translated.kind], weights)
     label_map = label_map or f'{_PLACEHOLDER}/label_map.pbtxt'
     reader = pipeline.train_input_reader
@@ -163,7 +191,7 @@ def make(path: str, *, label_map: str = '', weights: str = '') -> Made:
     pipeline.eval_config.batch_size = 8
     reader = pipeline.eval_input_reader.add(label_map_path=label_map, shuffle=False, num_epochs=1)
     reader.tf_record_input_reader.input_path.append(f'{_PLACEHOLDER}/val-?????-of-?????')
-    return Made(pipeline, translated)
+    return Made(pipeline, translated._replace(unknown=unknown))
 
 
 def _read(path: str) -> Any:
@@ -181,43 +209,85 @@ def _read(path: str) -> Any:
         raise ConfigError.expected(path, 'JSON', error) from error
 
 
-def _set_images(detr: Detr, kind: str, fields: Fields) -> None:
-    """Sets the size of images, and their normalisation where it differs from that of the model."""
-    size = Fields(fields.take('size', {}), 'size')
-    height, width = _sides(detr)
-    if 'height' in size or 'width' in size:
-        height, width = _side(size, 'height', height), _side(size, 'width', width)
-    if kind == DETR and 'height' not in size:
-        resizer = detr.image_resizer.keep_aspect_ratio_resizer
-        resizer.min_dimension = _side(size, 'shortest_edge', _SHORTER)
-        resizer.max_dimension = _side(size, 'longest_edge', _LONGER)
-        resizer.round_down = resizer.half_pixel_centers = True
-        preprocess = detr.feature_extractor.preprocess
-        # Zero after the normalisation, as there.
-        resizer.per_channel_pad_value.extend(round(mean * 255, 3) for mean in preprocess.mean)
-    else:
-        resizer = detr.image_resizer.fixed_shape_resizer
-        resizer.height, resizer.width, resizer.half_pixel_centers = height, width, True
-        multiple = rules.padding_multiple(detr)
-        if 'height' in size and (height % multiple or width % multiple):
-            raise size.error('height', f'a multiple of {multiple}, and the width alike')
-    preprocess = detr.feature_extractor.preprocess
+def _set_images(detr: Detr, kind: str, fields: Fields) -> list[str]:
+    """Sets the normalisation of images and their size; returns the fields that were not read."""
+    _set_values(detr.feature_extractor.preprocess, fields)
+    fields.only('do_resize', True, 'the images of a batch have one size')
+    fields.only('resample', _BILINEAR, 'that is bilinear, and others are not built')
+    fields.only('do_center_crop', False, 'images are not cropped')
+    fields.none('pad_size', 'images are padded to the largest of their batch')
+    size = _size(fields, kind)
+    for side, other in (_SQUARE, _SQUARE[::-1]):
+        if side in size and other not in size:
+            raise size.error(other, f'a whole number, as {size.where(side)} is there')
+    keeps_shape = kind == DETR and 'height' not in size
+    for name in _MOST_SIDES if keeps_shape else (*_EDGES, *_MOST_SIDES):
+        size.none(name, _OF_EDGES if keeps_shape else _OF_SIDES)
+    (_keep_shape if keeps_shape else _stretch)(detr, fields, size)
+    return [*fields.unknown(), *size.unknown()]
+
+
+def _set_values(preprocess: ImagePreprocessing, fields: Fields) -> None:
+    """Sets what is computed of the values of images.
+
+    Args:
+      preprocess: has what the image processor of transformers does where the file says nothing.
+      fields: those of the file.
+    """
     if not fields.flag('do_rescale', True):
         raise fields.error('do_rescale', 'true')
     factor = fields.number('rescale_factor', preprocess.scale)
     if not factor:
         raise fields.error('rescale_factor', 'a number above 0')
     preprocess.scale = factor
-    if 'do_normalize' in fields:
-        mean = fields.numbers('image_mean', (0.485, 0.456, 0.406))
-        std = fields.numbers('image_std', (0.229, 0.224, 0.225))
-        if min(std) <= 0:
-            raise fields.error('image_std', 'three numbers above 0')
-        is_normalized = fields.flag('do_normalize', True)
-        preprocess.mean[:], preprocess.std[:] = (mean, std) if is_normalized else ((), ())
+    mean = fields.numbers('image_mean', transformers_config.MEAN)
+    std = fields.numbers('image_std', transformers_config.STD)
+    if min(std) <= 0:
+        raise fields.error('image_std', 'three numbers above 0')
+    is_normalized = fields.flag('do_normalize', bool(preprocess.mean))
+    preprocess.mean[:], preprocess.std[:] = (mean, std) if is_normalized else ((), ())
 
 
-def _side(size: Fields, name: str, default: int) -> int:
+def _size(fields: Fields, kind: str) -> Fields:
+    """Returns the object `size`, which earlier files have as one number, or as two."""
+    value = fields.take('size', {})
+    if isinstance(value, list | tuple):
+        sides = fields.integers('size', ())
+        if len(sides) != len(_SQUARE):
+            raise fields.error('size', 'height and width')
+        value = dict(zip(_SQUARE, sides, strict=True))
+    elif is_integer(value):
+        value = dict.fromkeys(_EDGES[:1] if kind in _BY_EDGE else _SQUARE, value)
+    return Fields(value, 'size')
+
+
+def _keep_shape(detr: Detr, fields: Fields, size: Fields) -> None:
+    """Images that keep their shape, padded with what is zero after the normalisation."""
+    resizer = detr.image_resizer.keep_aspect_ratio_resizer
+    shorter, longer = _EDGES
+    resizer.min_dimension = _pixels(size, shorter, _SHORTER)
+    if longer in size:
+        resizer.max_dimension = _pixels(size, longer, _LONGER)
+    else:
+        resizer.max_dimension = _pixels(fields, 'max_size', _LONGER)
+    resizer.round_down = resizer.half_pixel_centers = True
+    preprocess = detr.feature_extractor.preprocess
+    zeros = (round(mean / preprocess.scale, 3) for mean in preprocess.mean)
+    resizer.per_channel_pad_value.extend(zeros)
+
+
+def _stretch(detr: Detr, fields: Fields, size: Fields) -> None:
+    """Images of one height and width."""
+    height, width = _sides(detr)
+    height, width = _pixels(size, 'height', height), _pixels(size, 'width', width)
+    multiple = rules.padding_multiple(detr)
+    if height % multiple or width % multiple:
+        raise size.error('height', f'a multiple of {multiple}, and the width alike')
+    resizer = detr.image_resizer.fixed_shape_resizer
+    resizer.height, resizer.width, resizer.half_pixel_centers = height, width, True
+
+
+def _pixels(size: Fields, name: str, default: int) -> int:
     side = size.integer(name, default)
     if side > _MOST_SIDE:
         raise size.error(name, f'at most {_MOST_SIDE} pixels')

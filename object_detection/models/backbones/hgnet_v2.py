@@ -7,13 +7,12 @@ stem, which are padded at the bottom and right.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import keras
 
 from object_detection.errors import expected
-from object_detection.models import image_channels, rounding
+from object_detection.models import image_channels, map_strides, rounding
 from object_detection.models.backbones.resnet_d import UNIT, check_indices, end_activation
 from object_detection.models.backbones.resnet_v1 import StopGradient
 from object_detection.models.backbones.table import TRUNK_NAME, Backbone, BackboneOptions
@@ -100,9 +99,8 @@ class HgNetV2Spec:
 
     def stride(self, index: int) -> int:
         """Returns the stride of a map; 0 is the one after the stem, i that of the i-th stage."""
-        stages = zip(self.stage_downsample, self.stage_downsample_strides, strict=True)
-        strides = [stride if halves else 1 for halves, stride in stages]
-        return math.prod([*self.stem_strides, *strides[:index]])
+        fields = (self.stem_strides, self.stage_downsample, self.stage_downsample_strides)
+        return map_strides.hgnet_v2(*fields)[index]
 
     def channels(self, index: int) -> int:
         """Returns the number of channels of a map; see `stride`."""

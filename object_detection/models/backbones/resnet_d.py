@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.errors import expected
-from object_detection.models import activations, image_channels, rounding
+from object_detection.models import activations, image_channels, map_strides, rounding
 from object_detection.models.backbones.resnet_v1 import Layers, Options, Padding
 from object_detection.models.backbones.table import TRUNK_NAME, Backbone, BackboneOptions
 from object_detection.models.hyperparams import L2, LayerHyperparams
@@ -84,7 +84,7 @@ class ResNetSpec:
 
     def stride(self, index: int) -> int:
         """Returns the stride of a map; 0 is the one after the stem, i that of the i-th stage."""
-        return 4 * 2 ** max(0, index - (not self.downsample_in_first_stage))
+        return map_strides.resnet(len(self.depths), self.downsample_in_first_stage)[index]
 
     def channels(self, index: int) -> int:
         """Returns the number of channels of a map; see `stride`."""

@@ -252,12 +252,20 @@ def test_the_first_published_file_of_detr_names_a_network_of_timm():
     assert list(extractor.resnet.depths) == [3, 4, 6, 3]
     assert (extractor.resnet.is_vd, extractor.resnet.is_bottleneck) == (False, True)
     assert list(extractor.levels) == [5]
-    # Stem and first stage do not train, as the paper has it.
-    assert extractor.frozen_stages == 2
-    assert translate(config('detr')).detr.feature_extractor.frozen_stages == 0
     values['use_timm_backbone'] = True
     assert translate(values).detr == found.detr
     assert translate(values | {'backbone': None}).detr == found.detr
+
+
+@rows.parametrize('kind', KINDS)
+def test_stem_and_first_stage_of_detr_do_not_train(kind):
+    """Whether a file names its network by timm or by its sizes."""
+    files = [config(kind)]
+    if kind == 'detr':
+        files.append(config(kind, backbone_config=None, use_timm_backbone=True))
+    for values in files:
+        extractor = translate(values).detr.feature_extractor
+        assert extractor.frozen_stages == (2 if kind == 'detr' else 0)
 
 
 def test_without_fields_all_is_as_the_class_has_it():

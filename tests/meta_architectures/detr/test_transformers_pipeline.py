@@ -60,6 +60,9 @@ def test_it_is_a_whole_pipeline(kind, tmp_path):
         ('rf_detr', None, (64, 64)),
         ('rf_detr', {'size': {'height': 96, 'width': 96}}, (96, 96)),
         ('detr', {'size': {'height': 96, 'width': 64}}, (96, 64)),
+        # Forms of earlier versions.
+        ('rt_detr', {'size': 320}, (320, 320)),
+        ('detr', {'size': [96, 64]}, (96, 64)),
     ],
 )
 def test_the_size_of_images(kind, processor, expected, tmp_path):
@@ -68,11 +71,71 @@ def test_the_size_of_images(kind, processor, expected, tmp_path):
 
 
 def test_images_of_detr_keep_their_shape(tmp_path):
-    for processor, sides in ((None, (800, 1333)), ({'size': {'shortest_edge': 400}}, (400, 1333))):
+    edges = {'shortest_edge': 400, 'longest_edge': 600}
+    for processor, sides in (
+        (None, (800, 1333)),
+        ({'size': {'shortest_edge': 400}}, (400, 1333)),
+        ({'size': edges, 'max_size': 1000}, (400, 600)),
+        # The published file of DETR's ResNet-50.
+        ({'size': 800, 'max_size': 1333, 'do_normalize': True}, (800, 1333)),
+        ({'size': 480, 'max_size': 640}, (480, 640)),
+        ({'size': 480}, (480, 1333)),
+    ):
         resizer = made(tmp_path, 'detr', processor).model.detr.image_resizer
         resizer = resizer.keep_aspect_ratio_resizer
         assert (resizer.min_dimension, resizer.max_dimension) == sides
         assert list(resizer.per_channel_pad_value) == pytest.approx([123.675, 116.28, 103.53])
+
+
+def test_padding_is_zero_after_the_normalisation_of_the_file(tmp_path):
+    for processor, padding in (
+        ({'image_mean': [0.5, 0.25, 1]}, [127.5, 63.75, 255]),
+        ({'do_normalize': False}, []),
+        ({'rescale_factor': 0.5, 'image_mean': [1, 2, 3]}, [2, 4, 6]),
+    ):
+        resizer = made(tmp_path, 'detr', processor).model.detr.image_resizer
+        found = list(resizer.keep_aspect_ratio_resizer.per_channel_pad_value)
+        assert found == pytest.approx(padding)
+
+
+@rows.parametrize(
+    ('processor', 'message'),
+    [
+        ({'size': {'max_height': 800, 'max_width': 800}}, 'size.max_height: expected none; short'),
+        ({'size': 800, 'max_size': 0}, 'max_size: expected a whole number from 1'),
+        ({'size': {'shortest_edge': 5000}}, 'size.shortest_edge: expected at most 4096'),
+        ({'size': {'height': 96, 'width': 96, 'shortest_edge': 9}}, 'shortest_edge: expected none'),
+    ],
+)
+def test_a_wrong_size_of_detr_is_refused(processor, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        made(tmp_path, 'detr', processor)
+
+
+def test_one_number_is_no_square_of_rf_detr(tmp_path):
+    """It is the shortest edge there, and the network needs images of one size."""
+    with pytest.raises(ConfigError, match='shortest_edge: expected none; height and width'):
+        made(tmp_path, 'rf_detr', {'size': 640})
+
+
+def test_fields_of_the_preprocessor_that_are_not_read_are_listed(tmp_path):
+    processor = {
+        'image_processor_type': 'DetrImageProcessor',
+        'do_pad': False,
+        'resample': 2,
+        'crop_size': 9,
+        'size': {'shortest_edge': 400, 'longest_edge': 600, 'depth': 3},
+        'max_size': 1000,
+    }
+    path = written(tmp_path, config('detr', two_stage=True), processor)
+    found = transformers_pipeline.make(path)
+    of = 'of preprocessor_config.json'
+    assert found.translated.unknown == [
+        *('two_stage', f'crop_size {of}', f'max_size {of}', f'size.depth {of}')
+    ]
+    (note,) = found.notes()
+    assert 'two_stage' in note
+    assert 'size.depth' in note
 
 
 def test_a_backbone_whose_images_are_no_multiple_of_its_windows_gets_larger_ones(tmp_path):
@@ -89,6 +152,10 @@ def test_a_backbone_whose_images_are_no_multiple_of_its_windows_gets_larger_ones
         ('rt_detr', {'do_normalize': False, 'image_mean': [1, 2, 3]}, [], UNIT),
         ('rt_detr', {'do_normalize': True, 'image_mean': [0.5, 0.25, 1]}, [0.5, 0.25, 1], UNIT),
         ('rf_detr', None, pytest.approx([0.485, 0.456, 0.406]), UNIT),
+        # Fields that are left out are those of the class there.
+        ('rt_detr', {'image_mean': [0.5, 0.25, 1]}, [], UNIT),
+        ('rf_detr', {'image_mean': [0.5, 0.25, 1]}, [0.5, 0.25, 1], UNIT),
+        ('detr', {'image_mean': [0.5, 0.25, 1]}, [0.5, 0.25, 1], UNIT),
         ('detr', {'do_normalize': False}, [], UNIT),
         ('detr', {'rescale_factor': 0.5}, pytest.approx([0.485, 0.456, 0.406]), 0.5),
     ],
@@ -104,7 +171,17 @@ def test_the_normalisation_of_images(kind, processor, mean, scale, tmp_path):
     ('processor', 'message'),
     [
         ([], 'preprocessor_config.json: the file: expected an object of JSON'),
-        ({'size': 640}, 'size: expected an object'),
+        ({'size': '640'}, 'size: expected an object'),
+        ({'size': 100}, 'size.height: expected a multiple of 32'),
+        ({'size': [640]}, 'size: expected height and width'),
+        ({'size': {'height': 640}}, 'size.width: expected a whole number, as size.height'),
+        ({'size': {'width': 640}}, 'size.height: expected a whole number, as size.width'),
+        ({'size': {'shortest_edge': 640}}, 'size.shortest_edge: expected none; height and width'),
+        ({'size': {'max_height': 9, 'max_width': 9}}, 'size.max_height: expected none'),
+        ({'do_resize': False}, 'do_resize: expected true; the images of a batch'),
+        ({'do_center_crop': True}, 'do_center_crop: expected false'),
+        ({'resample': 3}, 'resample: expected 2; that is bilinear'),
+        ({'pad_size': {'height': 640, 'width': 640}}, 'pad_size: expected none'),
         ({'size': {'height': 10**6, 'width': 1}}, 'size.height: expected'),
         ({'size': {'height': 8000, 'width': 640}}, 'size.height: expected at most 4096'),
         ({'size': {'height': 100, 'width': 100}}, 'size.height: expected a multiple of 32'),
@@ -153,7 +230,7 @@ def test_the_command_writes_config_and_label_map(tmp_path):
     words = [path, '--output', output, '--label_map', names, '--weights', 'w/model.safetensors']
     result = invoke(*words)
     assert result.exit_code == 0, result.output
-    assert "Not read, as transformers has no such fields here: ['two_stage']" in result.output
+    assert "Not read, nor by transformers: 'two_stage'." in result.output
     pipeline = read_pipeline(str(output))
     assert (
         pipeline
