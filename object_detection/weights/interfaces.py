@@ -7,7 +7,7 @@ variable of a `Detector`.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -94,6 +94,15 @@ class WeightSource(abc.ABC):
     @abc.abstractmethod
     def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns the file's entries for a detector, by the detector's names."""
+
+    def further_layers(self, unused: Collection[str]) -> list[str]:
+        """Returns the names in the file of layers that a detector lacks, and computes less without.
+
+        Args:
+          unused: the names in the file that no variable of the detector uses.
+        """
+        del unused  # Most files are of one depth, or have backbones that are compared by layers.
+        return []
 
     def _entry(self, name: str) -> Entry:
         """Returns one array of the file."""

@@ -282,6 +282,12 @@ def _restore_all(detector: Detector, source: WeightSource, path: str) -> dict[st
             f'that do not fit: {format_list(unfit)}. '
             f'{advice or "Use the pipeline.config that came with it."}'
         )
+    used = {key for name in variables for key in entries[name].keys}
+    if further := source.further_layers(source.shapes.keys() - used):
+        raise CheckpointError(
+            f'{path} is of a deeper model than the config describes; of layers that it lacks: '
+            f'{format_list(sorted(further))}. Use the config that came with it.'
+        )
     assign(variables, entries, path)
     _logger.info('restored from %s', source.description)
     return entries

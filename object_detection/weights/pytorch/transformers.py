@@ -7,7 +7,7 @@ counts and nothing is converted.
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -124,6 +124,8 @@ _OWN_RF_DETR = 'refpoint_embed.weight'
 # Three layers in one array, in this order.
 _JOINED = re.compile(r'(model\.decoder\..*self_attn)\.in_proj_(weight|bias)')
 _PARTS = ('q_proj', 'k_proj', 'v_proj')
+# The layers of encoders and decoders, of which a config has fewer or more.
+_LAYER = re.compile(r'model\.(encoder|decoder)\.(aifi\.\d+\.)?layers\.\d+\.')
 # The hidden layers of attention's blocks, by whether the file is D-FINE's.
 _HIDDEN = re.compile(r'(model\..*layers\.\d+)\.fc([12])\.')
 
@@ -222,6 +224,10 @@ class TransformersWeights(WeightSource):
             name: entry._replace(keys=self._today.in_file(entry.keys))
             for name, entry in entries.items()
         }
+
+    def further_layers(self, unused: Collection[str]) -> list[str]:
+        layers = [name for name in self._today.shapes if _LAYER.match(name)]
+        return [key for key in self._today.in_file(layers) if key in unused]
 
     def _arranged(self, name: str, key: str) -> Entry:
         """Returns an array in the layout of our variable of a name."""

@@ -326,6 +326,31 @@ def test_a_file_that_does_not_fit_is_an_error(drop, reshape, message, detectors,
         restore.restore(detector, write(tmp_path / 'model.safetensors', there), 'full')
 
 
+@pytest.mark.parametrize(
+    ('kind', 'key'),
+    [
+        ('detr', 'model.decoder.layers.2.mlp.fc1.bias'),
+        ('detr', 'model.encoder.layers.1.fc1.bias'),
+        ('rt_detr', 'model.decoder.layers.2.encoder_attn.value_proj.bias'),
+        ('rt_detr', 'model.encoder.aifi.0.layers.1.mlp.fc1.bias'),
+    ],
+)
+def test_a_deeper_model_is_refused_where_all_counts(kind, key, detectors, tmp_path):
+    """A training may begin with the first layers; detections need all of them."""
+    here, there = file_of(detectors(kind), kind)
+    there[key] = np.zeros(8, np.float32)
+    path = write(tmp_path / 'model.safetensors', there)
+    detector = detectors(kind)
+    with pytest.raises(CheckpointError, match=f'deeper model .* lacks: {re.escape(key)}'):
+        restore.restore_exactly(detector, path, averages=False)
+    report = check_restored(detector, path, here)
+    assert report.unused == [key]
+    # Heads that are in the file twice, and further variables, are no layers.
+    del there[key]
+    there['model.decoder.something'] = np.zeros(8, np.float32)
+    restore.restore_exactly(detector, write(tmp_path / path, there), averages=False)
+
+
 def test_odd_shapes_are_no_crash(detectors, tmp_path):
     """Joined arrays without three parts, scalars, and lists in place of kernels."""
     detector = detectors('rf_detr')
