@@ -203,7 +203,7 @@ class EncoderLayer(keras.layers.Layer):
         tokens = self.self_attn_layer_norm(x) if before else x
         placed = tokens + tf.cast(positions, tokens.dtype)
         x += self.drop_found(self.self_attn(placed, placed, tokens, visible), training=training)
-        x = x if before else self.self_attn_layer_norm(x)
-        tokens = self.final_layer_norm(x) if before else x
-        x += self.drop_hidden(self.mlp(tokens), training=training)
+        # With norms before it, the published network adds the hidden layer to what is normalized.
+        x = self.final_layer_norm(x) if before else self.self_attn_layer_norm(x)
+        x += self.drop_hidden(self.mlp(x), training=training)
         return x if before else self.final_layer_norm(x)

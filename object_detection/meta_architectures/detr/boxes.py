@@ -33,6 +33,20 @@ def moved(boxes: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
     return tf.concat([centers, tf.exp(codes[..., 2:]) * boxes[..., 2:]], axis=-1)
 
 
+def waves(angles: tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns sine and cosine of each frequency in turns, float32 [..., channels].
+
+    Args:
+      angles: float32 [...], of the highest frequency.
+      channels: even.
+    """
+    exponents = tf.range(channels // 2, dtype=tf.float32) * (2.0 / channels)
+    scaled = angles[..., tf.newaxis] / tf.pow(10000.0, exponents)
+    found = tf.stack([tf.sin(scaled), tf.cos(scaled)], axis=-1)  # [..., channels / 2, 2]
+    shape = tf.concat([tf.shape(angles), [channels]], axis=0)
+    return tf.ensure_shape(tf.reshape(found, shape), [*angles.shape, channels])
+
+
 def sine_encoding(boxes: tf.Tensor, channels: int) -> tf.Tensor:
     """Encodes boxes by sines and cosines (https://arxiv.org/abs/2201.12329, eq. 6).
 
@@ -41,12 +55,7 @@ def sine_encoding(boxes: tf.Tensor, channels: int) -> tf.Tensor:
       channels: of a coordinate, even.
 
     Returns:
-      float32 [..., 4 * channels]: y, x, width, height; sine and cosine of a frequency in turns.
+      float32 [..., 4 * channels]: y, x, width and height.
     """
-    exponents = tf.range(channels // 2, dtype=tf.float32) * (2.0 / channels)
-    x, y, width, height = tf.unstack(boxes, axis=-1)
-    shares = tf.stack([y, x, width, height], axis=-1)[..., tf.newaxis]
-    angles = shares * (2 * math.pi) / tf.pow(10000.0, exponents)
-    waves = tf.stack([tf.sin(angles), tf.cos(angles)], axis=-1)  # [..., 4, channels / 2, 2]
-    shape = tf.concat([tf.shape(boxes)[:-1], [4 * channels]], axis=0)
-    return tf.ensure_shape(tf.reshape(waves, shape), [*boxes.shape[:-1], 4 * channels])
+    x, y, width, height = tf.unstack(boxes * (2 * math.pi), axis=-1)
+    return tf.concat([waves(each, channels) for each in (y, x, width, height)], axis=-1)

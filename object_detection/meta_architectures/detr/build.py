@@ -23,6 +23,7 @@ from object_detection.meta_architectures.detr.decoder import (
 )
 from object_detection.meta_architectures.detr.detr import Detr
 from object_detection.meta_architectures.detr.fine_distributions import FineOptions
+from object_detection.meta_architectures.detr.hybrid_encoder import HybridEncoder, HybridOptions
 from object_detection.meta_architectures.detr.queries import (
     LearnedQueries,
     QueryOptions,
@@ -82,6 +83,7 @@ def build_detector(config: detr_pb2.Detr, is_training: bool) -> Detr:
         loss_names=tuple(loss_names.names(reading.plain(config))),
         max_detections=config.max_detections,
         sees_padding=config.encoder.WhichOneof('encoder_oneof') == 'hybrid',
+        one_class=is_softmax,
     )
 
 
@@ -233,13 +235,21 @@ _NETWORKS = {
 }
 
 
+_OF_ATTENTION = (
+    *('num_layers', 'num_heads', 'hidden', 'attention_activation', 'positional_temperature'),
+    *('normalize_before', 'dropout'),
+)
+
+
 def _build_encoder(
     config: detr_pb2.Detr, extractor: FeatureExtractor, trains_norms: bool
 ) -> keras.layers.Layer:
     epsilon = config.layer_norm_epsilon
 
-    def hybrid(message: detr_pb2.HybridEncoder) -> encoders.HybridEncoder:
-        options = encoders.HybridOptions(
+    def hybrid(message: detr_pb2.HybridEncoder) -> HybridEncoder:
+        if not message.attended_maps:
+            reading.unused(message, _OF_ATTENTION, 'attended_maps is empty')
+        options = HybridOptions(
             width=message.width,
             attended_maps=list(message.attended_maps),
             num_layers=message.num_layers,
@@ -259,7 +269,7 @@ def _build_encoder(
             decoder_width=config.decoder.width,
             num_values=config.decoder.deformable_attention.num_maps,
         )
-        return encoders.HybridEncoder(options, extractor.num_levels)
+        return HybridEncoder(options, extractor.num_levels)
 
     def transformer(message: detr_pb2.TransformerEncoder) -> encoders.TransformerEncoder:
         names = 'width num_layers num_heads hidden activation dropout learned_positions'

@@ -199,7 +199,7 @@ class Decoder(keras.layers.Layer, abc.ABC):
             x,
             positions,
             tokens.values,
-            boxes=boxes,
+            boxes=None if boxes is None else _on_map(boxes, tokens),
             visible=queries.visible,
             sizes=tokens.sizes,
             num_groups=queries.num_groups,
@@ -214,6 +214,13 @@ class Decoder(keras.layers.Layer, abc.ABC):
     def box_codes(self, layer: int, x) -> tf.Tensor:
         """Returns float32 [B, Q', box_columns] of a layer."""
         return tf.cast(self.bbox_embed[min(layer, len(self.bbox_embed) - 1)](x), tf.float32)
+
+
+def _on_map(boxes: tf.Tensor, tokens: Tokens) -> tf.Tensor:
+    """Changes boxes [B, Q', 4] from shares of the true images to shares of what the maps cover."""
+    if tokens.shares is None:
+        return boxes
+    return boxes * tf.tile(tokens.shares, [1, 2])[:, tf.newaxis]
 
 
 class RefiningDecoder(Decoder):
@@ -245,7 +252,7 @@ class FixedDecoder(Decoder):
 
     def decode(self, queries: Queries, tokens: Tokens, training: bool = False):
         x, found = queries.contents, []
-        encoded = box_ops.sine_encoding(queries.boxes, self.options.width // 2)
+        encoded = box_ops.sine_encoding(_on_map(queries.boxes, tokens), self.options.width // 2)
         positions = self.ref_point_head(tf.cast(encoded, x.dtype))
         for i in range(len(self.layers)):
             x = self.attend(i, x, positions, queries, tokens, queries.boxes, training)

@@ -40,7 +40,9 @@ class Detr(DetectionModel):
       query_options: sizes of the queries.
       score_converter: class logits -> scores [..., K].
       max_detections: number of detections of an image; 0 is that of the queries.
-      sees_padding: whether cells beyond the true images are seen.
+      sees_padding: whether cells beyond the true images are seen, and boxes are shares of what the
+        maps cover. Otherwise these cells are masked, and boxes are shares of the true images.
+      one_class: whether a query detects its best class alone, as in DETR.
       probe_size: side of the image that variables are built for.
     """
 
@@ -61,6 +63,7 @@ class Detr(DetectionModel):
         loss_names: Sequence[str],
         max_detections: int = 0,
         sees_padding: bool = True,
+        one_class: bool = False,
         probe_size: int = _PROBE_SIZE,
         name: str = 'detr',
     ):
@@ -75,6 +78,7 @@ class Detr(DetectionModel):
         self._loss_names = tuple(loss_names)
         self._max_detections = max_detections or query_options.count
         self._sees_padding = sees_padding
+        self._one_class = one_class
         self._probe_size = probe_size
 
     def parts(self) -> dict[str, keras.layers.Layer]:
@@ -113,17 +117,14 @@ class Detr(DetectionModel):
         """Runs the network; see `predict` of the base class."""
         (features,) = self.feature_extractor.feature_stacks(images, training)
         size = self.feature_extractor.padded_size(*dimensions(images, 1, 2))
-        true = true_shapes[:, :2]
-        windows = tf.cast(true, tf.float32) / tf.cast(tf.stack(size), tf.float32)
+        frame, windows = self._frames(images, true_shapes, size)
         encoded = self.encoder.encode(
             features,
-            true=None if self._sees_padding else true,
+            true=None if self._sees_padding else true_shapes[:, :2],
             size=size,
             training=training,
         )
         tokens, noisy = encoded.tokens(), None
-        frame = tf.cast(tf.stack(dimensions(images, 1, 2)), tf.float32)
-        frame = tf.tile(frame / tf.cast(tf.stack(size), tf.float32), [2])
         if training and groundtruth is not None:
             noisy = query_ops.make_noisy(
                 self._query_options,
@@ -135,7 +136,7 @@ class Detr(DetectionModel):
         return Predictions(
             maps=encoded.maps,
             layers=layers,
-            windows=tf.concat([tf.zeros_like(windows), windows], axis=-1),
+            windows=windows,
             frame=frame,
             selection=queries.selection,
             first_boxes=queries.boxes,
@@ -144,35 +145,46 @@ class Detr(DetectionModel):
             num_groups=queries.num_groups,
         )
 
+    def _frames(
+        self, images: tf.Tensor, true_shapes: tf.Tensor, size: Sequence
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns `Predictions.frame` and `Predictions.windows`; `size` is what the maps cover."""
+        total = tf.cast(tf.stack(dimensions(images, 1, 2)), tf.float32)
+        true = tf.cast(true_shapes[:, :2], tf.float32)
+        base = tf.cast(tf.stack(size), tf.float32) if self._sees_padding else true
+        shares = tf.broadcast_to(true / base, tf.shape(true))
+        frame = tf.broadcast_to(total / base, tf.shape(true))
+        windows = tf.concat([tf.zeros_like(shares), shares], axis=-1)
+        return tf.tile(frame, [1, 2])[:, tf.newaxis], windows
+
     @tracing.named('postprocess')
     def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the best of all pairs of a query and a class."""
+        """Returns the best of all pairs of a query and a class; see `one_class`."""
         last = predictions.layers[-1]
-        count = self._query_options.count
-        logits, boxes = last.class_logits[:, -count:], last.boxes[:, -count:]
-        if predictions.noisy is not None or predictions.num_groups > 1:
-            start = 0 if predictions.noisy is None else predictions.noisy.matches.shape[1]
-            logits, boxes = (
-                each[:, start : start + count] for each in (last.class_logits, last.boxes)
-            )
-        scores = self._score_converter(logits)
+        start = 0 if predictions.noisy is None else predictions.noisy.matches.shape[1]
+        own = slice(start, start + self._query_options.count)
+        corners = box_ops.to_corners(last.boxes[:, own])
+        scores = self._score_converter(last.class_logits[:, own])
+        clipped = corner_ops.clip(corners, predictions.windows)
         batch, queries = dimensions(scores, 0, 1)
-        corners = box_ops.to_corners(boxes)
+        pairs = tf.where(corner_ops.area(clipped)[..., tf.newaxis] > 0.0, scores, 0.0)
+        if self._one_class:
+            best_class = tf.argmax(scores, axis=-1, output_type=tf.int32)
+            pairs *= tf.one_hot(best_class, self.num_classes)
         best, indices = tf.math.top_k(
-            tf.reshape(scores, [batch, queries * self.num_classes]),
-            min(self._max_detections, count * self.num_classes),
+            tf.reshape(pairs, [batch, queries * self.num_classes]),
+            min(self._max_detections, self._query_options.count * self.num_classes),
         )
-        rows = indices // self.num_classes
-        chosen = corner_ops.clip(tf.gather(corners, rows, batch_dims=1), predictions.windows)
-        has_area = corner_ops.area(chosen) > 0.0
+        rows, is_found = indices // self.num_classes, best > 0.0
+        chosen = tf.gather(clipped, rows, batch_dims=1)
         framed = corner_ops.change_frame(chosen, predictions.windows)
         return {
-            DetectionFields.BOXES: tf.where(has_area[..., tf.newaxis], framed, 0.0),
-            DetectionFields.SCORES: tf.where(has_area, best, 0.0),
+            DetectionFields.BOXES: tf.where(is_found[..., tf.newaxis], framed, 0.0),
+            DetectionFields.SCORES: best,
             DetectionFields.CLASSES: tf.cast(indices % self.num_classes, tf.float32),
             DetectionFields.MULTICLASS_SCORES: tf.gather(scores, rows, batch_dims=1),
             DetectionFields.ANCHOR_INDICES: tf.cast(rows, tf.float32),
-            DetectionFields.NUM_DETECTIONS: tf.reduce_sum(tf.cast(has_area, tf.float32), axis=1),
+            DetectionFields.NUM_DETECTIONS: tf.reduce_sum(tf.cast(is_found, tf.float32), axis=1),
             DetectionFields.RAW_BOXES: corners,
             DetectionFields.RAW_SCORES: scores,
         }
@@ -191,5 +203,5 @@ class Detr(DetectionModel):
 
 
 def _in_frame(groundtruth: Groundtruth, frame: tf.Tensor) -> Groundtruth:
-    """Changes boxes from shares of the images to shares of what the maps cover."""
+    """Changes boxes from shares of the images to those of the predictions."""
     return groundtruth._replace(boxes=groundtruth.boxes * frame)

@@ -11,7 +11,7 @@ class Selection(NamedTuple):
 
     Attributes:
       class_logits: float32 [B, G * Q, K] of the selected cells.
-      boxes: float32 [B, G * Q, 4], (x, y, width, height) as shares of the images.
+      boxes: float32 [B, G * Q, 4], (x, y, width, height) as shares; see `Predictions.windows`.
       cell_logits: float32 [B, N, K] of all cells, of the first group.
       cell_boxes: float32 [B, N, 4]: how `boxes` of all cells are predicted, before a sigmoid if
         there is one.
@@ -45,7 +45,7 @@ class Layer(NamedTuple):
 
     Attributes:
       class_logits: float32 [B, Q', K], or K + 1 with background, which comes last.
-      boxes: float32 [B, Q', 4], (x, y, width, height) as shares of the images.
+      boxes: float32 [B, Q', 4], (x, y, width, height) as shares; see `Predictions.windows`.
       distributions: None, or float32 [B, Q', 4, bins + 1], logits for left, top, right and bottom.
     """
 
@@ -60,8 +60,9 @@ class Predictions(NamedTuple):
     Attributes:
       maps: those of the encoder, [B, H_l, W_l, C].
       layers: of the decoder, in order; the last one detects.
-      windows: float32 [B, 4], the true images as shares of what the maps cover.
-      frame: float32 [4], height, width, height and width of the images as such shares.
+      windows: float32 [B, 4], the true images in the frame of the boxes: what the maps cover, or
+        the true images themselves.
+      frame: float32 [B, 1, 4], height, width, height and width of the images in that frame.
       selection: of the queries; None if they are not selected.
       first_boxes: float32 [B, Q', 4], the boxes that the decoder begins with; None without.
       noisy: None without noisy queries.

@@ -39,12 +39,14 @@ class Tokens(NamedTuple):
       sizes: (height, width) of each map.
       seen: bool [B, N], False beyond the true images; None if all are seen.
       positions: [N, C] or [B, N, C], where cells are, for attention to all of them; None without.
+      shares: float32 [B, 2], how much of the width and the height of the map is seen; None is all.
     """
 
     values: tf.Tensor
     sizes: Sequence[tuple]
     seen: tf.Tensor | None = None
     positions: tf.Tensor | None = None
+    shares: tf.Tensor | None = None
 
 
 class Queries(NamedTuple):
@@ -179,7 +181,7 @@ class SelectedQueries(keras.layers.Layer):
         return Queries(contents, boxes, None, mask, groups, selection)
 
     def _anchors(self, tokens: Tokens) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the boxes of cells [1, N, 4], and which are inside the image [B or 1, N]."""
+        """Returns the boxes of cells [b, N, 4], and which are inside [b, N]; b is 1 or B."""
         rows = []
         for level, (height, width) in enumerate(tokens.sizes):
             y, x = (
@@ -190,6 +192,11 @@ class SelectedQueries(keras.layers.Layer):
             sides = tf.fill(tf.shape(grid), _CELL_BOX * 2.0**level)
             rows.append(tf.reshape(tf.concat([grid, sides], axis=-1), [height * width, 4]))
         anchors = tf.concat(rows, axis=0)[tf.newaxis]
+        if tokens.shares is not None:
+            # Centres as shares of the true images.
+            centers = anchors[..., :2] / tokens.shares[:, tf.newaxis]
+            sides = tf.broadcast_to(anchors[..., 2:], tf.shape(centers))
+            anchors = tf.concat([centers, sides], axis=-1)
         is_inside = tf.reduce_all((anchors > _MARGIN) & (anchors < 1.0 - _MARGIN), axis=-1)
         if tokens.seen is not None:
             is_inside &= tokens.seen
@@ -197,8 +204,9 @@ class SelectedQueries(keras.layers.Layer):
 
     def _select(self, head: CellHead, cells, anchors, is_inside) -> tuple[tf.Tensor, ...]:
         contents, scores, codes = head(cells)
+        best_scores = tf.reduce_max(scores, axis=-1)
         if self.options.learned_boxes:
-            scores = tf.where(is_inside[..., tf.newaxis], scores, -float('inf'))
+            best_scores = tf.where(is_inside, best_scores, -float('inf'))
             boxes = box_ops.moved(tf.where(is_inside[..., tf.newaxis], anchors, 0.0), codes)
             found = boxes
         else:
@@ -211,7 +219,7 @@ class SelectedQueries(keras.layers.Layer):
                 f'at most {scores.shape[1]}, the cells of the maps of such images',
                 self.options.count,
             )
-        _, best = tf.math.top_k(tf.reduce_max(scores, axis=-1), self.options.count)
+        _, best = tf.math.top_k(best_scores, self.options.count)
         chosen = [tf.gather(each, best, batch_dims=1) for each in (contents, scores, boxes)]
         return *chosen, scores, found
 

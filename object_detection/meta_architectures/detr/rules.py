@@ -104,11 +104,10 @@ def _encoder(config: Detr) -> Iterator[str]:
             yield _expected(f'{path}.attended_maps', what, attended)
     elif maps != 1 and not (is_dino and kind == 'projector'):
         yield _expected('feature_extractor.levels', f'one level with {path}', maps)
-    if kind != 'transformer' and config.queries.boxes == DetrQueries.NONE:
-        yield f'{path}: expected transformer, as queries.boxes is NONE.'
-    if kind == 'projector' and list(encoder.scales) not in ([], [1.0]):
-        what = '1 alone, as others are not built'
-        yield _expected(f'{path}.scales', what, list(encoder.scales))
+    if kind == 'hybrid' and int(encoder.width * encoder.expansion) < 2:
+        yield _expected(f'{path}.expansion', 'at least 2 channels', encoder.expansion)
+    if kind == 'projector' and int(encoder.width * encoder.expansion) < 1:
+        yield _expected(f'{path}.expansion', 'at least one channel', encoder.expansion)
 
 
 def _width(path: str, width: int, num_heads: int) -> Iterator[str]:
@@ -122,6 +121,9 @@ def _queries(config: Detr) -> Iterator[str]:
     if is_plain == config.decoder.HasField('deformable_attention'):
         what = 'NONE without decoder.deformable_attention, and only then'
         yield _expected('queries.boxes', what, DetrQueries.Boxes.Name(queries.boxes))
+    kind = config.encoder.WhichOneof('encoder_oneof')
+    if is_plain and kind not in (None, 'transformer'):
+        yield _expected('encoder', 'transformer, as queries.boxes is NONE', kind)
     is_learned = queries.boxes == DetrQueries.SELECTED_AND_LEARNED
     if queries.groups > 1 and not is_learned:
         what = '1 unless queries.boxes is SELECTED_AND_LEARNED'
@@ -144,6 +146,11 @@ def _decoder(config: Detr) -> Iterator[str]:
             yield f'{path}: expected none unless queries.boxes is SELECTED.'
         if bins % 2:
             yield _expected(f'{path}.bins', 'an even number', bins)
+        top = decoder.fine_distributions.quality_top
+        if top > bins + 1:
+            yield _expected(
+                f'{path}.quality_top', f'at most {bins + 1}, the values of an edge', top
+            )
 
 
 def _attention(config: Detr) -> Iterator[str]:
