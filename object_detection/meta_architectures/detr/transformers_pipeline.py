@@ -223,7 +223,7 @@ def _set_images(detr: Detr, kind: str, fields: Fields) -> list[str]:
     keeps_shape = kind == DETR and 'height' not in size
     for name in _MOST_SIDES if keeps_shape else (*_EDGES, *_MOST_SIDES):
         size.none(name, _OF_EDGES if keeps_shape else _OF_SIDES)
-    (_keep_shape if keeps_shape else _stretch)(detr, fields, size)
+    (_keep_shape if keeps_shape else _stretch)(detr, size)
     return [*fields.unknown(), *size.unknown()]
 
 
@@ -256,27 +256,27 @@ def _size(fields: Fields, kind: str) -> Fields:
         if len(sides) != len(_SQUARE):
             raise fields.error('size', 'height and width')
         value = dict(zip(_SQUARE, sides, strict=True))
+    elif is_integer(value) and kind in _BY_EDGE:
+        longest = _pixels(fields, 'max_size', _LONGER)
+        value = dict(zip(_EDGES, (value, longest), strict=True))
     elif is_integer(value):
-        value = dict.fromkeys(_EDGES[:1] if kind in _BY_EDGE else _SQUARE, value)
+        value = dict.fromkeys(_SQUARE, value)
     return Fields(value, 'size')
 
 
-def _keep_shape(detr: Detr, fields: Fields, size: Fields) -> None:
+def _keep_shape(detr: Detr, size: Fields) -> None:
     """Images that keep their shape, padded with what is zero after the normalisation."""
     resizer = detr.image_resizer.keep_aspect_ratio_resizer
     shorter, longer = _EDGES
     resizer.min_dimension = _pixels(size, shorter, _SHORTER)
-    if longer in size:
-        resizer.max_dimension = _pixels(size, longer, _LONGER)
-    else:
-        resizer.max_dimension = _pixels(fields, 'max_size', _LONGER)
+    resizer.max_dimension = _pixels(size, longer, _LONGER)
     resizer.round_down = resizer.half_pixel_centers = True
     preprocess = detr.feature_extractor.preprocess
     zeros = (round(mean / preprocess.scale, 3) for mean in preprocess.mean)
     resizer.per_channel_pad_value.extend(zeros)
 
 
-def _stretch(detr: Detr, fields: Fields, size: Fields) -> None:
+def _stretch(detr: Detr, size: Fields) -> None:
     """Images of one height and width."""
     height, width = _sides(detr)
     height, width = _pixels(size, 'height', height), _pixels(size, 'width', width)

@@ -80,6 +80,8 @@ def test_images_of_detr_keep_their_shape(tmp_path):
         ({'size': 800, 'max_size': 1333, 'do_normalize': True}, (800, 1333)),
         ({'size': 480, 'max_size': 640}, (480, 640)),
         ({'size': 480}, (480, 1333)),
+        # Of one number alone.
+        ({'max_size': 1000}, (800, 1333)),
     ):
         resizer = made(tmp_path, 'detr', processor).model.detr.image_resizer
         resizer = resizer.keep_aspect_ratio_resizer
