@@ -37,8 +37,6 @@ _EDGES, _SQUARE = ('shortest_edge', 'longest_edge'), ('height', 'width')
 _MOST_SIDES = ('max_height', 'max_width')
 _OF_EDGES = 'shortest_edge and longest_edge, or height and width, say the size'
 _OF_SIDES = 'height and width say the size, as images are stretched to it'
-# Models of which one number as `size` is the shortest edge; others have squares.
-_BY_EDGE = (DETR, RF_DETR)
 # What Pillow calls it.
 _BILINEAR = 2
 # Names and formats, and padding, which the batch decides here.
@@ -216,7 +214,7 @@ def _set_images(detr: Detr, kind: str, fields: Fields) -> list[str]:
     fields.only('resample', _BILINEAR, 'that is bilinear, and others are not built')
     fields.only('do_center_crop', False, 'images are not cropped')
     fields.none('pad_size', 'images are padded to the largest of their batch')
-    size = _size(fields, kind)
+    size = _size(fields)
     for side, other in (_SQUARE, _SQUARE[::-1]):
         if side in size and other not in size:
             raise size.error(other, f'a whole number, as {size.where(side)} is there')
@@ -248,19 +246,17 @@ def _set_values(preprocess: ImagePreprocessing, fields: Fields) -> None:
     preprocess.mean[:], preprocess.std[:] = (mean, std) if is_normalized else ((), ())
 
 
-def _size(fields: Fields, kind: str) -> Fields:
-    """Returns the object `size`, which earlier files have as one number, or as two."""
+def _size(fields: Fields) -> Fields:
+    """Returns the object `size`, for which earlier files have the shortest edge, or two sides."""
     value = fields.take('size', {})
     if isinstance(value, list | tuple):
         sides = fields.integers('size', ())
         if len(sides) != len(_SQUARE):
             raise fields.error('size', 'height and width')
         value = dict(zip(_SQUARE, sides, strict=True))
-    elif is_integer(value) and kind in _BY_EDGE:
+    elif is_integer(value):
         longest = _pixels(fields, 'max_size', _LONGER)
         value = dict(zip(_EDGES, (value, longest), strict=True))
-    elif is_integer(value):
-        value = dict.fromkeys(_SQUARE, value)
     return Fields(value, 'size')
 
 

@@ -60,8 +60,8 @@ def test_it_is_a_whole_pipeline(kind, tmp_path):
         ('rf_detr', None, (64, 64)),
         ('rf_detr', {'size': {'height': 96, 'width': 96}}, (96, 96)),
         ('detr', {'size': {'height': 96, 'width': 64}}, (96, 64)),
-        # Forms of earlier versions.
-        ('rt_detr', {'size': 320}, (320, 320)),
+        # The form of earlier versions.
+        ('rt_detr', {'size': [320, 640]}, (320, 640)),
         ('detr', {'size': [96, 64]}, (96, 64)),
     ],
 )
@@ -114,10 +114,11 @@ def test_a_wrong_size_of_detr_is_refused(processor, message, tmp_path):
         made(tmp_path, 'detr', processor)
 
 
-def test_one_number_is_no_square_of_rf_detr(tmp_path):
-    """It is the shortest edge there, and the network needs images of one size."""
+@rows.parametrize('kind', ['rt_detr', 'd_fine', 'rf_detr'])
+def test_one_number_is_no_square(kind, tmp_path):
+    """It is the shortest edge there, of which images of one size have none."""
     with pytest.raises(ConfigError, match='shortest_edge: expected none; height and width'):
-        made(tmp_path, 'rf_detr', {'size': 640})
+        made(tmp_path, kind, {'size': 640})
 
 
 def test_fields_of_the_preprocessor_that_are_not_read_are_listed(tmp_path):
@@ -174,7 +175,7 @@ def test_the_normalisation_of_images(kind, processor, mean, scale, tmp_path):
     [
         ([], 'preprocessor_config.json: the file: expected an object of JSON'),
         ({'size': '640'}, 'size: expected an object'),
-        ({'size': 100}, 'size.height: expected a multiple of 32'),
+        ({'size': [100, 100]}, 'size.height: expected a multiple of 32'),
         ({'size': [640]}, 'size: expected height and width'),
         ({'size': {'height': 640}}, 'size.width: expected a whole number, as size.height'),
         ({'size': {'width': 640}}, 'size.height: expected a whole number, as size.width'),
