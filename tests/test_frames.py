@@ -16,12 +16,14 @@ from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.center_net.tasks.task import centers
+from object_detection.meta_architectures.detr import boxes as detr_boxes
 from object_detection.meta_architectures.faster_rcnn.predictions import BoxPredictions
 from object_detection.protos.image_resizer_pb2 import ImageResizer
 from object_detection.protos.model_pb2 import DetectionModel
 from tests import rows
 from tests import tiny_models as tiny
 from tests.export.formats import sources
+from tests.meta_architectures.detr import configs as detr_configs
 from tests.meta_architectures.ssd import configs as ssd_configs
 
 RESIZERS = {
@@ -90,13 +92,34 @@ def ideal_center_net(detector, predictions, truth, true_shapes):
     }
 
 
+def ideal_detr(detector, predictions, truth, true_shapes):
+    """The first queries predict the objects."""
+    last = predictions.layers[-1]
+    objects = detr_boxes.from_corners(truth.boxes * predictions.frame)
+    count = objects.shape[1]
+    scores = tf.where(truth.classes > 0, 10.0, -10.0)
+    others = tf.fill(tf.shape(last.class_logits[:, count:]), -10.0)
+    layer = last._replace(
+        class_logits=tf.concat([scores, others], axis=1),
+        boxes=tf.concat([objects, last.boxes[:, count:]], axis=1),
+    )
+    return predictions._replace(layers=[layer])
+
+
 # Family -> (detector, predictions, ground truth, true shapes) -> what its losses ask for.
-IDEAL = {'ssd': ideal_ssd, 'faster_rcnn': ideal_faster_rcnn, 'center_net': ideal_center_net}
+IDEAL = {
+    'ssd': ideal_ssd,
+    'faster_rcnn': ideal_faster_rcnn,
+    'center_net': ideal_center_net,
+    'detr': ideal_detr,
+}
 
 
 def config_of(family):
     if family == 'ssd':
         return ssd_configs.tiny()
+    if family == 'detr':
+        return DetectionModel(detr=detr_configs.tiny('rt_detr'))
     if family == 'center_net':
         config = text_format.Parse(sources.CENTER_NET, tiny.pipeline_pb2.TrainEvalPipelineConfig())
         for task in ('keypoint_estimation', 'mask_estimation', 'densepose_estimation'):

@@ -309,7 +309,7 @@ def from_transformers(file: str, output: str, label_map: str, weights: str, forc
     for path in filter(None, (output, label_map)):
         if os.path.exists(path) and not force:
             raise click.ClickException(f'{path} exists; give another name, or --force.')
-    made = families.TRANSLATORS['transformers'](file, label_map=label_map, weights=weights)
+    made = families.translator('transformers')(file, label_map=label_map, weights=weights)
     files.write_text(output, made.text())
     lines = [*made.notes(), f'{output}: written.']
     if label_map:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
+from object_detection import registry
 from object_detection.config import plugins
 from object_detection.config.findings import Finding
 from object_detection.core.detector import Detector
@@ -158,13 +159,17 @@ FAMILIES: Registry[ModelFamily] = Registry(
 )
 # What makes a pipeline config of one of another system, by the name of the system; a row takes the
 # path of a file, and may take others that go into the config.
-TRANSLATORS: Registry[Callable[..., Any]] = Registry(
-    'translator',
-    {'transformers': 'object_detection.meta_architectures.detr.transformers_pipeline:make'},
-)
+_TRANSLATORS = {
+    'transformers': 'object_detection.meta_architectures.detr.transformers_pipeline:make'
+}
 # The option of the `oneof` that names a family.
 _NAMED = 'experimental_model'
 _NOT_SET = 'model is not set; expected model { faster_rcnn { ... } }.'
+
+
+def translator(system: str) -> Callable[..., Any]:
+    """Returns what makes a pipeline config of one of another system; see `_TRANSLATORS`."""
+    return registry.load(_TRANSLATORS[system])
 
 
 def _build_none(message: None, is_training: bool) -> NoReturn:

@@ -102,7 +102,7 @@ def find(path: str) -> TrainEvalPipelineConfig | None:
     sample = _sample(os.path.basename(path), names)
     beside = os.path.join(os.path.dirname(path), _TRANSFORMERS_CONFIG)
     if sample is None and os.path.isfile(beside):
-        return families.TRANSLATORS['transformers'](beside).pipeline
+        return families.translator('transformers')(beside).pipeline
     if sample is None:
         known = ', '.join(kind.sample for kind in _KINDS)
         raise ConfigError.expected(

@@ -78,10 +78,10 @@ def test_errors_have_the_path_of_their_message():
                 """
             ),
             [
+                'image_resizer: ',
                 'feature_extractor.channel_means: ',
                 'object_detection_task.localization_loss.weighted_giou ',
                 'temporal_offset_task.localization_loss.weighted_iou ',
-                'image_resizer: ',
             ],
         ),
     ],

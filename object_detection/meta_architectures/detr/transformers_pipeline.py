@@ -7,6 +7,7 @@ import textwrap
 from typing import Any, NamedTuple
 
 from google.protobuf import text_format
+from google.protobuf.message import Message
 
 from object_detection.errors import ConfigError, format_list, within
 from object_detection.meta_architectures.detr import rules, transformers_config
@@ -21,7 +22,6 @@ from object_detection.meta_architectures.detr.transformers_config import (
 from object_detection.meta_architectures.detr.transformers_fields import Fields, is_integer, shown
 from object_detection.protos import string_int_label_map_pb2
 from object_detection.protos.detr_pb2 import Detr
-from object_detection.protos.faster_rcnn_pb2 import ImagePreprocessing
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.system import files, texts
@@ -225,7 +225,7 @@ def _set_images(detr: Detr, kind: str, fields: Fields) -> list[str]:
     return [*fields.unknown(), *size.unknown()]
 
 
-def _set_values(preprocess: ImagePreprocessing, fields: Fields) -> None:
+def _set_values(preprocess: Message, fields: Fields) -> None:
     """Sets what is computed of the values of images.
 
     Args:
