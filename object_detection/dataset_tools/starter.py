@@ -173,9 +173,11 @@ def _fit_training(
     else:
         why = 'none: the model trains from random weights, which takes long and generalizes badly '
         why += 'from few images.'
-        if not backbone or starter_weights.published(backbone):
-            name = backbone or limits.backbone
-            zoo = '' if backbone else ', or the folder of a TensorFlow 2 zoo model as --weights,'
+        # A template may name its backbone.
+        own = backbone or starter.model.feature_extractor.backbone
+        if not own or starter_weights.published(own):
+            name = own or limits.backbone
+            zoo = '' if own else ', or the folder of a TensorFlow 2 zoo model as --weights,'
             why += f' `tfod weights download {name} --output weights`{zoo} gives a better start.'
         starter.explain('train_config.fine_tune_checkpoint', why)
 
