@@ -1,6 +1,6 @@
 """Trains a detector on real data from nothing: blood cells, of which 205 photos have boxes.
 
-    python benchmarks/bccd.py --model faster_rcnn --data DIR --output DIR
+    python benchmarks/bccd.py --model detr --data DIR --output DIR
 
 The data are the set BCCD of white and red blood cells and platelets, in the format PASCAL VOC with
 lists of training and validation images. Converts them to records, trains the sample config and
@@ -15,7 +15,11 @@ import re
 import click
 import learned
 
-_SAMPLES = {'ssd': 'ssd_resnet18_fpn_bccd', 'faster_rcnn': 'faster_rcnn_resnet18_fpn_bccd'}
+_SAMPLES = {
+    'ssd': 'ssd_resnet18_fpn_bccd',
+    'faster_rcnn': 'faster_rcnn_resnet18_fpn_bccd',
+    'detr': 'rt_detr_resnet18_bccd',
+}
 _RECORDS = re.compile(r'tf_record_input_reader \{ input_path: "[^"]+/(train|val)-[^"]+" \}')
 
 
