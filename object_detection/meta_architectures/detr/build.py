@@ -352,6 +352,10 @@ def _build_losses(
     config: detr_pb2.Detr, convert: Callable[[tf.Tensor], tf.Tensor]
 ) -> losses.SetLosses:
     message, fine, value = config.loss, None, lambda scores: scores
+    if not message.auxiliary:
+        reading.unused(
+            message, ('unites_matches',), 'auxiliary is false, so that one set is matched'
+        )
     kinds = {
         _Loss.VARIFOCAL: lambda: losses.Varifocal(message.alpha, message.gamma),
         _Loss.IOU_AWARE: lambda: losses.IouAware(message.alpha, message.gamma),
@@ -378,4 +382,5 @@ def _build_losses(
         auxiliary=message.auxiliary,
         fine_options=fine,
         pairs_layers=message.pairs_layers if fine is not None else True,
+        unites_matches=message.auxiliary and message.unites_matches,
     )

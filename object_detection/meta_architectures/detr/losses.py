@@ -16,7 +16,7 @@ from object_detection.meta_architectures.detr import fine_distributions as fine
 from object_detection.meta_architectures.detr import loss_names
 from object_detection.meta_architectures.detr.predictions import Layer, Predictions
 from object_detection.targets.assigners import Candidates, HungarianAssigner
-from object_detection.targets.matchers import IGNORED
+from object_detection.targets.matchers import IGNORED, UNMATCHED
 from object_detection.targets.targets import gather_matched
 
 # Of the softened distributions that are compared (D-FINE).
@@ -50,6 +50,7 @@ class Matched(NamedTuple):
 
     Attributes:
       boxes: float32 [B, N, 4], (x, y, width, height); 0 without an object.
+      corners: float32 [B, N, 4], the same boxes as [ymin, xmin, ymax, xmax].
       classes: float32 [B, N, K]; 0 without an object.
       weights: float32 [B, N], of the object, 0 without one.
       is_used: float32 [B, N], 0 for queries that learn nothing.
@@ -57,6 +58,7 @@ class Matched(NamedTuple):
     """
 
     boxes: tf.Tensor
+    corners: tf.Tensor
     classes: tf.Tensor
     weights: tf.Tensor
     is_used: tf.Tensor
@@ -148,8 +150,8 @@ class SetLosses:
       weights: factors of the losses.
       score_converter: class logits -> scores [..., K] by which objects are matched.
       auxiliary: whether other sets than that of the detections have losses.
-      fine: of distributions; None without.
-      pairs_layers: see the message DetrLoss.
+      fine_options: of distributions; None without.
+      pairs_layers, unites_matches: see the message DetrLoss.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class SetLosses:
         auxiliary: bool = True,
         fine_options: fine.FineOptions | None = None,
         pairs_layers: bool = True,
+        unites_matches: bool = False,
     ):
         self._assigner = assigner
         self._classification = classification
@@ -170,6 +173,7 @@ class SetLosses:
         self._auxiliary = auxiliary
         self._fine = fine_options
         self._pairs_layers = pairs_layers
+        self._unites_matches = unites_matches
 
     def compute(self, predictions: Predictions, groundtruth: Groundtruth) -> dict[str, LossSum]:
         """Returns the losses by name: sums over queries, which the number of objects divides.
@@ -184,9 +188,10 @@ class SetLosses:
         matches = self._match(sets, groundtruth, predictions.num_groups)
         count = tf.math.count_nonzero(groundtruth.weights, dtype=tf.float32)
         count *= predictions.num_groups
+        united = union(matches, groundtruth) if self._unites_matches else None
         sums = {}
         for each, of_set in zip(sets, matches, strict=True):
-            sums |= self._losses(each, of_set, groundtruth, count)
+            sums |= self._losses(each, of_set, groundtruth, count, united)
         if noisy is not None and self._auxiliary:
             count = tf.math.count_nonzero(noisy.matches >= 0, dtype=tf.float32)
             for each in self._noisy_sets(predictions, num_noisy):
@@ -274,32 +279,32 @@ class SetLosses:
         matches: tf.Tensor,
         groundtruth: Groundtruth,
         count: tf.Tensor,
+        united: tf.Tensor | None = None,
     ) -> dict[str, LossSum]:
-        """Returns the losses of a set; `matches` are int32 [B, N], `count` the objects."""
+        """Returns the losses of a set.
+
+        Args:
+          predicted: the set.
+          matches: int32 [B, N].
+          groundtruth: the objects.
+          count: of the objects, float32.
+          united: int32 [B, N], the matches of all losses but that of classes; None takes `matches`.
+        """
         boxes = predicted.boxes
         if self._fine is not None:
             boxes = tf.clip_by_value(boxes, 0.0, 1.0)
         corners = box_ops.to_corners(boxes)
-        found = gather_matched(groundtruth.boxes, matches, 0.0)
-        weights = gather_matched(groundtruth.weights, matches, 0.0)
-        matched = Matched(
-            boxes=box_ops.from_corners(found),
-            classes=gather_matched(groundtruth.classes, matches, 0.0),
-            weights=weights,
-            is_used=tf.cast(matches != IGNORED, tf.float32),
-            iou=tf.stop_gradient(corner_ops.matched_iou(corners, found)),
-        )
+        matched, factors = _matched(corners, matches, groundtruth), self._weights
         losses, divisor = self._classification(predicted.class_logits, matched)
-        l1 = tf.reduce_sum(tf.abs(boxes - matched.boxes), axis=-1) * weights
-        giou = (1.0 - corner_ops.matched_giou(corners, found)) * weights
-        factors = self._weights
-        sums = {
-            loss_names.CLASS: LossSum(
-                factors.classes * tf.reduce_sum(losses), count if divisor is None else divisor
-            ),
-            loss_names.L1: LossSum(factors.l1 * tf.reduce_sum(l1), count),
-            loss_names.GIOU: LossSum(factors.giou * tf.reduce_sum(giou), count),
-        }
+        divisor = count if divisor is None else divisor
+        sums = {loss_names.CLASS: LossSum(factors.classes * tf.reduce_sum(losses), divisor)}
+        if united is not None:
+            matched = _matched(corners, united, groundtruth)
+            count = tf.math.count_nonzero(matched.weights, dtype=tf.float32)
+        l1 = tf.reduce_sum(tf.abs(boxes - matched.boxes), axis=-1) * matched.weights
+        giou = (1.0 - corner_ops.matched_giou(corners, matched.corners)) * matched.weights
+        sums[loss_names.L1] = LossSum(factors.l1 * tf.reduce_sum(l1), count)
+        sums[loss_names.GIOU] = LossSum(factors.giou * tf.reduce_sum(giou), count)
         if predicted.distributions is not None:
             sums |= self._fine_losses(predicted, matched, count)
         return {loss_names.full_name(kind, predicted.suffix): each for kind, each in sums.items()}
@@ -339,6 +344,37 @@ class SetLosses:
             weight += share
         loss = tf.math.divide_no_nan(total, weight)
         return LossSum(self._weights.distillation * loss * batch, batch)
+
+
+def union(matches: Sequence[tf.Tensor], groundtruth: Groundtruth) -> tf.Tensor:
+    """Returns the matches of several sets as one (D-FINE, https://arxiv.org/abs/2410.13842).
+
+    Args:
+      matches: int32 [B, N] of each set, of the same queries.
+      groundtruth: M objects.
+
+    Returns:
+      int32 [B, N]: the object that a query is matched with in most sets, of several the first;
+      `UNMATCHED` where it is never matched. Several queries may have the same object.
+    """
+    (objects,) = dimensions(groundtruth.weights, 1)
+    counts = sum(tf.one_hot(each, objects, dtype=tf.int32) for each in matches)  # [B, N, M]
+    # Of equal numbers the first counts, which is that of no object.
+    counts = tf.pad(counts, [[0, 0], [0, 0], [1, 0]])
+    return tf.argmax(counts, axis=-1, output_type=tf.int32) + UNMATCHED
+
+
+def _matched(corners: tf.Tensor, matches: tf.Tensor, groundtruth: Groundtruth) -> Matched:
+    """Returns the objects of predicted boxes [B, N, 4] by their matches [B, N]."""
+    found = gather_matched(groundtruth.boxes, matches, 0.0)
+    return Matched(
+        boxes=box_ops.from_corners(found),
+        corners=found,
+        classes=gather_matched(groundtruth.classes, matches, 0.0),
+        weights=gather_matched(groundtruth.weights, matches, 0.0),
+        is_used=tf.cast(matches != IGNORED, tf.float32),
+        iou=tf.stop_gradient(corner_ops.matched_iou(corners, found)),
+    )
 
 
 def without_crowds(groundtruth: Groundtruth) -> Groundtruth:

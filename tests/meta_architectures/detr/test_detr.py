@@ -1,5 +1,6 @@
 """Detection transformers: their stages, contracts and losses."""
 
+import collections
 import functools
 
 import numpy as np
@@ -10,6 +11,7 @@ from object_detection.core import boxes as corner_ops
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detr import boxes as box_ops
 from object_detection.meta_architectures.detr import build, loss_names, queries
+from object_detection.meta_architectures.detr import losses as set_losses
 from object_detection.targets.matchers import IGNORED, UNMATCHED
 from tests.meta_architectures.detr import configs
 
@@ -278,3 +280,54 @@ def test_crowds_are_no_objects():
 def test_options_that_do_not_fit_are_refused(change, field):
     with pytest.raises(ValueError, match=field):
         build.build_detector(configs.tiny('rt_detr', change), is_training=True)
+
+
+def _most_frequent(matches: list[np.ndarray]) -> np.ndarray:
+    """The object that each query is matched with most often: int [B, N], by counting."""
+    found = np.full(matches[0].shape, UNMATCHED)
+    for place in np.ndindex(found.shape):
+        counts = collections.Counter(each[place] for each in matches if each[place] >= 0)
+        if counts:
+            found[place] = min(counts, key=lambda label: (-counts[label], label))
+    return found
+
+
+def test_the_union_gives_queries_the_object_of_most_sets():
+    random = np.random.default_rng(0)
+    matches = [random.integers(UNMATCHED, 3, [2, 40]) for _ in range(5)]
+    found = set_losses.union([tf.constant(each, tf.int32) for each in matches], groundtruth())
+    np.testing.assert_array_equal(found, _most_frequent(matches))
+    assert {UNMATCHED, 0, 1, 2} == set(np.unique(found))
+    empty = Groundtruth.from_lists([np.zeros([0, 4])] * 2, [np.zeros([0, configs.NUM_CLASSES])] * 2)
+    none = set_losses.union([tf.fill([2, 4], UNMATCHED)] * 2, empty)
+    np.testing.assert_array_equal(none, np.full([2, 4], UNMATCHED))
+
+
+def test_all_losses_but_that_of_classes_take_the_union_of_matches():
+    """By the definition in the authors' program of D-FINE, from the matches of each set."""
+    model, united = detector('d_fine'), configs.tiny('d_fine', 'loss { unites_matches: true }')
+    prepared, shapes = model.preprocess(images())
+    predictions = model.predict(prepared, shapes, True, groundtruth(), SEEDS)
+    before = model._set_losses.compute(predictions, groundtruth())
+    after = build._build_losses(united, tf.sigmoid).compute(predictions, groundtruth())
+    assert before.keys() == after.keys()
+    sets = model._set_losses._sets(predictions, predictions.noisy.matches.shape[1])
+    matches = model._set_losses._match(sets, groundtruth(), 1)
+    best = _most_frequent([each.numpy() for each in matches])
+    pairs = [(b, q, best[b, q]) for b, q in np.argwhere(best >= 0)]
+    # In some set a query is matched that the last layer does not match.
+    assert len(pairs) > len(np.argwhere(matches[0].numpy() >= 0))
+    for each in sets:
+        for kind in (loss_names.CLASS, loss_names.L1):
+            name = loss_names.full_name(kind, each.suffix)
+            if kind == loss_names.CLASS:
+                assert after[name].sum == before[name].sum
+                continue
+            objects = box_ops.from_corners(groundtruth().boxes).numpy()
+            boxes = np.clip(each.boxes.numpy(), 0, 1)
+            total = sum(np.abs(boxes[b, q] - objects[b, m]).sum() for b, q, m in pairs)
+            assert after[name].sum == pytest.approx(5 * total, rel=1e-5)
+            assert after[name].normalizer == len(pairs)
+    for name in before:
+        if '/denoising' in name:
+            assert after[name].sum == before[name].sum
