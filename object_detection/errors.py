@@ -10,6 +10,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 
+def expectation(where: str, what: str, received: object = 'none') -> str:
+    """Returns the sentence about a value: where it is, what was expected and what was received."""
+    return f'{where}: expected {what}. Received: {received}.'
+
+
 class UserError(ValueError):
     """A mistake of a user or a fault of the machine, as opposed to a defect of this package.
 
@@ -23,7 +28,7 @@ class UserError(ValueError):
     @classmethod
     def expected(cls, where: str, what: str, received: object = 'none') -> 'UserError':
         """Returns the error of a value: where it is, what was expected and what was received."""
-        return cls(f'{where}: expected {what}. Received: {received}.')
+        return cls(expectation(where, what, received))
 
 
 expected = UserError.expected

@@ -188,3 +188,19 @@ class LayerHyperparams:
         if self.activation == GELU:
             return rounding.Gelu(name=name)
         return rounding.Activation(self.activation or 'linear', name=name)
+
+
+def of_pytorch(
+    initializer: keras.initializers.Initializer, weight_decay: float = 0.0
+) -> LayerHyperparams:
+    """Returns hyperparameters with the batch norm that PyTorch has by default, and ReLU.
+
+    Args:
+      initializer: initializer of kernels.
+      weight_decay: factor of the sum of squares of the kernels.
+    """
+    return LayerHyperparams(
+        initializer=initializer,
+        regularizer=L2(weight_decay) if weight_decay else None,
+        batch_norm=normalization.BatchNormParams(momentum=0.9, epsilon=1e-5, scale=True),
+    )

@@ -21,7 +21,7 @@ from object_detection.meta_architectures.detr.decoder import (
     PlainDecoder,
     RefiningDecoder,
 )
-from object_detection.meta_architectures.detr.detr import Detr
+from object_detection.meta_architectures.detr.detr import DetectionOptions, Detr, Network
 from object_detection.meta_architectures.detr.fine_distributions import FineOptions
 from object_detection.meta_architectures.detr.hybrid_encoder import HybridEncoder, HybridOptions
 from object_detection.meta_architectures.detr.queries import (
@@ -66,24 +66,22 @@ def build_detector(config: detr_pb2.Detr, is_training: bool) -> Detr:
     problems.raise_if_any()
     trains_norms = is_training and not config.freeze_batchnorm
     extractor = build_extractor(config.feature_extractor, trains_norms)
-    queries = _query_options(config)
     is_softmax = config.loss.classification == _Loss.SOFTMAX
     convert = _without_background if is_softmax else tf.sigmoid
     kind = LearnedQueries if config.queries.boxes == _Queries.NONE else SelectedQueries
     return Detr(
         num_classes=config.num_classes,
         resizer=resizer,
-        feature_extractor=extractor,
-        encoder=_build_encoder(config, extractor, trains_norms),
-        queries=kind(queries),
-        decoder=_build_decoder(config, config.num_classes + is_softmax),
+        network=Network(
+            extractor,
+            _build_encoder(config, extractor, trains_norms),
+            kind(_query_options(config)),
+            _build_decoder(config, config.num_classes + is_softmax),
+        ),
         losses=_build_losses(config, convert),
-        query_options=queries,
-        score_converter=convert,
         loss_names=tuple(loss_names.names(reading.plain(config))),
-        max_detections=config.max_detections,
+        detections=DetectionOptions(convert, config.max_detections, is_softmax),
         sees_padding=config.encoder.WhichOneof('encoder_oneof') == 'hybrid',
-        one_class=is_softmax,
     )
 
 

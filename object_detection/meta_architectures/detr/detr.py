@@ -1,6 +1,8 @@
 """Detection transformers: DETR, RT-DETR, D-FINE, RF-DETR."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -16,7 +18,7 @@ from object_detection.meta_architectures.detr import boxes as box_ops
 from object_detection.meta_architectures.detr import queries as query_ops
 from object_detection.meta_architectures.detr.losses import SetLosses, without_crowds
 from object_detection.meta_architectures.detr.predictions import Predictions
-from object_detection.meta_architectures.detr.queries import QueryOptions, Tokens
+from object_detection.meta_architectures.detr.queries import Tokens
 from object_detection.meta_architectures.detr.variable_names import DETR_NAMES
 from object_detection.models.feature_extractor import FeatureExtractor
 
@@ -26,24 +28,49 @@ _NOISE = (0, 0)
 _PROBE_SIZE = 64
 
 
+class Network(NamedTuple):
+    """The parts of a detector, in the order of computation.
+
+    Attributes:
+      feature_extractor: the backbone.
+      encoder: one of `encoders`.
+      queries: one of `queries`.
+      decoder: one of `decoder`.
+    """
+
+    feature_extractor: FeatureExtractor
+    encoder: keras.layers.Layer
+    queries: keras.layers.Layer
+    decoder: keras.layers.Layer
+
+
+@dataclasses.dataclass(frozen=True)
+class DetectionOptions:
+    """How queries become detections.
+
+    Attributes:
+      score_converter: class logits -> scores [..., K].
+      max_detections: number of detections of an image; 0 is that of the queries.
+      one_class: whether a query detects its best class alone, as in DETR.
+    """
+
+    score_converter: Callable[[tf.Tensor], tf.Tensor]
+    max_detections: int = 0
+    one_class: bool = False
+
+
 class Detr(DetectionModel):
     """A detector that predicts a set of boxes, which is not suppressed.
 
     Args:
       num_classes: K, without background.
       resizer: the image resizer.
-      feature_extractor: the backbone.
-      encoder: one of `encoders`.
-      queries: one of `queries`.
-      decoder: one of `decoder`.
+      network: the parts.
       losses: matches predictions to objects, and computes the losses.
-      query_options: sizes of the queries.
-      score_converter: class logits -> scores [..., K].
-      max_detections: number of detections of an image; 0 is that of the queries.
+      loss_names: the names of these losses.
+      detections: how queries become detections.
       sees_padding: whether cells beyond the true images are seen, and boxes are shares of what the
         maps cover. Otherwise these cells are masked, and boxes are shares of the true images.
-      one_class: whether a query detects its best class alone, as in DETR.
-      probe_size: side of the image that variables are built for.
     """
 
     variable_names = DETR_NAMES
@@ -53,33 +80,18 @@ class Detr(DetectionModel):
         *,
         num_classes: int,
         resizer: Callable,
-        feature_extractor: FeatureExtractor,
-        encoder: keras.layers.Layer,
-        queries: keras.layers.Layer,
-        decoder: keras.layers.Layer,
+        network: Network,
         losses: SetLosses,
-        query_options: QueryOptions,
-        score_converter: Callable[[tf.Tensor], tf.Tensor],
         loss_names: Sequence[str],
-        max_detections: int = 0,
-        sees_padding: bool = True,
-        one_class: bool = False,
-        probe_size: int = _PROBE_SIZE,
-        name: str = 'detr',
+        detections: DetectionOptions,
+        sees_padding: bool,
     ):
-        super().__init__(num_classes=num_classes, resizer=resizer, name=name)
-        self.feature_extractor = feature_extractor
-        self.encoder = encoder
-        self.queries = queries
-        self.decoder = decoder
+        super().__init__(num_classes=num_classes, resizer=resizer, name='detr')
+        self.feature_extractor, self.encoder, self.queries, self.decoder = network
         self._set_losses = losses
-        self._query_options = query_options
-        self._score_converter = score_converter
         self._loss_names = tuple(loss_names)
-        self._max_detections = max_detections or query_options.count
+        self._detections = detections
         self._sees_padding = sees_padding
-        self._one_class = one_class
-        self._probe_size = probe_size
 
     def parts(self) -> dict[str, keras.layers.Layer]:
         return {
@@ -90,11 +102,9 @@ class Detr(DetectionModel):
         }
 
     def build_variables(self) -> None:
-        tokens = self.encoder.encode(
-            self.feature_extractor.empty_features(self._probe_size)
-        ).tokens()
+        tokens = self.encoder.encode(self.feature_extractor.empty_features(_PROBE_SIZE)).tokens()
         # Enough cells for all queries to be selected from.
-        count, further = self._query_options.count, len(tokens.sizes) - 1
+        count, further = self.queries.options.count, len(tokens.sizes) - 1
         shape = [count + further, tokens.values.shape[-1]]
         tokens = Tokens(
             tf.zeros([1, *shape], tokens.values.dtype),
@@ -127,7 +137,7 @@ class Detr(DetectionModel):
         tokens, noisy = encoded.tokens(), None
         if training and groundtruth is not None:
             noisy = query_ops.make_noisy(
-                self._query_options,
+                self.queries.options,
                 _in_frame(without_crowds(groundtruth), frame),
                 sampling.fold_in(seeds, _NOISE),
             )
@@ -159,21 +169,21 @@ class Detr(DetectionModel):
 
     @tracing.named('postprocess')
     def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the best of all pairs of a query and a class; see `one_class`."""
-        last = predictions.layers[-1]
+        """Returns the best of all pairs of a query and a class; see `DetectionOptions`."""
+        last, count, options = predictions.layers[-1], self.queries.options.count, self._detections
         start = 0 if predictions.noisy is None else predictions.noisy.matches.shape[1]
-        own = slice(start, start + self._query_options.count)
+        own = slice(start, start + count)
         corners = box_ops.to_corners(last.boxes[:, own])
-        scores = self._score_converter(last.class_logits[:, own])
+        scores = options.score_converter(last.class_logits[:, own])
         clipped = corner_ops.clip(corners, predictions.windows)
         batch, queries = dimensions(scores, 0, 1)
         pairs = tf.where(corner_ops.area(clipped)[..., tf.newaxis] > 0.0, scores, 0.0)
-        if self._one_class:
+        if options.one_class:
             best_class = tf.argmax(scores, axis=-1, output_type=tf.int32)
             pairs *= tf.one_hot(best_class, self.num_classes)
         best, indices = tf.math.top_k(
             tf.reshape(pairs, [batch, queries * self.num_classes]),
-            min(self._max_detections, self._query_options.count * self.num_classes),
+            min(options.max_detections or count, count * self.num_classes),
         )
         rows, is_found = indices // self.num_classes, best > 0.0
         chosen = tf.gather(clipped, rows, batch_dims=1)

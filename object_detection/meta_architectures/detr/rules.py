@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from object_detection.config import overrides
+from object_detection.errors import expectation
 from object_detection.models.backbones.table import (
     BACKBONES,
     KERAS,
@@ -60,14 +61,10 @@ def problems_of_parts(config: Detr) -> Iterator[str]:
     yield from _decoder(config)
 
 
-def _expected(path: str, what: str, received: object) -> str:
-    return f'{path}: expected {what}. Received: {received}.'
-
-
 def _extractor(config: DetrFeatureExtractor) -> Iterator[str]:
     path, network = 'feature_extractor', config.WhichOneof('network_oneof')
     if network and config.backbone:
-        yield _expected(f'{path}.backbone', f'none with {network}', repr(config.backbone))
+        yield expectation(f'{path}.backbone', f'none with {network}', repr(config.backbone))
     elif not network and not config.backbone:
         yield f'{path}.backbone is not set; expected e.g. resnet_vd_18 or {KERAS}ConvNeXtTiny.'
     elif not network and not is_backbone(config.backbone):
@@ -76,11 +73,11 @@ def _extractor(config: DetrFeatureExtractor) -> Iterator[str]:
     levels = list(config.levels)
     if network == DINOV2:
         if levels:
-            yield _expected(f'{path}.levels', 'none with dinov2', levels)
+            yield expectation(f'{path}.levels', 'none with dinov2', levels)
         if not config.dinov2.blocks:
             yield f'{path}.dinov2.blocks is not set; expected the blocks whose outputs are maps.'
     elif not levels or levels != sorted(set(levels)):
-        yield _expected(f'{path}.levels', 'ascending levels, such as 3, 4, 5', levels)
+        yield expectation(f'{path}.levels', 'ascending levels, such as 3, 4, 5', levels)
 
 
 def _encoder(config: Detr) -> Iterator[str]:
@@ -92,7 +89,7 @@ def _encoder(config: Detr) -> Iterator[str]:
     maps = len(extractor.dinov2.blocks if is_dino else extractor.levels)
     path = f'encoder.{kind}'
     if kind != 'hybrid' and encoder.width != config.decoder.width:
-        yield _expected('decoder.width', f'{encoder.width}, that of {path}', config.decoder.width)
+        yield expectation('decoder.width', f'{encoder.width}, that of {path}', config.decoder.width)
     if kind != 'projector':
         yield from _width(path, encoder.width, encoder.num_heads)
     if kind == 'hybrid':
@@ -101,18 +98,18 @@ def _encoder(config: Detr) -> Iterator[str]:
         attended = list(encoder.attended_maps)
         if attended != sorted(set(attended)) or any(each >= maps for each in attended):
             what = f'ascending numbers from 0 to {maps - 1}'
-            yield _expected(f'{path}.attended_maps', what, attended)
+            yield expectation(f'{path}.attended_maps', what, attended)
     elif maps != 1 and not (is_dino and kind == 'projector'):
-        yield _expected('feature_extractor.levels', f'one level with {path}', maps)
+        yield expectation('feature_extractor.levels', f'one level with {path}', maps)
     if kind == 'hybrid' and int(encoder.width * encoder.expansion) < 2:
-        yield _expected(f'{path}.expansion', 'at least 2 channels', encoder.expansion)
+        yield expectation(f'{path}.expansion', 'at least 2 channels', encoder.expansion)
     if kind == 'projector' and int(encoder.width * encoder.expansion) < 1:
-        yield _expected(f'{path}.expansion', 'at least one channel', encoder.expansion)
+        yield expectation(f'{path}.expansion', 'at least one channel', encoder.expansion)
 
 
 def _width(path: str, width: int, num_heads: int) -> Iterator[str]:
     if width % 4 or width % num_heads:
-        yield _expected(f'{path}.width', f'a multiple of 4 and of num_heads, {num_heads}', width)
+        yield expectation(f'{path}.width', f'a multiple of 4 and of num_heads, {num_heads}', width)
 
 
 def _queries(config: Detr) -> Iterator[str]:
@@ -120,19 +117,19 @@ def _queries(config: Detr) -> Iterator[str]:
     is_plain = queries.boxes == DetrQueries.NONE
     if is_plain == config.decoder.HasField('deformable_attention'):
         what = 'NONE without decoder.deformable_attention, and only then'
-        yield _expected('queries.boxes', what, DetrQueries.Boxes.Name(queries.boxes))
+        yield expectation('queries.boxes', what, DetrQueries.Boxes.Name(queries.boxes))
     kind = config.encoder.WhichOneof('encoder_oneof')
     if is_plain and kind not in (None, 'transformer'):
-        yield _expected('encoder', 'transformer, as queries.boxes is NONE', kind)
+        yield expectation('encoder', 'transformer, as queries.boxes is NONE', kind)
     is_learned = queries.boxes == DetrQueries.SELECTED_AND_LEARNED
     if queries.groups > 1 and not is_learned:
         what = '1 unless queries.boxes is SELECTED_AND_LEARNED'
-        yield _expected('queries.groups', what, queries.groups)
+        yield expectation('queries.groups', what, queries.groups)
     if is_learned and not queries.learned_contents:
         what = 'true, as queries.boxes is SELECTED_AND_LEARNED'
-        yield _expected('queries.learned_contents', what, 'false')
+        yield expectation('queries.learned_contents', what, 'false')
     if config.loss.classification == DetrLoss.SOFTMAX and not is_plain:
-        yield _expected('loss.classification', 'a loss without background', 'SOFTMAX')
+        yield expectation('loss.classification', 'a loss without background', 'SOFTMAX')
 
 
 def _decoder(config: Detr) -> Iterator[str]:
@@ -145,10 +142,10 @@ def _decoder(config: Detr) -> Iterator[str]:
         if config.queries.boxes != DetrQueries.SELECTED:
             yield f'{path}: expected none unless queries.boxes is SELECTED.'
         if bins % 2:
-            yield _expected(f'{path}.bins', 'an even number', bins)
+            yield expectation(f'{path}.bins', 'an even number', bins)
         top = decoder.fine_distributions.quality_top
         if top > bins + 1:
-            yield _expected(
+            yield expectation(
                 f'{path}.quality_top', f'at most {bins + 1}, the values of an edge', top
             )
 
@@ -159,12 +156,12 @@ def _attention(config: Detr) -> Iterator[str]:
     heads = attention.num_heads or decoder.num_heads
     if decoder.width % heads:
         what = f'a divisor of the width {decoder.width}'
-        yield _expected(f'{path}.num_heads', what, heads)
+        yield expectation(f'{path}.num_heads', what, heads)
     if len(attention.points) not in (1, attention.num_maps):
         what = f'one number, or one for each of {attention.num_maps} maps'
-        yield _expected(f'{path}.points', what, list(attention.points))
+        yield expectation(f'{path}.points', what, list(attention.points))
     is_hybrid = config.encoder.WhichOneof('encoder_oneof') == 'hybrid'
     least = len(config.feature_extractor.levels) if is_hybrid else 1
     if attention.num_maps < least or (not is_hybrid and attention.num_maps > 1):
         what = f'{"at least " * is_hybrid}{least}, the maps of the encoder'
-        yield _expected(f'{path}.num_maps', what, attention.num_maps)
+        yield expectation(f'{path}.num_maps', what, attention.num_maps)

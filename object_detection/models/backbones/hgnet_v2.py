@@ -16,8 +16,8 @@ from object_detection.models import image_channels, map_strides, rounding
 from object_detection.models.backbones.resnet_d import UNIT, check_indices, end_activation
 from object_detection.models.backbones.resnet_v1 import StopGradient
 from object_detection.models.backbones.table import TRUNK_NAME, Backbone, BackboneOptions
-from object_detection.models.hyperparams import L2, LayerHyperparams, SeparableSetup
-from object_detection.models.normalization import BatchNormParams, LearnableAffine, normalized
+from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup, of_pytorch
+from object_detection.models.normalization import LearnableAffine, normalized
 
 # Fields of a spec that have one value for each stage: numbers, then flags.
 _NUMBERS = (
@@ -113,12 +113,8 @@ def default_hyperparams(weight_decay: float = 0.0) -> LayerHyperparams:
     Args:
       weight_decay: factor of the sum of squares of the kernels.
     """
-    return LayerHyperparams(
-        initializer=keras.initializers.VarianceScaling(1 / 3, 'fan_in', 'uniform'),
-        regularizer=L2(weight_decay) if weight_decay else None,
-        activation='relu',
-        batch_norm=BatchNormParams(momentum=0.9, epsilon=1e-5, scale=True),
-    )
+    initializer = keras.initializers.VarianceScaling(1 / 3, 'fan_in', 'uniform')
+    return of_pytorch(initializer, weight_decay)
 
 
 def network(spec: HgNetV2Spec, out_indices: Sequence[int], options: BackboneOptions) -> keras.Model:

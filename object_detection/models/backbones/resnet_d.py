@@ -16,9 +16,8 @@ from object_detection.errors import expected
 from object_detection.models import activations, image_channels, map_strides, rounding
 from object_detection.models.backbones.resnet_v1 import Layers, Options, Padding
 from object_detection.models.backbones.table import TRUNK_NAME, Backbone, BackboneOptions
-from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams, of_pytorch
 from object_detection.models.image_values import Preprocess
-from object_detection.models.normalization import BatchNormParams
 
 # Channels of a bottleneck's output for each of its 3x3 convolution.
 _EXPANSION = 4
@@ -97,12 +96,8 @@ def default_hyperparams(weight_decay: float = 0.0) -> LayerHyperparams:
     Args:
       weight_decay: factor of the sum of squares of the kernels.
     """
-    return LayerHyperparams(
-        initializer=keras.initializers.VarianceScaling(2.0, 'fan_out', 'untruncated_normal'),
-        regularizer=L2(weight_decay) if weight_decay else None,
-        activation='relu',
-        batch_norm=BatchNormParams(momentum=0.9, epsilon=1e-5, scale=True),
-    )
+    initializer = keras.initializers.VarianceScaling(2.0, 'fan_out', 'untruncated_normal')
+    return of_pytorch(initializer, weight_decay)
 
 
 def network(spec: ResNetSpec, out_indices: Sequence[int], options: BackboneOptions) -> keras.Model:
