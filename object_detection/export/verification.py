@@ -1,6 +1,6 @@
 """Checks that an exported model gives the same detections as the model in process."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,10 @@ from object_detection.runtime.runtime import Runtime
 
 # Folded batch norms round differently; boxes are normalized, scores and masks lie in [0, 1].
 _TOLERANCE = 1e-3
+# Of normalized keypoints, which may be whole pixels of the resized image.
+_POINT_TOLERANCE = 2e-3
+# Where the best cell of a heat map scores less, others are as good, and rounding chooses.
+_FLAT = 0.01
 # Of quantized models: the clear detections of an image, and the IoU of a counterpart.
 _MAX_CLEAR, _MIN_IOU = 10, 0.5
 
@@ -25,15 +29,21 @@ class Comparison(NamedTuple):
     Attributes:
       detections: number of detections in process, over all images.
       unmatched: detections without a counterpart of the same class whose box, score and mask differ
-        by at most 1e-3, of the side of each image that has more of them: two that are exchanged,
-        since their scores are nearly equal, are one difference.
-      largest_difference: largest difference of a box coordinate, score or mask probability over the
-        matched detections.
+        by at most 1e-3, and keypoints by 2e-3 of the image, of the side of each image that has more
+        of them: two that are exchanged, since their scores are nearly equal, are one difference.
+      largest_difference: largest difference of a box coordinate, score, mask probability or
+        keypoint score, or half of that of a keypoint, over the matched detections.
+      keypoints: number of keypoints in process whose places were compared.
+      flat: number of the others. Their heat maps are flat: the best cell scores less than 0.01.
+      missing: arrays of the detections in process that the export does not return.
     """
 
     detections: int
     unmatched: int
     largest_difference: float
+    keypoints: int = 0
+    flat: int = 0
+    missing: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -41,11 +51,18 @@ class Comparison(NamedTuple):
         return self.unmatched <= 0.01 * self.detections
 
     def __str__(self) -> str:
-        return (
+        text = (
             f'{self.detections} detections in process, {self.unmatched} without counterpart, '
             'largest difference of a box coordinate, score or mask probability '
             f'{self.largest_difference:.1e}'
         )
+        if self.keypoints or self.flat:
+            text += f'; {self.keypoints} keypoints compared'
+        if self.flat:
+            text += f', {self.flat} left out, as their heat maps are flat'
+        if self.missing:
+            text += f'; not compared, as the export does not have them: {", ".join(self.missing)}'
+        return text
 
     def raise_unless_it_agrees(self, name: str) -> None:
         """Raises UserError, beginning with `name`, if detections differ or there are none."""
@@ -133,11 +150,18 @@ def compare_with(
     for image, outputs in expected:
         (ours,) = Detections.from_batch(outputs, [image.shape[:2]])
         (theirs,) = exported.run([image])
-        one = _compare_rows(_rows(ours), _rows(theirs))
+        names = ours.arrays().keys() & theirs.arrays().keys()
+        one = _compare_rows(_rows(ours, names), _rows(theirs, names))
+        flat = points = 0
+        if 'keypoints' in names:
+            flat, points = int(_is_flat(ours).sum()), int(np.prod(ours.keypoints.shape[:2]))
         total = Comparison(
             total.detections + one.detections,
             total.unmatched + one.unmatched,
             max(total.largest_difference, one.largest_difference),
+            total.keypoints + points - flat,
+            total.flat + flat,
+            tuple(sorted(ours.arrays().keys() - names)),
         )
     return total
 
@@ -167,12 +191,29 @@ def resemble(
     )
 
 
-def _rows(found: Detections) -> tuple[np.ndarray, np.ndarray]:
-    """Classes int [n], and the values that must agree, float [n, ...], flattened by row."""
+def _rows(found: Detections, names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Classes int [n], and the values of arrays that must agree, float [n, V].
+
+    Places of keypoints with flat heat maps are NaN.
+    """
     values = [found.shares(), found.scores[:, np.newaxis]]
-    if found.masks is not None:
-        values.append(found.masks.reshape(len(found), int(np.prod(found.masks.shape[1:]))))
-    return found.ids(), np.concatenate(values, axis=1)
+    if 'masks' in names:
+        values.append(found.masks)
+    if 'keypoint_scores' in names:
+        # Of torchvision's detectors they are logits, which round by shares of themselves.
+        values.append(np.sign(found.keypoint_scores) * np.log1p(np.abs(found.keypoint_scores)))
+    if 'keypoints' in names:
+        places = found.keypoints / found.size * (_TOLERANCE / _POINT_TOLERANCE)
+        values.append(np.where(_is_flat(found)[..., np.newaxis], np.nan, places))
+    flattened = [each.reshape(len(found), int(np.prod(each.shape[1:]))) for each in values]
+    return found.ids(), np.concatenate(flattened, axis=1)
+
+
+def _is_flat(found: Detections) -> np.ndarray:
+    """Which keypoints have flat heat maps, bool [n, P]."""
+    if found.keypoint_scores is None:
+        return np.zeros(found.keypoints.shape[:2], bool)
+    return found.keypoint_scores < _FLAT
 
 
 def _compare_rows(
@@ -186,7 +227,8 @@ def _compare_rows(
         candidates = np.flatnonzero(is_free & (their_classes == label))
         if not len(candidates):
             continue
-        differences = np.abs(their_values[candidates] - values).max(axis=1)
+        # Values that are NaN on a side are not compared.
+        differences = np.nanmax(np.abs(their_values[candidates] - values), axis=1)
         best = differences.argmin()
         if differences[best] <= _TOLERANCE:
             is_free[candidates[best]] = False
