@@ -162,7 +162,7 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
     'validation',
     default='',
     metavar='PREFIX',
-    help='The validation records; by default those beside --data with val or valid for train.',
+    help='The validation records; by default those named as --data, with val or valid for train.',
 )
 @click.option(
     '--label_map', default='', help='Label map of the data, if not PREFIX_label_map.pbtxt.'
@@ -248,7 +248,10 @@ def new(
     )
 
     found = starter_weights.find(
-        weights, is_mobile=device == starter_parts.MOBILE, backbone=backbone
+        weights,
+        is_mobile=device == starter_parts.MOBILE,
+        is_transformer=model == starter_parts.TRANSFORMER,
+        backbone=backbone,
     )
     validation = validation or starter.validation_prefix(data)
     measured = data_statistics.measure(data, label_map)
@@ -295,7 +298,7 @@ def new(
     '--weights',
     default='',
     metavar='FILE',
-    help='Weights that a training begins with, such as model.safetensors beside CONFIG.JSON.',
+    help='Weights that a training begins with, such as the model.safetensors of CONFIG.JSON.',
 )
 @click.option('--force', is_flag=True, help='Replace the files if there are some.')
 def from_transformers(file: str, output: str, label_map: str, weights: str, force: bool) -> None:
@@ -303,8 +306,8 @@ def from_transformers(file: str, output: str, label_map: str, weights: str, forc
 
     RT-DETR (v1 and v2), D-FINE, RF-DETR and DETR: the model of the config computes what theirs
     does, and its weights are restored from their file. The training is in the manner of the
-    papers, for records that are to be named. A preprocessor_config.json beside CONFIG.JSON gives
-    the size of images. A field that asks for what is not built is an error.
+    papers, for records that are to be named. A preprocessor_config.json in the folder of
+    CONFIG.JSON gives the size of images. A field that asks for what is not built is an error.
     """
     for path in filter(None, (output, label_map)):
         if os.path.exists(path) and not force:

@@ -63,6 +63,12 @@ def make(
     if model == TRANSFORMER and device == MOBILE:
         raise ConfigError(f'--model {model}: expected --for cpu or gpu. Received: {device}.')
     if weights and weights.pipeline:
+        kind = weights.pipeline.model.WhichOneof('model')
+        if model and model != kind:
+            raise ConfigError(
+                f'--model {model}: expected --weights of such a detector, or none. Received: '
+                f'{weights.path}, a {kind}.'
+            )
         if backbone:
             raise ConfigError(
                 f'--backbone {backbone}: expected --weights of a backbone, or none. Received: '
@@ -175,6 +181,9 @@ def _fit_training(
         why += 'from few images.'
         # A template may name its backbone.
         own = backbone or starter.model.feature_extractor.backbone
+        folder = starter_weights.DEFAULT_FOLDER
+        if own and os.path.isdir(folder):
+            why += f' The folder {folder!r} has none of {own}.'
         if not own or starter_weights.published(own):
             name = own or limits.backbone
             zoo = '' if own else ', or the folder of a TensorFlow 2 zoo model as --weights,'

@@ -20,13 +20,15 @@ _KERAS_RESNET = re.compile(r'^resnet(50|101|152)_weights_\w*notop\.h5$')
 # As torchvision publishes them.
 _TORCH_RESNET = re.compile(r'^resnet(18|34|50|101|152)-[0-9a-f]{8}\.pth$')
 _KERAS_MOBILENET = re.compile(r'^mobilenet_v2_weights_\w*_1\.0_\d+_no_top\.h5$')
-_EXPECTED = (
-    'a file that `tfod weights download` wrote for {}, a folder of them, a ResNet of torchvision '
-    '(resnet50-0676ba61.pth), a detector of torchvision or detectron2 (.pth, .pkl, .safetensors), '
-    'one of transformers beside its config.json, '
-    'or the folder of a trained detector with its config (a zoo model, a model_dir)'
+_DOWNLOADED = 'a file that `tfod weights download` wrote for {}, a folder of them'
+_TORCHVISION = 'a ResNet of torchvision (resnet50-0676ba61.pth)'
+_DETECTORS = (
+    'a detector of torchvision or detectron2 (.pth, .pkl, .safetensors), one of transformers in a '
+    'folder with its config.json, or the folder of a trained detector with its config (a zoo '
+    'model, a model_dir)'
 )
 _RESNETS, _MOBILENET = 'resnet50, resnet101 or resnet152', 'mobilenet_v2'
+_NONE_FIT = ', as there are no weights of a ResNet-vd alone; --backbone names another network'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,22 +50,30 @@ class Weights:
     pipeline: TrainEvalPipelineConfig | None = None
 
 
-def find(path: str, *, is_mobile: bool = False, backbone: str = '') -> Weights | None:
+def find(
+    path: str, *, is_mobile: bool = False, is_transformer: bool = False, backbone: str = ''
+) -> Weights | None:
     """Returns the weights at `path`; '' searches the folder `weights`, which need not exist.
 
     Args:
       path: a file of a backbone, a folder of such files, the folder of a detector, or a detector of
         torchvision, detectron2 or transformers.
       is_mobile: whether the backbone is MobileNet v2, not a ResNet.
-      backbone: name of the backbone of a config; '' is one of those two.
+      is_transformer: whether it is a ResNet-vd, for which files of ResNets are no weights.
+      backbone: name of the backbone of a config; '' is one of those three.
 
     Raises:
       ConfigError: if a path is given that holds no weights of a known kind.
       CheckpointError: if a file of PyTorch is damaged, or holds anything but tensors and arrays.
     """
     found_in: Callable[[str], Weights | None] = _mobilenet if is_mobile else _resnet
+    expected = f'{_DOWNLOADED.format(_RESNETS)}, {_TORCHVISION}, {_DETECTORS}'
+    if backbone or is_mobile:
+        expected = f'{_DOWNLOADED.format(backbone or _MOBILENET)}, {_DETECTORS}'
     if backbone:
         found_in = functools.partial(_published, backbone)
+    elif is_transformer:
+        found_in, expected = _no_file, _DETECTORS + _NONE_FIT
     if not path:
         return found_in(DEFAULT_FOLDER)
     for name in _CONFIG_NAMES:
@@ -75,7 +85,6 @@ def find(path: str, *, is_mobile: bool = False, backbone: str = '') -> Weights |
         return Weights(path, 'full', pipeline=sample)
     if found is None:
         state = 'other files' if os.path.exists(path) else 'there is no such file or folder'
-        expected = _EXPECTED.format(backbone or (_MOBILENET if is_mobile else _RESNETS))
         raise ConfigError(f'--weights {path}: expected {expected}. Received: {state}.')
     return found
 
@@ -95,6 +104,10 @@ def published(backbone: str) -> str | None:
         if weights.backbone == backbone
     )
     return next(names, None)
+
+
+def _no_file(path: str) -> None:
+    """Returns None: no file has the weights of this backbone."""
 
 
 def _published(backbone: str, path: str) -> Weights | None:

@@ -277,6 +277,28 @@ def test_weights_are_found_by_their_names(tmp_path, monkeypatch):
     assert starter_weights.find(str(trained)).path == str(trained)
 
 
+def test_a_transformer_begins_with_no_weights_of_another_network(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = 'weights/resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5'
+    (tmp_path / 'weights').mkdir()
+    (tmp_path / name).touch()
+    find = functools.partial(starter_weights.find, is_transformer=True)
+    assert starter_weights.find('').path == name
+    assert find('') is None
+    made = make(model='detr')
+    assert model_of(made).feature_extractor.backbone == 'resnet_vd_18'
+    assert not model_of(made).feature_extractor.freeze_norms
+    reason = reasons_of(made)['train_config.fine_tune_checkpoint']
+    assert "The folder 'weights' has none of resnet_vd_18." in reason
+    for path in ('weights', name):
+        with pytest.raises(ConfigError, match='there are no weights of a ResNet-vd alone'):
+            find(path)
+    trained = parse_pipeline('model { faster_rcnn { num_classes: 90 } }', 'test')
+    zoo = starter_weights.Weights('zoo', 'detection', pipeline=trained)
+    with pytest.raises(ConfigError, match=r'--model detr: expected.*Received: zoo, a faster_rcnn'):
+        make(model='detr', weights=zoo)
+
+
 def test_validation_records_are_found_next_to_the_training_records(tmp_path):
     prefix = str(tmp_path / 'train_cats')
     assert starter.validation_prefix(prefix) == ''
