@@ -50,7 +50,7 @@ def stop_problems(config: TrainConfig, reader: InputReader) -> Iterator[str]:
         if not step.stop_after_step:
             continue
         if 'one_of' in path:
-            yield f'{place}: expected it beside one_of, not inside. Received: it inside.'
+            yield f'{place}: expected it in the step with one_of. Received: in one of its steps.'
         if reader.data_service:
             yield (
                 f'{place}: expected none with train_input_reader.data_service, whose examples '

@@ -146,13 +146,13 @@ def _to_lines(listing: 'Listing', chosen: Sequence['ListedVariable']) -> list[st
     weights, others = _split(chosen)
     lines = _table(weights)
     if others:
-        lines += ['', 'beside the weights:', *_table(others)]
+        lines += ['', 'other variables:', *_table(others)]
     lines += ['', listing.description]
     lines += [f'fine_tune_checkpoint_type: {", ".join(listing.types) or "none"}']
     weights, others = _split(listing.variables)
     lines += [f'weights: {_count(weights)} parameters']
     if others:
-        lines += [f'beside them: {_count(others)} numbers']
+        lines += [f'others: {_count(others)} numbers']
     if len(chosen) < len(listing.variables):
         lines += [f'listed of all: {_count(chosen)} numbers']
     return lines

@@ -115,12 +115,12 @@ def command(
     """Writes a model that runs without its checkpoint.
 
     The format saved_model, the default, is saved_model/, checkpoint/ and pipeline.config; the
-    others are files beside them, each with its description NAME.json. Frozen batch norms are folded
-    into the convolutions, and the class names of the label map are put into the model. The newest
-    checkpoint of a folder is exported: --checkpoint_dir model takes the last one of a training,
-    model/best the one that the training kept as its best. With --verify each export is loaded back
-    and its detections are compared with those of the model in process; one that does not give them
-    is not kept, and an earlier export stays.
+    others are files in the same folder, each with its description NAME.json. Frozen batch norms are
+    folded into the convolutions, and the class names of the label map are put into the model. The
+    newest checkpoint of a folder is exported: --checkpoint_dir model takes the last one of a
+    training, model/best the one that the training kept as its best. With --verify each export is
+    loaded back and its detections are compared with those of the model in process; one that does
+    not give them is not kept, and an earlier export stays.
     """
     names = parse_names(format_names)
     _check_saved_model_options(names, input_type, verify, constant_weights=constant_weights)

@@ -255,7 +255,7 @@ class TrainOptions(JobOptions):
     log_warmup_steps: int = option(
         0,
         'First steps of a run that its averages (train/averages.jsonl, --log_file) leave out, '
-        'beside those that build graphs.',
+        'in addition to those that build graphs.',
         section=RECORDS,
     )
     profile_steps: str | None = option(
@@ -280,8 +280,7 @@ class TrainOptions(JobOptions):
     use_tpu: bool = option(False, 'Another name of --strategy tpu.', section=DEVICES)
     tpu_name: str | None = option(
         None,
-        'Name or address of the TPU, the local one if not given; --strategy tpu need not be said '
-        'beside it.',
+        'Name or address of the TPU, the local one if not given; implies --strategy tpu.',
         section=DEVICES,
     )
     num_workers: int = option(

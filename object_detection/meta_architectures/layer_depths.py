@@ -65,7 +65,7 @@ def _blocks(model: keras.Function) -> Iterator[tuple[keras.layers.Layer, int]]:
         blocks[-1] += segment
     sizes = [_num_kernels(block) for block in blocks]
     if max(sizes) > max(_MAX_KERNELS, _MAX_SHARE * sum(sizes)):
-        raise _not_ordered(f'one with {max(sizes)} of {sum(sizes)} kernels beside one another')
+        raise _not_ordered(f'one with {max(sizes)} of {sum(sizes)} kernels in parallel')
     numbers = {id(call.layer): number for number, block in enumerate(blocks, 1) for call in block}
     of_maps: dict[int, int] = {}
     for call in calls:

@@ -324,11 +324,11 @@ def rate_multipliers(
 
 
 def _log_decay(optimizer: Optimizer, penalized: Collection[str]) -> None:
-    """Logs which variables decay beside their gradients, and which of these have a penalty, too."""
+    """Logs which variables have decoupled weight decay, and which of these have a penalty, too."""
     if not optimizer.decayed:
         return
     _logger.info(
-        '%d of %d variables decay beside their gradients (weight_decay of the optimizer)',
+        '%d of %d variables have decoupled weight decay (weight_decay of the optimizer)',
         len(optimizer.decayed),
         len(optimizer.variables),
     )

@@ -48,14 +48,14 @@ def test_inspect_lists_weights_and_other_state_separately(trained):
     assert run('inspect', trained).splitlines() == [
         'model/backbone/conv1_conv/kernel  [2, 3]  float32  6',
         '',
-        'beside the weights:',
+        'other variables:',
         'optimizer/momentum/backbone/conv1_conv/kernel  [2, 3]  float32  6',
         'step                                           []      int64    1',
         '',
         f'checkpoint {trained}/ckpt-1',
         'fine_tune_checkpoint_type: classification, detection, full',
         'weights: 1 variable, 6 parameters',
-        'beside them: 2 variables, 7 numbers',
+        'others: 2 variables, 7 numbers',
     ]
 
 
@@ -78,7 +78,7 @@ def test_inspect_without_a_match_and_with_a_broken_pattern(trained):
     assert len(lines) == 6
     assert lines[3:] == [
         'weights: 1 variable, 6 parameters',
-        'beside them: 2 variables, 7 numbers',
+        'others: 2 variables, 7 numbers',
         'listed of all: 0 variables, 0 numbers',
     ]
     result = CliRunner().invoke(command, ['inspect', str(trained), '--match', '('])
@@ -100,7 +100,7 @@ def test_inspect_a_name_based_checkpoint(tmp_path, single_file):
         f'TF-Slim ResNet v1 {path}',
         'fine_tune_checkpoint_type: classification',
         'weights: 1 variable, 9,408 parameters',
-        'beside them: 2 variables, 9,409 numbers',
+        'others: 2 variables, 9,409 numbers',
     ]
 
 
@@ -139,7 +139,7 @@ def test_inspect_a_detector_of_the_reference(tmp_path):
     assert 'TensorFlow Object Detection API' in lines[-4]
     assert lines[-2:] == [
         'weights: 1 variable, 9,408 parameters',
-        'beside them: 3 variables, 4 numbers',
+        'others: 3 variables, 4 numbers',
     ]
 
 

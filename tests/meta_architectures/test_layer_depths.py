@@ -120,8 +120,8 @@ def _beside():
     ('make', 'message'),
     [
         (_shared, 'Received: one that calls its layer twice several times'),
-        (_beside, 'Received: one with 20 of 21 kernels beside one another'),
-        (lambda: _trunk('hourglass_10'), 'Received: one with 9 of 14 kernels beside'),
+        (_beside, 'Received: one with 20 of 21 kernels in parallel'),
+        (lambda: _trunk('hourglass_10'), 'Received: one with 9 of 14 kernels in parallel'),
         (lambda: layers.Dense(3, name='backbone'), 'that is no functional model of Keras'),
     ],
 )

@@ -334,8 +334,8 @@ def _find(environment: Mapping[str, str], hosts: str | None, port: int | None) -
         return Cluster(*job) if job else Cluster()
     if hosts is not None or port is not None:
         raise ConfigError(
-            f'--worker_hosts, --worker_port: expected no {VARIABLE} beside them, which has the '
-            f'addresses. Received: {text}'
+            f'--worker_hosts, --worker_port: expected no {VARIABLE} together with them, which has '
+            f'the addresses. Received: {text}'
         )
     return cluster
 

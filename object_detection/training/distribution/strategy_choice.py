@@ -85,7 +85,7 @@ def _cluster(
         if cluster.num_workers > 1:
             raise ConfigError(
                 f'{_described(kind, options)}: expected no {clusters.VARIABLE} with several '
-                f'workers beside it. Received: {cluster.num_workers} workers.'
+                f'workers. Received: {cluster.num_workers} workers.'
             )
     return clusters.Cluster()
 

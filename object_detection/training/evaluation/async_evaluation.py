@@ -241,7 +241,7 @@ class AsyncEvaluation:
         """
         self._failures += 1
         if kind in _FINAL:
-            raise _FINAL[kind](f'The evaluation beside the training has failed. {text}')
+            raise _FINAL[kind](f'The asynchronous evaluation has failed. {text}')
         # What has worked once may have lacked memory, say; and a kill is no error of its own.
         if not self._has_succeeded and self._failures >= _MAX_STARTS:
             raise ConfigError(

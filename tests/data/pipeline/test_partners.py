@@ -132,7 +132,10 @@ def test_a_step_ends_after_its_last_training_step(records):
 @pytest.mark.parametrize(
     ('steps', 'message'),
     [
-        ('one_of { steps { rgb_to_gray {} stop_after_step: 2 } }', 'expected it beside one_of'),
+        (
+            'one_of { steps { rgb_to_gray {} stop_after_step: 2 } }',
+            'expected it in the step with',
+        ),
         ('rgb_to_gray {} stop_after_step: -1', r'stop_after_step: expected at least 0.*-1'),
     ],
 )

@@ -166,7 +166,7 @@ def test_a_mistake_of_the_user_ends_the_training_at_once(make, tmp_path, kind):
     for step in (1, 2):
         evaluation.add(_save(tmp_path, step, step), step)
     error = {'ConfigError': ConfigError, 'CheckpointError': CheckpointError}[kind]
-    with pytest.raises(error, match=r'beside the training has failed\. expected more'):
+    with pytest.raises(error, match=r'asynchronous evaluation has failed\. expected more'):
         list(evaluation.wait())
     evaluation.close()
     assert make().recover(2) == [2]
