@@ -1,4 +1,4 @@
-"""Training steps of detection transformers: precisions, data of all kinds, frozen layers."""
+"""Trainings of detection transformers: precisions, data of all kinds, averages, frozen layers."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,14 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.models import precision as precisions
 from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import Execution, LossScale
+from object_detection.optimizers.moving_averages import Averaging, swapped
 from object_detection.optimizers.optimizers import Momentum
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.training import step
+from object_detection.training.loop import train
 from tests import tiny_models
 from tests.meta_architectures.detr import configs
+from tests.training import resumed_training
 
 # Share of the whole loss that values of 11 significant bits change, in some twenty layers.
 _NEAR = 20 * 2.0**-11
@@ -46,7 +49,12 @@ def batch(
     }
 
 
+def _momentum() -> Momentum:
+    return Momentum(schedules.constant(0.002), momentum=0.9)
+
+
 def make(kind, data, *changes, precision='float32', any_size=False, **options) -> step.TrainStep:
+    optimizer = options.pop('optimizer', None)
     specs = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in data.items()}
     if any_size:
         specs[InputFields.IMAGE] = tf.TensorSpec([len(data[InputFields.IMAGE]), None, None, 3])
@@ -57,7 +65,7 @@ def make(kind, data, *changes, precision='float32', any_size=False, **options) -
         detector.build_variables()
         return step.TrainStep(
             detector,
-            Momentum(schedules.constant(0.002), momentum=0.9),
+            optimizer or _momentum(),
             element_spec=specs,
             seed=3,
             clip_norm=1.0,
@@ -167,3 +175,53 @@ def test_frozen_stages_and_norms_do_not_train(kind):
     trainable = {n for n in free.detector.named_trainable_variables() if n.startswith('backbone/')}
     assert backbone < trainable
     assert backbone
+
+
+@pytest.mark.parametrize('kind', [pytest.param('rt_detr', marks=pytest.mark.slow), 'detr'])
+def test_averages_are_of_the_weights_after_each_step(kind):
+    data, decay, ramp = batch(), 0.9, 2.0
+    train_step = make(kind, data, NORMS, optimizer=Averaging(_momentum(), decay=decay, ramp=ramp))
+    detector, averages = train_step.detector, train_step.optimizer.averages()
+    weights = detector.named_trainable_variables()
+    assert averages.keys() == weights.keys()
+    expected = dict.fromkeys(weights, 0.0)
+    for step_number in range(1, 4):
+        losses_of(train_step, data, 1)
+        share = decay * (1 - np.exp(-step_number / ramp)) if step_number > 1 else 0.0
+        for name, weight in weights.items():
+            expected[name] = share * expected[name] + (1 - share) * weight.numpy()
+    for name, average in averages.items():
+        np.testing.assert_allclose(average, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    prepared, shapes = detector.preprocess(data[InputFields.IMAGE])
+    own = detector.predict(prepared, shapes).layers[-1].boxes.numpy()
+    with swapped(detector.named_variables(), averages):
+        averaged = detector.predict(prepared, shapes).layers[-1].boxes.numpy()
+    assert np.any(own != averaged)
+
+
+@pytest.mark.slow
+def test_after_their_last_step_augmentations_are_as_if_they_were_not_there(tmp_path):
+    records = resumed_training.write_images(tmp_path)
+
+    def weights(name, *runs):
+        """Trains to each step of `runs` with augmentations until another step, or without any."""
+        for num_steps, has_steps, stop in runs:
+            config = resumed_training.config_of('rt_detr', records)
+            steps = config.train_config.data_augmentation_options
+            for each in steps:
+                each.stop_after_step = stop
+            if not has_steps:
+                del steps[:]
+            folder = tmp_path / name
+            train(config, folder, num_steps=num_steps, seed=3, record_summaries=False)
+        saved = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(folder)))
+        names = [each for each in saved.get_variable_to_shape_map() if each.startswith('model/')]
+        return {each: saved.get_tensor(each) for each in names}
+
+    stopped = weights('stopped', (4, True, 2))
+    parts = weights('parts', (2, True, 0), (4, False, 0))
+    never = weights('never', (4, True, 0))
+    assert len(stopped) > 50
+    for name, values in stopped.items():
+        np.testing.assert_array_equal(values, parts[name], err_msg=name)
+    assert any(np.any(values != never[name]) for name, values in stopped.items())
