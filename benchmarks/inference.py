@@ -190,11 +190,18 @@ def _predict(detector, images, shapes) -> dict:
 
 
 def _raw(predictions) -> dict:
-    """Returns proposals and what the layers give; of a CenterNet, the maps of the last stack."""
+    """Returns proposals and what the layers give.
+
+    Of a CenterNet these are the maps of the last stack; of a detection transformer, what the last
+    layer of the decoder predicts.
+    """
     if isinstance(predictions, Mapping):
         maps = {name: each[-1] for name, each in predictions.items() if isinstance(each, list)}
         maps.pop('extracted_features')
         return maps
+    if not hasattr(predictions, 'to_dict'):
+        last = predictions.layers[-1]
+        return {'class_logits': last.class_logits, 'boxes': last.boxes}
     named = predictions.to_dict()
     return {name: named[name] for name in (*_PROPOSALS, *_RAW) if name in named}
 

@@ -80,8 +80,8 @@ class Job:
         return (*SETTINGS[self.work], *real, *self.settings)
 
 
-def has_regions(path: str) -> bool:
-    """Whether the config is of a detector that proposes regions."""
+def family(path: str) -> str:
+    """Returns the family of the detector of a config, such as 'faster_rcnn'."""
     from object_detection.config.reader import read_pipeline
 
-    return read_pipeline(path).model.HasField('faster_rcnn')
+    return read_pipeline(path).model.WhichOneof('model')

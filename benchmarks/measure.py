@@ -13,7 +13,7 @@ from typing import Any
 import agreement
 import click
 import numpy as np
-from jobs import SETTINGS, Job, has_regions
+from jobs import SETTINGS, Job, family
 
 from object_detection.benchmarking import rows, work
 from object_detection.system import tensorflow_setup
@@ -126,7 +126,7 @@ def command(
             'torchvision' if options['config'] == DEFAULT_CONFIG else 'config'
         )
         wanted = [name for name in variants if mask_rois in (name, 'both')] or variants
-        if options['jit_compile'] or not has_regions(find_config(options['config'])):
+        if options['jit_compile'] or family(find_config(options['config'])) != 'faster_rcnn':
             # XLA knows no rows that come and go, and one stage has none.
             wanted = ['padded']
         jobs = [
@@ -154,9 +154,12 @@ def command(
 
 
 def _weights(config: str, folder: str) -> str | None:
-    """Makes the weights that a config is measured with, if random ones do not do."""
+    """Makes the weights that a config is measured with, if random ones do not do.
+
+    They do where detections are not suppressed, and where regions are proposed.
+    """
     path = find_config(config)
-    if has_regions(path):
+    if family(path) not in ('ssd', 'center_net'):
         return None
     weights = f'{folder}/weights.npz'
     subprocess.run([sys.executable, '-m', work.__name__, path, weights], check=True)
