@@ -1,8 +1,11 @@
-"""A generated data set like COCO: sizes of files, numbers and sizes of objects, polygons."""
+"""Generated data sets like COCO and Open Images: files, numbers and sizes of objects, polygons."""
 
 import io
+import itertools
 import json
+import os
 import pathlib
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from PIL import Image
@@ -14,6 +17,17 @@ _CROWDS = 0.01
 _CORNERS = 24
 # With this the files have about 155 kB, as COCO's.
 _QUALITY = 93
+# Of the training sets of COCO 2017 and Open Images.
+SIZES = {'coco': 118_000, 'open_images': 1_700_000}
+_BOXES_PER_IMAGE = 8.4
+# Of one file in file systems such as ext4.
+_MAX_LINKS = 50_000
+# Annotations of so many images are mixed: those of COCO are in no order of images.
+_MIXED = 1000
+_BOX_COLUMNS = (
+    'ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,'
+    'IsDepiction,IsInside,XClick1X,XClick2X,XClick3X,XClick4X,XClick1Y,XClick2Y,XClick3Y,XClick4Y'
+)
 
 
 def write(folder: pathlib.Path, num_images: int, num_different: int = 64, seed: int = 0) -> int:
@@ -35,6 +49,81 @@ def write(folder: pathlib.Path, num_images: int, num_different: int = 64, seed: 
         num_bytes += len(data)
     (folder / 'annotations.json').write_text(json.dumps(document(num_images, seed)))
     return num_bytes
+
+
+def write_large(folder: pathlib.Path, kind: str, num_images: int) -> int:
+    """Writes annotations of as many images, which are links to a few small files, piece by piece.
+
+    Args:
+      folder: exists; gets `images`, and `annotations.json` or `boxes.csv`.
+      kind: a key of `SIZES`.
+      num_images: each with objects of its own.
+
+    Returns:
+      The bytes of the annotations.
+    """
+    (folder / 'images').mkdir()
+    grey = io.BytesIO()
+    Image.new('RGB', (WIDTH, HEIGHT), (128, 128, 128)).save(grey, 'JPEG')
+    for number in range(1, num_images + 1):
+        path = folder / 'images' / f'{number}.jpg'
+        if number % _MAX_LINKS == 1:
+            first = path
+            path.write_bytes(grey.getvalue())
+        else:
+            os.link(first, path)
+    if kind == 'open_images':
+        path = folder / 'boxes.csv'
+        with open(path, 'w') as file:
+            file.writelines(_box_lines(num_images))
+        return path.stat().st_size
+    path = folder / 'annotations.json'
+    images = (
+        {'id': number, 'file_name': f'{number}.jpg', 'height': HEIGHT, 'width': WIDTH}
+        for number in range(1, num_images + 1)
+    )
+    with open(path, 'w') as file:
+        file.write('{"images": [')
+        file.writelines(_json_items(images))
+        file.write('], "annotations": [')
+        file.writelines(_json_items(_mixed_annotations(num_images)))
+        file.write(f'], "categories": {json.dumps(categories())}}}')
+    return path.stat().st_size
+
+
+def _json_items(entries: Iterable[dict]) -> Iterator[str]:
+    for index, entry in enumerate(entries):
+        yield (', ' if index else '') + json.dumps(entry)
+
+
+def _mixed_annotations(num_images: int) -> Iterator[dict]:
+    numbers = itertools.count(1)
+    for start in range(1, num_images + 1, _MIXED):
+        found = []
+        for image_id in range(start, min(start + _MIXED, num_images + 1)):
+            rng = np.random.default_rng([0, image_id])
+            found += [_annotation(rng, box, next(numbers), image_id) for box in boxes(rng)]
+        np.random.default_rng(start).shuffle(found)
+        yield from found
+
+
+def _box_lines(num_images: int) -> Iterator[str]:
+    """Yields the lines of a CSV file of boxes; those of different images repeat."""
+    yield _BOX_COLUMNS + '\n'
+    rng = np.random.default_rng(0)
+    ends = []
+    for _ in range(10_000):
+        low, high = np.sort(rng.uniform(0, 1, (2, 2)), axis=0)
+        clicks = ','.join(f'{value:.6f}' for value in rng.uniform(0, 1, 8))
+        ends.append(
+            f',xclick,/m/{rng.integers(600):05d},1,{low[0]:.6f},{high[0]:.6f},{low[1]:.6f},'
+            f'{high[1]:.6f},{rng.integers(2)},{rng.integers(2)},0,0,0,{clicks}\n'
+        )
+    counts = rng.poisson(_BOXES_PER_IMAGE, num_images).tolist()
+    following = itertools.cycle(ends)
+    for number, count in enumerate(counts, start=1):
+        for _ in range(count):
+            yield f'{number}{next(following)}'
 
 
 def photo(rng: np.random.Generator) -> bytes:

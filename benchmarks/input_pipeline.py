@@ -2,12 +2,14 @@
 
     python benchmarks/input_pipeline.py
     python benchmarks/input_pipeline.py --input 'data/train.record-*' --label_map data/map.pbtxt
+    python benchmarks/input_pipeline.py --cases
 
 The data are generated: 640 x 480 JPEGs of 155 kB with 7.3 objects with PNG masks each. Processor
 time is what counts, since another job on the machine does not change it: "of 2 cores" is two
 seconds by the processor seconds of an image. Each batch size runs in processes of its own: with
 freed memory kept, as training jobs do; as the C library frees it by itself; and kept, with huge
-pages in addition.
+pages in addition. `--cases` instead measures batches of 8 images of 640 x 640 with boxes, masks and
+mosaic, beside a plain pipeline of tf.data that decodes the JPEGs and resizes them.
 """
 
 import argparse
@@ -41,6 +43,15 @@ _MEMORY = {
     'freed': (['--freed'], {}),
     'kept, huge pages': ([], _HUGE_PAGES),
 }
+_PLAIN = 'plain tf.data'
+_CASES = (_PLAIN, 'boxes', 'masks', 'boxes, mosaic', 'masks, mosaic')
+_CASE_SIDE, _CASE_BATCH = 640, 8
+_CASE_COLUMNS = (
+    ('case', 'case', '{}'),
+    ('images_per_second', 'images/s', '{:.1f}'),
+    ('cpu_ms_per_image', 'CPU ms/image', '{:.2f}'),
+    ('peak_memory', 'peak MB', '{:.0f}'),
+)
 _COLUMNS = (
     ('batch_size', 'batch size', '{}'),
     ('memory', 'memory', '{}'),
@@ -58,6 +69,8 @@ def main() -> None:
         if not arguments.freed:
             tensorflow_setup.keep_freed_memory()
         function = measure_parts if arguments.parts else measure_input
+        if arguments.case:
+            function = measure_case
         if arguments.parts:
             _use_one_thread()
         print(json.dumps(function(arguments)))
@@ -68,6 +81,13 @@ def main() -> None:
                 pathlib.Path(folder), arguments.generated
             )
         results = []
+        for case in _CASES if arguments.cases else ():
+            result = _in_own_process(arguments, _CASE_BATCH, [f'--case={case}'], {})
+            results.append({'case': case} | result)
+        if arguments.cases:
+            print('\n'.join(own_process.table(_CASE_COLUMNS, results)))
+            measure.write(results, arguments.json)
+            return
         for batch_size in arguments.batch_sizes:
             for name, (flags, environment) in _MEMORY.items():
                 result = _in_own_process(arguments, batch_size, flags, environment)
@@ -82,12 +102,51 @@ def main() -> None:
 
 def measure_input(arguments: argparse.Namespace) -> dict[str, object]:
     """Runs the training input with one batch size."""
-    import resource
-
     from object_detection.builders import dataset_builder
 
     [batch_size] = arguments.batch_sizes
-    batches = iter(dataset_builder.build_train(_config(arguments, batch_size), seed=1))
+    dataset = dataset_builder.build_train(_config(arguments, batch_size), seed=1)
+    return _run(dataset, batch_size, arguments)
+
+
+def measure_case(arguments: argparse.Namespace) -> dict[str, object]:
+    """Runs the input of one of the cases."""
+    from object_detection.builders import dataset_builder
+
+    if arguments.case == _PLAIN:
+        return _run(_plain_dataset(arguments.input), _CASE_BATCH, arguments)
+    config = _config(arguments, _CASE_BATCH)
+    resizer = config.model.faster_rcnn.image_resizer.fixed_shape_resizer
+    resizer.height = resizer.width = _CASE_SIDE
+    del config.train_input_reader.aspect_ratio_buckets[:]
+    if 'boxes' in arguments.case:
+        config.model.faster_rcnn.number_of_stages = 2
+        config.train_input_reader.load_instance_masks = False
+    if 'mosaic' in arguments.case:
+        config.train_config.data_augmentation_options.add().mosaic.SetInParent()
+    return _run(dataset_builder.build_train(config, seed=1), _CASE_BATCH, arguments)
+
+
+def _plain_dataset(pattern: str):
+    """Returns batches of decoded and resized images, as a user of tf.data would write it."""
+    import tensorflow as tf
+
+    def load(record: tf.Tensor) -> tf.Tensor:
+        features = {'image/encoded': tf.io.FixedLenFeature([], tf.string)}
+        encoded = tf.io.parse_single_example(record, features)['image/encoded']
+        image = tf.io.decode_jpeg(encoded, channels=3)
+        return tf.image.resize(image, [_CASE_SIDE, _CASE_SIDE])
+
+    files = tf.data.Dataset.list_files(pattern, shuffle=False)
+    images = tf.data.TFRecordDataset(files).repeat().map(load, tf.data.AUTOTUNE)
+    return images.batch(_CASE_BATCH).prefetch(tf.data.AUTOTUNE)
+
+
+def _run(dataset, batch_size: int, arguments: argparse.Namespace) -> dict[str, object]:
+    """Measures the batches of a dataset after a warm-up."""
+    import resource
+
+    batches = iter(dataset)
     for _ in range(max(1, arguments.warm_up // batch_size)):
         next(batches)
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
@@ -164,7 +223,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--warm_up', type=int, default=80, help='images; of the parts, all')
     parser.add_argument('--generated', type=int, default=200, help='images that are generated')
     parser.add_argument('--quick', action='store_true', help='few images; shows that it runs')
+    parser.add_argument('--cases', action='store_true', help='boxes, masks, mosaic, plain tf.data')
     parser.add_argument('--json', type=pathlib.Path, default=measure.RESULTS / 'input.json')
+    parser.add_argument('--case', choices=_CASES, help=argparse.SUPPRESS)
     for name in ('--here', '--parts', '--freed'):
         parser.add_argument(name, action='store_true', help=argparse.SUPPRESS)
     arguments = parser.parse_args()
