@@ -1,5 +1,6 @@
 """Instance masks of records: crops relative to each object's box, or full-size masks."""
 
+import numpy as np
 import tensorflow as tf
 
 from object_detection.core.shapes import asserted
@@ -12,7 +13,14 @@ _ROUNDING = 1e-5
 # A PNG file begins with its signature and a header: width, height, bits and kind of colours.
 _SIGNATURE = b'\x89PNG\r\n\x1a\n'
 _HEADER_SIZE, _SIZE_START, _BITS, _COLOR_TYPE = 26, 16, 24, 25
-_PALETTE = 3
+_GREY, _PALETTE = 0, 3
+# What follows the size in the header of a file of the conversion: one bit, grey, not interlaced.
+_PACKED = (1, _GREY, 0, 0, 0)
+# Its data are one chunk, from the size of the chunk and its name on; 16 bytes follow them.
+_CHUNK_START, _NAME_START, _DATA_START, _DATA_END = 33, 37, 41, 16
+_MAX_PIXELS_AT_ONCE = 1 << 26
+# Byte -> its pixels, the highest bit first, as the bytes of a number, the lowest byte first.
+_PIXELS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)).view('<i8')
 
 
 def checked(encoded: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.Tensor:
@@ -33,9 +41,7 @@ def checked(encoded: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.Ten
     """
     headers = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)  # [n, 26]
     is_png = tf.reduce_all(headers[:, : len(_SIGNATURE)] == tuple(_SIGNATURE))
-    digits = tf.cast(headers[:, _SIZE_START:_BITS], tf.int64)
-    sizes = tf.reduce_sum(tf.reshape(digits, [-1, 2, 4]) * [2**24, 2**16, 2**8, 1], axis=-1)
-    sizes = sizes[:, ::-1]  # height, width
+    sizes = _whole_numbers(headers[:, _SIZE_START:_BITS])[:, ::-1]  # height, width
     has_size = tf.reduce_all(sizes == tf.cast(size, tf.int64))
     palettes = tf.boolean_mask(encoded, headers[:, _COLOR_TYPE] == _PALETTE)
     begins_black = tf.cond(
@@ -86,7 +92,10 @@ def checked_size(masks: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.
 
 
 def crop_encoded(encoded: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
-    """Crops each object's PNG mask to its box, with at most one full mask in memory.
+    """Crops each object's PNG mask to its box.
+
+    Masks as the conversion writes them are decoded together, which is several times as fast, unless
+    they have many pixels; others one at a time.
 
     Sampling is the same as in `tf.image.crop_and_resize`: bilinear, with the first and last samples
     on the box's edges, where 0 and 1 of a normalized box are the centres of the first and last
@@ -106,7 +115,12 @@ def crop_encoded(encoded: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
         return crop(_decode(mask)[tf.newaxis], box[tf.newaxis], size)[0]
 
     spec = tf.TensorSpec([size, size], tf.uint8)
-    return tf.map_fn(crop_one, (encoded, boxes), fn_output_signature=spec)
+    masks = _unpacked(encoded)
+    return tf.cond(
+        tf.size(masks) > 0,
+        lambda: crop(masks, boxes, size),
+        lambda: tf.map_fn(crop_one, (encoded, boxes), fn_output_signature=spec),
+    )
 
 
 def crop(masks: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
@@ -193,7 +207,12 @@ def decode(encoded: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor
 
     def decode_all() -> tf.Tensor:
         spec = tf.TensorSpec([None, None], tf.uint8)
-        return tf.map_fn(_decode, encoded, fn_output_signature=spec)
+        masks = _unpacked(encoded)
+        return tf.cond(
+            tf.size(masks) > 0,
+            lambda: masks,
+            lambda: tf.map_fn(_decode, encoded, fn_output_signature=spec),
+        )
 
     # In a graph, `map_fn` does not know the size of zero masks.
     none = tf.zeros([0, height, width], tf.uint8)
@@ -211,16 +230,65 @@ def _decode(encoded: tf.Tensor) -> tf.Tensor:
 
     Any number of bits and channels is accepted; an alpha channel is ignored.
     """
-    bits = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)[_BITS]
+    header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)
 
     def is_object(dtype: tf.DType) -> tf.Tensor:
         values = tf.io.decode_png(encoded, dtype=dtype)  # [H, W, 1 to 4]
         num_colors = (tf.shape(values)[-1] - 1) // 2 * 2 + 1
         return tf.reduce_any(values[..., :num_colors] > 0, axis=-1)
 
-    # Decoding 16 bits to 8 would keep only the upper bits.
-    mask = tf.cond(bits > 8, lambda: is_object(tf.uint16), lambda: is_object(tf.uint8))
+    mask = tf.case(
+        [
+            # Decoding 16 bits to 8 would keep only the upper bits.
+            (header[_BITS] > 8, lambda: is_object(tf.uint16)),
+            (header[_COLOR_TYPE] != _GREY, lambda: is_object(tf.uint8)),
+        ],
+        default=lambda: tf.io.decode_png(encoded, channels=1)[..., 0] > 0,
+    )
     return tf.cast(mask, tf.uint8)
+
+
+def _whole_numbers(digits: tf.Tensor) -> tf.Tensor:
+    """Numbers of four bytes each, uint8 [n, 4 * k], the highest first -> int64 [n, k]."""
+    parts = tf.reshape(digits, [-1, digits.shape[1] // 4, 4])
+    return tf.reduce_sum(tf.cast(parts, tf.int64) * [2**24, 2**16, 2**8, 1], axis=-1)
+
+
+def _unpacked(encoded: tf.Tensor) -> tf.Tensor:
+    """Decodes PNG masks, string [n], if all have the form that the conversion writes and one size.
+
+    Returns:
+      uint8 [n, H, W], 0 or 1; [0, 0, 0] if a file has another form, or they have too many pixels.
+    """
+    headers = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_DATA_START)
+    sizes = _whole_numbers(headers[:, _SIZE_START:_BITS])
+    lengths = tf.cast(tf.strings.length(encoded), tf.int64) - _DATA_START - _DATA_END
+    chunks = _whole_numbers(headers[:, _CHUNK_START:_NAME_START])[:, 0]
+    is_packed = (
+        tf.reduce_all(headers[:, _BITS:_CHUNK_START][:, : len(_PACKED)] == _PACKED)
+        & tf.reduce_all(headers[:, _NAME_START:_DATA_START] == tuple(b'IDAT'))
+        & tf.reduce_all((chunks == lengths) & (lengths > 0))
+        & tf.reduce_all(sizes == sizes[:1])
+        & (tf.size(encoded) > 0)
+        & (tf.reduce_sum(tf.reduce_prod(sizes, axis=1)) <= _MAX_PIXELS_AT_ONCE)
+    )
+
+    def inflate() -> tf.Tensor:
+        starts = tf.fill(tf.shape(encoded), _DATA_START)
+        data = tf.strings.substr(encoded, starts, tf.cast(lengths, tf.int32))
+        width, height = tf.unstack(tf.cast(sizes[0], tf.int32))
+        num_bytes = height * (1 + (width + 7) // 8)
+        content = tf.io.decode_compressed(data, 'ZLIB')
+        rows = tf.io.decode_raw(content, tf.uint8, fixed_length=num_bytes)
+        rows = tf.reshape(rows, [-1, height, num_bytes // height])
+        # The first byte of a row is its filter; 0 is none.
+        is_plain = tf.reduce_all(tf.strings.length(content) == num_bytes)
+        is_plain &= tf.reduce_all(rows[..., 0] == 0)
+        rows = rows[: tf.where(is_plain, tf.shape(rows)[0], 0), :, 1:]
+        pixels = tf.bitcast(tf.gather(_PIXELS_OF_BYTE, tf.cast(rows, tf.int32)), tf.uint8)
+        return tf.reshape(pixels, [tf.shape(rows)[0], height, 8 * tf.shape(rows)[2]])[..., :width]
+
+    return tf.cond(is_packed, inflate, lambda: tf.zeros([0, 0, 0], tf.uint8))
 
 
 def _begin_with_black(palettes: tf.Tensor) -> tf.Tensor:

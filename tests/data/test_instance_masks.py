@@ -1,4 +1,5 @@
 import io
+import zlib
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 from object_detection.data import instance_masks
+from object_detection.data.coco import masks as coco_masks
 from object_detection.metrics import instances
 from tests.data import examples
 from tests.rows import parametrize
@@ -61,6 +63,46 @@ def test_crops_match_numpy(size):
         np.testing.assert_allclose(crops / 255, expected, atol=0.003)
     encoded = tf.constant([examples.png(mask * 255) for mask in masks])
     np.testing.assert_array_equal(instance_masks.crop_encoded(encoded, boxes, size), crops)
+
+
+@parametrize('size', [1, 14, 33])
+@parametrize('width', [48, 53])
+def test_crops_of_packed_files_are_those_of_the_masks(size, width):
+    masks, boxes = blobs(count=20, width=width)
+    corners = np.sort(np.random.default_rng(1).uniform(0, 1, (10, 2, 2)).astype(np.float32), axis=1)
+    boxes = np.concatenate([boxes[:8], corners.reshape(10, 4), [[0, 0, 1, 1], [0.3, 0.2, 0.3, 1]]])
+    encoded = [coco_masks.to_png(mask) for mask in masks]
+    np.testing.assert_array_equal(instance_masks._unpacked(tf.constant(encoded)), masks)
+    expected = instance_masks.crop(tf.constant(masks), tf.constant(boxes, tf.float32), size)
+    crop = tf.function(instance_masks.crop_encoded, autograph=False)
+    for files in (encoded, [*encoded[:-1], examples.png(masks[-1])]):
+        found = crop(tf.constant(files), tf.constant(boxes, tf.float32), size)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_packed_files_of_other_forms_are_decoded():
+    [mask], _ = blobs(count=1)
+    png = coco_masks.to_png(mask)
+    others = [
+        coco_masks.to_png(mask[1:]),
+        coco_masks.to_png(mask[:, :-8]),
+        examples.png(mask),
+        # A byte is missing; the last row.
+        png[:-1],
+        _with_data(png, zlib.compress(zlib.decompress(png[41:-16])[:-8])),
+        # A filter: the difference to the row above.
+        _with_data(png, zlib.compress(b'\2' + zlib.decompress(png[41:-16])[1:])),
+    ]
+    for other in others:
+        assert len(instance_masks._unpacked(tf.constant([png, other]))) == 0
+    damaged = tf.constant([_with_data(png, b'\0' + png[42:-16])])
+    with pytest.raises(tf.errors.OpError, match='inflate'):
+        instance_masks.crop_encoded(damaged, tf.constant([[0.0, 0.0, 1.0, 1.0]]), 3)
+
+
+def _with_data(png: bytes, data: bytes) -> bytes:
+    """Returns a PNG file with other data; its checksum is that of the old ones."""
+    return png[:33] + len(data).to_bytes(4, 'big') + png[37:41] + data + png[-16:]
 
 
 def test_a_box_that_ends_at_the_image_has_no_empty_last_row():

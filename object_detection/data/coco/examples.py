@@ -45,8 +45,6 @@ class Contents(NamedTuple):
       masks: whether instance masks are read, as PNG of the image's size.
       keypoints: the layout of the keypoints; None reads no keypoints.
       densepose: whether DensePose points are read.
-      small_masks: whether masks have one bit per pixel, which is faster to write and is decoded as
-        0 and 255; masks in files for other programs have the values 0 and 1.
       max_pixels: maximum number of pixels of an image.
       class_ids: category id -> id in the label map, for lists of classes of images.
     """
@@ -55,7 +53,6 @@ class Contents(NamedTuple):
     masks: bool = False
     keypoints: KeypointLayout | None = None
     densepose: bool = False
-    small_masks: bool = False
     max_pixels: int = image_files.MAX_PIXELS
     class_ids: Mapping[Any, int] = {}
 
@@ -136,10 +133,7 @@ def read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents)
         segmentation = _segmentation(annotation)
         counts = coco_masks.run_lengths(segmentation, *size)
         notes = not_converted([_IGNORED_PART] * coco_masks.num_ignored(segmentation))
-        if contents.small_masks:
-            mask = coco_masks.to_small_png(counts, *size)
-        else:
-            mask = coco_masks.runs_to_png(counts, *size)
+        mask = coco_masks.runs_to_png(counts, *size)
     if contents.keypoints:
         keypoints = coco_keypoints.read_keypoints(annotation, contents.keypoints)
     if contents.densepose:

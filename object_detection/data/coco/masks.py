@@ -84,68 +84,61 @@ def fill(counts: np.ndarray, height: int) -> np.ndarray:
 
 
 def to_png(mask: np.ndarray) -> bytes:
-    """Returns a mask uint8 [H, W] as a PNG file of one channel, values unchanged."""
-    return _png(mask, 0, mask.shape[1], bits=8)
+    """Returns a mask, bool or uint8 [H, W], as a PNG file: black, and white where it is not 0.
+
+    A pixel has one bit, so that files are written and read several times as fast as those of a byte
+    a pixel; readers of records take all that is not black for the object.
+    """
+    return _png(np.packbits(mask, axis=1), 0, mask.shape[1])
 
 
 def runs_to_png(counts: np.ndarray, height: int, width: int) -> bytes:
-    """Returns run lengths as a PNG file of one channel, 0 and 1; only draws the object's columns.
-
-    Args:
-      counts: run lengths, int64 [n], as of `run_lengths`.
-      height: the image's height in pixels.
-      width: the image's width in pixels.
-    """
-    return _png(*_drawn_columns(counts, height), width, bits=8)
+    """Returns run lengths, int64 [n], as of `run_lengths`, as a PNG file, see `to_png`."""
+    return _png(*_packed_columns(counts, height), width)
 
 
-def to_small_png(counts: np.ndarray, height: int, width: int) -> bytes:
-    """Returns run lengths as a PNG file of one bit per pixel: black, and white for the object.
-
-    It is about twice as fast as `runs_to_png`, since it has an eighth of the data.
-    """
-    pixels, start = _drawn_columns(counts, height, multiple=8)
-    return _png(np.packbits(pixels, axis=1), start // 8, width, bits=1)
-
-
-def _drawn_columns(counts: np.ndarray, height: int, multiple: int = 1) -> tuple[np.ndarray, int]:
-    """Returns the columns of a mask with pixels of 1, and the number of the first of them.
+def _packed_columns(counts: np.ndarray, height: int) -> tuple[np.ndarray, int]:
+    """Returns the columns with pixels of 1, eight in a byte, and the number of the first byte.
 
     Args:
       counts: run lengths, int64 [n].
       height: the mask's height.
-      multiple: the first column is a multiple of it.
 
     Returns:
-      (uint8 [height, n] of 0 and 1, number of the first column).
+      (uint8 [height, n], number of the first byte in a row).
     """
-    ends = np.cumsum(counts)
     # An odd number of runs ends with zeros.
-    first, last = ends[0], ends[(len(ends) // 2) * 2 - 1] if len(ends) > 1 else 0
-    if last <= first:
+    ends = np.cumsum(counts)[: len(counts) // 2 * 2]
+    if not len(ends) or ends[-1] <= ends[0]:
         return np.zeros((height, 0), np.uint8), 0
-    start, end = first // height // multiple * multiple, -(-last // height)
-    inside = np.diff(np.clip(ends, start * height, end * height), prepend=start * height)
-    return fill(inside, height), start
+    start, end = ends[0] // height // 8, -(-ends[-1] // height // 8)
+    # A pixel differs from the one above it where a run ends; the first row is known by itself.
+    changes = np.zeros((height, end - start), np.uint8)
+    tops = np.arange(8 * start, 8 * end) * height
+    changes[0] = np.packbits((np.searchsorted(ends, tops, side='right') % 2).astype(np.uint8))
+    columns, rows = np.divmod(ends, height)
+    columns, rows = columns[rows > 0], rows[rows > 0]
+    places = rows * (end - start) + columns // 8 - start
+    np.bitwise_xor.at(changes.reshape(-1), places, (128 >> columns % 8).astype(np.uint8))
+    return np.bitwise_xor.accumulate(changes, axis=0), start
 
 
-def _png(content: np.ndarray, start: int, width: int, *, bits: int) -> bytes:
-    """Returns a grey PNG file without PIL, which tries all filters of PNG for each row.
+def _png(content: np.ndarray, start: int, width: int) -> bytes:
+    """Returns a grey PNG file of one bit a pixel without PIL, which tries all filters of PNG.
 
     Args:
       content: bytes of each row, uint8 [height, n]; those before and after them are 0.
       start: place of the first of them in a row.
       width: pixels in a row.
-      bits: of a pixel, 1 or 8.
     """
     height = len(content)
     # Each row begins with the number of its filter.
-    rows = np.zeros((height, 1 + -(-width * bits // 8)), np.uint8)
+    rows = np.zeros((height, 1 + -(-width // 8)), np.uint8)
     rows[:, 1 + start :][:, : content.shape[1]] = content
     # Compression of runs alone is the fastest for masks, and their files are no larger.
     compressor = zlib.compressobj(1, strategy=zlib.Z_RLE)
     data = compressor.compress(rows.data) + compressor.flush()
-    header = struct.pack('>IIBBBBB', width, height, bits, 0, 0, 0, 0)
+    header = struct.pack('>IIBBBBB', width, height, 1, 0, 0, 0, 0)
     chunks = ((b'IHDR', header), (b'IDAT', data), (b'IEND', b''))
     return _PNG_START + b''.join(_chunk(name, part) for name, part in chunks)
 
@@ -205,7 +198,7 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
         # The rasteriser follows every edge, no matter how far it extends.
         if not np.all((points >= -limits) & (points <= 2 * limits)):
             raise UserError('a polygon reaches farther beyond the image than its size')
-        edges = np.abs(np.roll(points, -1, axis=0) - points)
+        edges = np.abs(points - points[np.arange(-1, len(points) - 1)])
         outline += edges.max(axis=1).sum()
     if outline > _MAX_OUTLINE:
         raise UserError(f'its edges are {outline:.0f} pixels long; expected at most {_MAX_OUTLINE}')

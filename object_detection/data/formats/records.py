@@ -364,7 +364,6 @@ def load_coco(
         Classes(labels),
         masks,
         layout,
-        small_masks=True,
         max_pixels=max_pixels,
         class_ids={key: label.label for key, label in numbered.items()},
     )

@@ -60,7 +60,7 @@ def of_mask(
         raise UnusableError('bad_mask', 'the mask has no pixel')
     box = rows[0] / file.height, columns[0] / file.width
     box += (rows[-1] + 1) / file.height, (columns[-1] + 1) / file.width
-    encoded = coco_masks.to_png(mask.astype(np.uint8)) if rasterize else b''
+    encoded = coco_masks.to_png(mask) if rasterize else b''
     area = float(np.count_nonzero(mask))
     return AnnotatedObject(label, tuple(map(float, box)), area, is_crowd=is_crowd, mask=encoded)
 
@@ -92,7 +92,6 @@ def of_polygons(
     *,
     masks: bool = False,
     rasterize: bool = True,
-    to_png: Callable[[np.ndarray, int, int], bytes] = coco_masks.runs_to_png,
     said: str = '',
 ) -> AnnotatedObject:
     """Returns the object within polygons, float64 [n, 2] of (x, y) in pixels.
@@ -103,7 +102,6 @@ def of_polygons(
       file: the image's size.
       masks: whether it gets a mask.
       rasterize: false checks the mask without making it.
-      to_png: writes the mask, of run lengths.
       said: what the annotations say, for errors.
 
     Raises:
@@ -119,7 +117,7 @@ def of_polygons(
         coco_masks.check(flat, file.height, file.width)
         if rasterize:
             counts = coco_masks.run_lengths(flat, file.height, file.width)
-            mask = to_png(counts, file.height, file.width)
+            mask = coco_masks.runs_to_png(counts, file.height, file.width)
     area = sum(abs(outlines.signed_area(polygon)) for polygon in polygons)
     return AnnotatedObject(label, box, area, is_clipped, mask=mask)
 

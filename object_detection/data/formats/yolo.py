@@ -26,7 +26,6 @@ from object_detection.data.annotated_image import (
     not_converted,
 )
 from object_detection.data.coco import annotations as coco_categories
-from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats.source import (
@@ -201,7 +200,6 @@ class YoloReader(SourceReader[YoloSource]):
                 file,
                 masks=self.source.masks,
                 rasterize=rasterize,
-                to_png=coco_masks.to_small_png,
                 said=said,
             )
         corners = np.stack([numbers[:2] - numbers[2:] / 2, numbers[:2] + numbers[2:] / 2])

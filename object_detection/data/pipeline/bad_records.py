@@ -38,7 +38,8 @@ IMAGE_ERRORS = (
 # What TensorFlow says about a record that cannot be decoded -> kind of the problem.
 _KINDS = {
     'more pixels than': 'image_too_large',
-    'nstance masks? (is|has|have)|palette of an instance mask': 'mask',
+    # Masks are the only content that is inflated.
+    r'nstance masks? (is|has|have)|palette of an instance mask|inflate\(\)': 'mask',
     IMAGE_ERRORS: 'image',
     'Could not parse example|parse serialized|Data types don|Key: |parse input': 'not_an_example',
     'one value a box|whole number of|ConcatOp : Dimension': 'number_of_values',

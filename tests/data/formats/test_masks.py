@@ -113,7 +113,7 @@ def test_nuclei(shared):
     expected = [
         coco_masks.decode(each['segmentation'], image.height, image.width) for each in segments
     ]
-    ours = [np.asarray(Image.open(io.BytesIO(mask))) for mask in image.masks]
+    ours = [np.asarray(Image.open(io.BytesIO(mask)), np.uint8) for mask in image.masks]
     assert sorted(mask.tobytes() for mask in ours) == sorted(mask.tobytes() for mask in expected)
 
 
