@@ -93,14 +93,15 @@ def targets_by_objects(size: int, folder: pathlib.Path) -> Callable[[], object]:
 
 def annotations_json(size: int, folder: pathlib.Path) -> Callable[[], object]:
     """Reads a COCO annotation file, as conversion does, and groups its objects by image."""
-    from object_detection.data.coco import annotations as coco_annotations
+    from object_detection.data.file_access import LocalFiles
+    from object_detection.data.formats.coco import CocoSource
 
     path = folder / f'{size}.json'
     _write_annotations(size, path)
 
     def run() -> int:
-        file = coco_annotations.parse(path.read_bytes(), str(path))
-        return sum(len(image.annotations) for image in coco_annotations.group_by_image(file))
+        entries = CocoSource(str(folder), str(path), masks=True).entries(LocalFiles())
+        return sum(len(entry.annotations) for entry in entries)
 
     return run
 

@@ -13,7 +13,6 @@ from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import InputFields
 from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
-from object_detection.data.coco.annotations import CocoFile
 from object_detection.dataset_tools.converters import conversion
 from object_detection.dataset_tools.shapes import CATEGORIES, KEYPOINTS, MAX_OBJECTS
 from object_detection.export import saved_model
@@ -92,7 +91,7 @@ def shapes_label_map(folder: pathlib.Path) -> pathlib.Path:
     """Writes the label map that `tfod convert` makes of the generated shapes."""
     labels = coco_categories.from_categories(CATEGORIES)
     label_map = conversion.label_map_of(labels)
-    layout = coco_keypoints.keypoint_layout(CocoFile([], [], CATEGORIES))
+    layout = coco_keypoints.keypoint_layout(CATEGORIES)
     conversion.add_keypoints(label_map, labels, layout)
     path = folder / 'label_map.pbtxt'
     path.write_text(conversion.to_text(label_map))

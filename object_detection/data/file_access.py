@@ -148,7 +148,7 @@ def parse_json(content: bytes | str, path: str, **options: Any) -> Any:
         raise DataError(f'{path} is not a JSON file: {error}.') from error
 
 
-def open_to_read(path: str, files: Files, limit: int) -> BinaryIO:
+def open_to_read(path: str, files: Files, limit: int | None = None) -> BinaryIO:
     """Opens a file to be read piece by piece; one that is not on this machine is read whole.
 
     Raises:
@@ -157,7 +157,7 @@ def open_to_read(path: str, files: Files, limit: int) -> BinaryIO:
     # Others than regular files, such as pipes, have no size that can be checked.
     if is_url(path) or not os.path.isfile(path):
         return io.BytesIO(files.read(path, limit))
-    if os.path.getsize(path) > limit:
+    if limit is not None and os.path.getsize(path) > limit:
         raise _too_long(path, limit)
     return open(path, 'rb')
 
@@ -299,14 +299,18 @@ def unlisted(folder: str, names: Iterable[str], files: Files) -> list[str]:
     """
     if is_url(folder):
         return []
+    every, names = [*filter(is_image, files.list(folder, recursive=True))], {*names}
+    # Of most sets all images are named as they are, and the rest takes much memory.
+    if names.issuperset(every):
+        return []
     found = collections.defaultdict(list)  # path without suffix, in small letters -> images
-    for image in filter(is_image, files.list(folder, recursive=True)):
+    for image in every:
         found[without_suffix(image).lower()].append(image)
     # Each name stands for one file at most: that of its own folders, or of the last of them; or, if
     # no name has such a file, for any file of this name, since folders of annotators are others.
     named: collections.Counter[str] = collections.Counter()
     others: collections.Counter[str] = collections.Counter()
-    for name in {*names}:
+    for name in names:
         stem = next((each for each in _stems(name) if each in found), None)
         if stem is not None:
             named[stem] += 1

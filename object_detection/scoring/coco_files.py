@@ -10,7 +10,6 @@ from object_detection.data import shard_names
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import masks as coco_masks
-from object_detection.data.coco.annotations import CocoFile
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.file_access import Files
 from object_detection.data.image_files import MAX_PIXELS
@@ -161,7 +160,7 @@ class _Truth:
             if not is_list or len(set(names)) < len(names):
                 with tables.record(self._path, f'category {category["id"]!r}'):
                     raise FieldError(_KEYPOINTS, 'a list of different names', names)
-        layout = coco_keypoints.keypoint_layout(CocoFile([], [], self._categories))
+        layout = coco_keypoints.keypoint_layout(self._categories)
         if len(layout.names) > _MAX_KEYPOINTS:
             with tables.record(self._path, 'categories'):
                 raise FieldError(_KEYPOINTS, f'at most {_MAX_KEYPOINTS} names', len(layout.names))

@@ -1,22 +1,19 @@
-"""Parses annotation files in COCO format (https://cocodataset.org/#format-data).
+"""Reads annotation files in COCO format (https://cocodataset.org/#format-data).
 
 Integer labels and texts of a data set's categories in its examples.
 """
 
-import collections
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
-from object_detection.data import annotated_image, file_access
+from object_detection.data import annotated_image
 from object_detection.data.annotated_image import (
-    NOT_CONVERTED,
     NOT_IN_LABEL_MAP,
     ClassLabel,
-    not_converted,
 )
-from object_detection.data.annotation_notes import REPEATED_FILES, REPEATED_IDS
+from object_detection.data.coco import json_items
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, expected
 
@@ -48,65 +45,48 @@ class EntryProblem(NamedTuple):
     annotation_id: Any
 
 
-class CocoFile(NamedTuple):
-    """The lists of an annotation file; entries are as in the file, except `segmentation`.
-
-    A `segmentation` is kept as JSON text and parsed where it is used: most of a file consists of
-    segmentations, and text takes a fifth of the memory. `num_dropped` are those that are not kept.
-    """
-
-    images: list[dict[str, Any]]
-    annotations: list[dict[str, Any]]
-    categories: list[dict[str, Any]]
-    problems: tuple[EntryProblem, ...] = ()
-    num_dropped: int = 0
-
-
-class CocoImage(NamedTuple):
-    """An image and its annotations.
-
-    Attributes:
-      index: position in the file, not counting images that were left out.
-      image: the entry of `images`.
-      annotations: the entries of `annotations`, in the order of the file.
-    """
-
-    index: int
-    image: dict[str, Any]
-    annotations: list[dict[str, Any]]
-
-
-def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> CocoFile:
-    """Parses the content of an annotation file.
-
-    `annotations` may be absent, as in the files that describe COCO's test images. Images and
-    annotations that lack required keys are left out and listed in `problems`.
+def stream(
+    file: BinaryIO,
+    path: str,
+    problems: list[EntryProblem] | None,
+    required: Mapping[str, Sequence[str]] = _REQUIRED,
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (name of its list, entry) of an annotation file, in the order of the file.
 
     Args:
-      content: content of the file.
-      path: names the file in errors.
-      segmentations: false leaves them out, and counts them.
+      file: the file.
+      path: names it in errors.
+      problems: gets the images and annotations that lack required keys, at the end; and there may
+        be no `annotations`, as in the files that describe COCO's test images. None allows neither.
+      required: name of a list -> keys that each of its entries must have.
 
     Raises:
       ValueError: if it is not JSON, a list is missing, a category cannot be used, or no entry of
         another list can be used.
     """
-    num_dropped = 0
-
-    def drop_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
-        nonlocal num_dropped
-        num_dropped += bool(entry.pop('segmentation', None))
-        return entry
-
-    hook = pack_segmentation if segmentations else drop_segmentation
-    document = file_access.parse_json(content, path, object_hook=hook)
-    if isinstance(document, dict):
-        document.setdefault('annotations', [])
-    check_document(document, path, {'categories': _REQUIRED['categories']})
-    images, bad_images = _usable(document, path, 'images')
-    annotations, bad_annotations = _usable(document, path, 'annotations')
-    problems = (*bad_images, *bad_annotations)
-    return CocoFile(images, annotations, document['categories'], problems, num_dropped)
+    found: dict[str, list[EntryProblem]] = {'images': [], 'annotations': []}
+    usable: set[str] = set()
+    document: dict[str, Any] = {} if problems is None else {'annotations': []}
+    for item in json_items.items(file, path):
+        if item.key not in required:
+            continue
+        if item.index == json_items.WHOLE:
+            document[item.key] = item.value
+            continue
+        problem = _problem_of(item.value, item.key, item.index, required[item.key])
+        if problem and (item.key == 'categories' or problems is None):
+            raise UserError(f'{path}: {problem.error}.')
+        if problem:
+            found[item.key].append(problem)
+        else:
+            usable.add(item.key)
+            yield item.key, item.value
+    for name in required:
+        _list(path, document, name)
+        if found.get(name) and name not in usable:
+            raise UserError(f'{path}: {found[name][0].error}.')
+    if problems is not None:
+        problems += [*found['images'], *found['annotations']]
 
 
 def check_document(document: Any, path: str, required: Mapping[str, Sequence[str]]) -> None:
@@ -130,84 +110,26 @@ def check_document(document: Any, path: str, required: Mapping[str, Sequence[str
                 raise UserError(f'{path}: {problem}.')
 
 
-def group_by_image(
-    file: CocoFile, *, only_objects_of: str = '', only_images_with: str = ''
-) -> Iterator[CocoImage]:
-    """Yields the images with their annotations, in the order of the file.
-
-    Args:
-      file: the annotation file.
-      only_objects_of: name of a category; annotations of all others are left out. '' keeps all.
-      only_images_with: name of a category; images without an annotation of it are left out.
-
-    Raises:
-      ValueError: if the file has no category of a name given.
-    """
-    kept_category, needed_category = check_categories(file, only_objects_of, only_images_with)
-    annotations = collections.defaultdict(list)
-    for annotation in file.annotations:
-        if not only_objects_of or annotation.get('category_id') == kept_category:
-            annotations[annotation['image_id']].append(annotation)
-    index = 0
-    seen: set[Any] = set()
-    for image in file.images:
-        of_image = annotations.get(image['id'], [])
-        is_wanted = not only_images_with or any(
-            annotation.get('category_id') == needed_category for annotation in of_image
-        )
-        # If several entries have the same id, the first one is used.
-        if is_wanted and image['id'] not in seen:
-            yield CocoImage(index, image, of_image)
-            index += 1
-        seen.add(image['id'])
-
-
-def check_categories(file: CocoFile, *names: str) -> list[Any]:
+def check_categories(categories: list[dict[str, Any]], *names: str) -> list[Any]:
     """Returns the ids of the categories of these names, None for ''.
 
     Raises:
-      ValueError: if the file has no category of a name.
+      ValueError: if there is no category of a name.
     """
-    ids = {category['name']: category['id'] for category in reversed(file.categories)} | {'': None}
+    ids = {category['name']: category['id'] for category in reversed(categories)} | {'': None}
     for name in names:
         if name not in ids:
             raise expected(
-                'category', f'one of {[each["name"] for each in file.categories]}', repr(name)
+                'category', f'one of {[each["name"] for each in categories]}', repr(name)
             )
     return [ids[name] for name in names]
 
 
-def repeated_ids(file: CocoFile) -> dict[str, int]:
-    """Returns the note of the annotations whose id one before has; {} if there is none."""
-    count = len(file.annotations) - len({str(item['id']) for item in file.annotations})
-    return {REPEATED_IDS: count} if count else {}
-
-
-def notes(file: CocoFile, read_keys: Collection[str]) -> dict[str, int]:
-    """Returns what is worth saying of the annotations of a file, see `ImageAnnotations.notes`.
-
-    They are `repeated_ids`, images of one file, and what annotations hold under other keys than are
-    read.
-
-    Args:
-      file: the annotation file.
-      read_keys: keys that are read besides those of all boxes.
-    """
-    known = {*_READ, *read_keys}
-    kinds = (
-        _KINDS.get(key, key)
-        for annotation in file.annotations
-        for key in annotation
-        if key not in known and _holds_something(annotation[key])
-    )
-    found = repeated_ids(file) | not_converted(kinds)
-    if file.num_dropped and 'segmentation' not in known:
-        found[f'{NOT_CONVERTED}{_KINDS["segmentation"]}'] = file.num_dropped
-    # Those of equal ids are left out.
-    images = {image['id']: image['file_name'] for image in file.images}
-    if repeated := len(images) - len({*images.values()}):
-        found[REPEATED_FILES] = repeated
-    return found
+def unread(annotation: Mapping[str, Any], read_keys: Collection[str]) -> Iterator[str]:
+    """Yields what reports call the keys of an annotation that hold something and are not read."""
+    for key, value in annotation.items():
+        if key not in _READ and key not in read_keys and _holds_something(value):
+            yield _KINDS.get(key, key)
 
 
 def _holds_something(value: Any) -> bool:
@@ -215,14 +137,6 @@ def _holds_something(value: Any) -> bool:
     if isinstance(value, dict | list):
         return any(map(_holds_something, value.values() if isinstance(value, dict) else value))
     return bool(value)
-
-
-def take_over(file: CocoFile, other: CocoFile, keys: Iterable[str]) -> None:
-    """Copies `keys` of the annotations in `other` to those of the same id in `file`, in place."""
-    others = {annotation['id']: annotation for annotation in other.annotations}
-    for annotation in file.annotations:
-        source = others.get(annotation['id'], {})
-        annotation.update({key: source[key] for key in keys if key in source})
 
 
 def name_by_url(image: dict[str, Any]) -> None:
@@ -236,7 +150,7 @@ def name_by_url(image: dict[str, Any]) -> None:
 
 
 def pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
-    """Returns an entry with its `segmentation` as JSON text, in place; for `json.loads`."""
+    """Returns an entry with its `segmentation` as JSON text, in place."""
     if 'segmentation' in entry:
         entry['segmentation'] = json.dumps(entry['segmentation'])
     return entry
@@ -251,31 +165,21 @@ def _list(path: str, document: dict[str, Any], name: str) -> list[Any]:
     return entries
 
 
-def _usable(
-    document: dict[str, Any], path: str, name: str
-) -> tuple[list[dict[str, Any]], list[EntryProblem]]:
-    """Returns the usable entries of a list, and the problems of the others."""
-    keys, usable, problems = _REQUIRED[name], [], []
+def _problem_of(entry: Any, name: str, index: int, keys: Sequence[str]) -> EntryProblem | None:
+    """Returns the problem of an entry of the list `name`; names an image by its URL, in place."""
     is_image = name == 'images'
-    for index, entry in enumerate(_list(path, document, name)):
-        if is_image and isinstance(entry, dict):
-            name_by_url(entry)
-        text = _entry_problem(entry, f'{name}[{index}]', keys)
-        if not text:
-            usable.append(entry)
-            continue
-        known = entry if isinstance(entry, dict) else {}
-        problems.append(
-            EntryProblem(
-                UnusableError('bad_entry', text),
-                known.get('file_name') if is_image else None,
-                known.get('id' if is_image else 'image_id'),
-                None if is_image else known.get('id', f'{name}[{index}]'),
-            )
-        )
-    if problems and not usable:
-        raise UserError(f'{path}: {problems[0].error}.')
-    return usable, problems
+    known = entry if isinstance(entry, dict) else {}
+    if is_image:
+        name_by_url(known)
+    text = _entry_problem(entry, f'{name}[{index}]', keys)
+    if not text:
+        return None
+    return EntryProblem(
+        UnusableError('bad_entry', text),
+        known.get('file_name') if is_image else None,
+        known.get('id' if is_image else 'image_id'),
+        None if is_image else known.get('id', f'{name}[{index}]'),
+    )
 
 
 def _entry_problem(entry: Any, where: str, keys: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.data.coco.annotations import CocoFile
 from object_detection.errors import UnusableError
 
 # For files whose categories do not list their keypoints.
@@ -39,9 +38,9 @@ class KeypointLayout(NamedTuple):
     skeletons: Mapping[Any, list[tuple[int, int]]] = MappingProxyType({})
 
 
-def keypoint_layout(file: CocoFile) -> KeypointLayout:
+def keypoint_layout(categories: Sequence[Mapping[str, Any]]) -> KeypointLayout:
     """Returns the layout of the keypoints of all categories of a file."""
-    own = {category['id']: category.get('keypoints') for category in file.categories}
+    own = {category['id']: category.get('keypoints') for category in categories}
     own = {category_id: names for category_id, names in own.items() if names}
     listed = dict.fromkeys(name for names in own.values() for name in names)
     names = tuple(listed) or PERSON_KEYPOINTS
@@ -49,7 +48,7 @@ def keypoint_layout(file: CocoFile) -> KeypointLayout:
     slots = {category_id: [position[name] for name in own[category_id]] for category_id in own}
     skeletons = {
         category['id']: _skeleton(category.get('skeleton'), slots[category['id']])
-        for category in file.categories
+        for category in categories
         if category['id'] in slots
     }
     return KeypointLayout(names, slots, {key: lines for key, lines in skeletons.items() if lines})

@@ -58,26 +58,27 @@ class CameraTrapsSource(Source):
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         file_access.check_exists(self.image_dir, 'image folder', files)
-        file = coco.read_annotation_file(self.annotations_file, files, segmentations=False)
-        categories = [item for item in file.categories if not _is_empty(item)]
+        # What annotations hold is not needed yet.
+        scan = coco.Scan(self.annotations_file, files, content=bool)
+        categories = [item for item in scan.categories if not _is_empty(item)]
         classes = coco_annotations.classes(categories, label_map)
         # The reader finds the class of empty images here, and the label map must not have it.
-        empty = tuple(item['id'] for item in file.categories if _is_empty(item))
-        alone = coco.names_are_alone(file)
+        empty = tuple(item['id'] for item in scan.categories if _is_empty(item))
+        alone = scan.groups.names_are_alone()
         return DataSet(
             CameraTrapsReader(self, classes.labels, alone, empty, classes),
-            len(file.images),
+            scan.groups.num_images(),
             classes.labels,
-            tuple(coco.problems(file)),
+            tuple(scan.problems()),
             is_renumbered=classes.is_renumbered,
-            unlisted=coco.unlisted(self.image_dir, file.images, files),
-            notes=coco_annotations.notes(file, ()),
+            unlisted=file_access.unlisted(self.image_dir, scan.groups.names(), files),
+            notes=scan.notes(),
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        file = coco.read_annotation_file(self.annotations_file, files, segmentations=False)
-        for item in coco_annotations.group_by_image(file):
-            yield ImageEntry(item.image, item.annotations)
+        scan = coco.Scan(self.annotations_file, files, content=coco.without_segmentation)
+        for image, annotations in scan.groups:
+            yield ImageEntry(image, annotations)
 
 
 @dataclasses.dataclass(frozen=True)

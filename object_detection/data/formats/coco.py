@@ -1,12 +1,15 @@
 """Data sets in COCO format: one JSON file, and a folder of images."""
 
+import collections
 import dataclasses
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
 
-from object_detection.data import file_access
+from object_detection.data import annotation_notes, file_access
 from object_detection.data.annotated_image import (
+    NOT_CONVERTED,
     AnnotatedObject,
     ImageAnnotations,
     Provided,
@@ -14,15 +17,16 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
+from object_detection.data.coco import json_items
 from object_detection.data.coco import keypoints as coco_keypoints
-from object_detection.data.coco.annotations import CocoFile, EntryProblem
+from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.file_access import Files
-from object_detection.data.formats import shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
+from object_detection.system.grouping import Groups
 
 # Folders that may have JSON files; those named as a split have its images too.
 _SPLITS = ('train', 'valid', 'val', 'test')
@@ -30,7 +34,6 @@ _JSON_FOLDERS = ('annotations', '', *_SPLITS)
 # What the names of the JSON files of one split begin with; the first of them that is there is read.
 _INSTANCES, _KEYPOINTS = 'instances_', 'person_keypoints_'
 _PREFIXES = (_INSTANCES, _KEYPOINTS, 'stuff_')
-_LISTS = {'images': (), 'annotations': (), 'categories': ()}
 # Where images may be, from the folder of the JSON file; {} is the name of its split.
 _IMAGE_FOLDERS = (
     *('../images/{}', '../images/{}2017', '../{}', '../{}2017', '{}', '{}2017'),
@@ -77,18 +80,27 @@ class CocoSource(Source):
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         file_access.check_exists(self.image_dir, 'image folder', files)
-        file = read_annotation_file(self.annotations_file, files, segmentations=False)
-        others = {self.annotations_file: file}
-        for path in {self._keypoints_path, self.densepose_file} - {'', *others}:
-            others[path] = read_annotation_file(path, files, segmentations=False)
-        # Those of the annotations themselves are among `problems`.
-        further = [
-            each for other in others.values() if other is not file for each in other.problems
-        ]
-        layout = None
-        if self._keypoints_path:
-            layout = coco_keypoints.keypoint_layout(others[self._keypoints_path])
-        classes = coco_annotations.classes(file.categories, label_map)
+        keys = [key for _, keys in self._further_keys() for key in keys]
+        scan = Scan(
+            self.annotations_file,
+            files,
+            content=lambda annotation: annotation.get('category_id'),
+            read_keys=keys + ['segmentation'] * self.masks,
+        )
+        layout, kinds, problems = None, [], [*scan.problems()]
+        for path, (key, *_) in self._further_keys():
+            categories, entries = scan.categories, []
+            if path != self.annotations_file:
+                categories, entries = [], stream(path, files, problems)
+            num_lost = 0
+            for name, entry in entries:
+                if name == 'categories':
+                    categories.append(entry)
+                num_lost += name == 'annotations' and not scan.groups.has_row(entry['id'])
+            kinds += [f'{key} of annotations that are only in {os.path.basename(path)}'] * num_lost
+            if path == self._keypoints_path:
+                layout = coco_keypoints.keypoint_layout(categories)
+        classes = coco_annotations.classes(scan.categories, label_map)
         contents = coco_examples.Contents(
             classes,
             self.masks,
@@ -97,43 +109,33 @@ class CocoSource(Source):
             max_pixels=self.max_pixels,
             class_ids={key: label.label for key, label in classes.labels.items()},
         )
+        kinds += self._left_out(scan)
         return DataSet(
-            CocoReader(self.image_dir, contents, names_are_alone(file)),
-            len(file.images),
+            CocoReader(self.image_dir, contents, scan.groups.names_are_alone()),
+            scan.groups.num_images(),
             classes.labels,
-            (*problems(file), *further),
+            tuple(problems),
             layout,
             is_renumbered=classes.is_renumbered,
-            unlisted=unlisted(self.image_dir, file.images, files),
-            categories={category['id']: category for category in file.categories},
-            notes=self._notes(file, others),
+            unlisted=file_access.unlisted(self.image_dir, scan.groups.names(), files),
+            categories={category['id']: category for category in scan.categories},
+            notes=scan.notes() | not_converted(kinds),
         )
 
-    def _notes(self, file: CocoFile, others: Mapping[str, CocoFile]) -> dict[str, int]:
-        """Returns the notes of the file, of what options leave out, and of `others`."""
-        ids = {annotation['id'] for annotation in file.annotations}
-        read_keys = ('segmentation',) if self.masks else ()
-        kinds: list[str] = []
-        for path, keys in self._further_keys():
-            read_keys += keys
-            lost = [each for each in others[path].annotations if each['id'] not in ids]
-            kinds += [f'{keys[0]} of annotations that are only in {os.path.basename(path)}'] * len(
-                lost
-            )
+    def _left_out(self, scan: 'Scan') -> list[str]:
+        """Returns the kinds of what options leave out; contents of rows are categories."""
         kept, needed = coco_annotations.check_categories(
-            file, self.only_objects_of, self.only_images_with
+            scan.categories, self.only_objects_of, self.only_images_with
         )
+        kinds = []
         if self.only_objects_of:
-            of_others = (each.get('category_id') != kept for each in file.annotations)
-            kinds += ['object of another category (--only_objects_of)'] * sum(of_others)
+            found = scan.groups.query('SELECT content FROM rows')
+            of_others = sum(json.loads(text) != kept for (text,) in found)
+            kinds += ['object of another category (--only_objects_of)'] * of_others
         if self.only_images_with:
-            with_it = {
-                each['image_id'] for each in file.annotations if each.get('category_id') == needed
-            }
-            kinds += ['image without an object of --only_images_with'] * sum(
-                image['id'] not in with_it for image in file.images
-            )
-        return coco_annotations.notes(file, read_keys) | not_converted(kinds)
+            without_it = sum(needed not in of_image for _, of_image in scan.groups)
+            kinds += ['image without an object of --only_images_with'] * without_it
+        return kinds
 
     def _further_keys(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yields the files of keypoints and DensePose points, and their keys."""
@@ -143,16 +145,28 @@ class CocoSource(Source):
             yield self.densepose_file, coco_keypoints.DENSEPOSE_KEYS
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        file = read_annotation_file(self.annotations_file, files, segmentations=self.masks)
-        for path, keys in self._further_keys():
-            if path != self.annotations_file:
-                other = read_annotation_file(path, files, segmentations=False)
-                coco_annotations.take_over(file, other, keys)
-        grouped = coco_annotations.group_by_image(
-            file, only_objects_of=self.only_objects_of, only_images_with=self.only_images_with
+        further = Groups()  # By the ids of annotations.
+        others = [item for item in self._further_keys() if item[0] != self.annotations_file]
+        for path, keys in others:
+            for name, entry in stream(path, files, []):
+                if name == 'annotations':
+                    taken = {key: entry[key] for key in keys if key in entry}
+                    further.add(entry['id'], taken)
+        content = coco_annotations.pack_segmentation if self.masks else without_segmentation
+        scan = Scan(self.annotations_file, files, content=content)
+        kept, needed = coco_annotations.check_categories(
+            scan.categories, self.only_objects_of, self.only_images_with
         )
-        for item in grouped:
-            yield ImageEntry(item.image, item.annotations)
+        for image, annotations in scan.groups:
+            if self.only_objects_of:
+                annotations = [each for each in annotations if each.get('category_id') == kept]
+            of_needed = (each.get('category_id') == needed for each in annotations)
+            if self.only_images_with and not any(of_needed):
+                continue
+            for annotation in annotations if others else ():
+                for taken in further.rows_of(annotation['id']):
+                    annotation.update(taken)
+            yield ImageEntry(image, annotations)
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -165,15 +179,16 @@ class CocoSource(Source):
             before = _PREFIXES[: _PREFIXES.index(prefix)] if prefix else ()
             if any((below, each + rest) in names for each in before):
                 continue
-            document = document_with('images', path, files, _LISTS)
-            if document is None or not _is_of_boxes(document):
+            # Captions have no boxes, and panoptic annotations have segments.
+            head = head_of(path, files, 'bbox')
+            if not head:
                 continue
             split = below if below in _SPLITS else file_access.without_suffix(rest)
             keypoints = prefix == _KEYPOINTS and any(
-                isinstance(item, dict) and item.get('keypoints') for item in document['categories']
+                isinstance(item, dict) and item.get('keypoints') for item in head.categories
             )
             try:
-                source = cls(image_folder(document, path, split, files), path, keypoints=keypoints)
+                source = cls(image_folder(head, path, split, files), path, keypoints=keypoints)
             except UserError as error:
                 errors.append(error)
             else:
@@ -217,80 +232,133 @@ class CocoReader:
         return read(annotation, file, self.contents)
 
 
-def read_annotation_file(path: str, files: Files, *, segmentations: bool = True) -> CocoFile:
-    """Reads an annotation file in COCO format.
+class Scan:
+    """An annotation file, read once as a stream.
 
     Args:
       path: path of the file.
       files: access to files.
-      segmentations: whether to keep the segmentations.
+      content: what is kept of an annotation.
+      read_keys: keys of annotations that are read besides those of all boxes.
+
+    Attributes:
+      groups: the images with what is kept of their annotations.
+      categories: its categories.
 
     Raises:
       FileNotFoundError: if there is no such file.
-      ValueError: as `coco.annotations.parse`.
+      ValueError: as `coco.annotations.stream`.
     """
-    file_access.check_exists(path, 'annotation file', files)
-    return coco_annotations.parse(files.read(path), path, segmentations=segmentations)
 
+    def __init__(
+        self,
+        path: str,
+        files: Files,
+        *,
+        content: Callable[[dict[str, Any]], Any],
+        read_keys: Collection[str] = (),
+    ):
+        self.groups, self.categories = Groups(), []
+        self._problems: list[EntryProblem] = []
+        self._unread: collections.Counter[str] = collections.Counter()
+        for name, entry in stream(path, files, self._problems):
+            if name == 'categories':
+                self.categories.append(entry)
+            elif name == 'images':
+                self.groups.add_image(entry['id'], entry['file_name'], entry)
+            else:
+                self._unread.update(coco_annotations.unread(entry, read_keys))
+                self.groups.add(entry['image_id'], content(entry), entry['id'])
 
-def names_are_alone(file: CocoFile) -> bool:
-    """Returns `file_access.are_alone` of the images of a file."""
-    return file_access.are_alone(image['file_name'] for image in file.images)
-
-
-def unlisted(image_dir: str, images: Iterable[Mapping[str, Any]], files: Files) -> list[str]:
-    """Returns `file_access.unlisted` of the images of a file."""
-    return file_access.unlisted(image_dir, (image['file_name'] for image in images), files)
-
-
-def problems(file: CocoFile) -> Iterator[EntryProblem]:
-    """Yields the problems that do not belong to an image, which the job would not find."""
-    yield from file.problems
-    seen: set[Any] = set()
-    for image in file.images:
-        if image['id'] in seen:
+    def problems(self) -> Iterator[EntryProblem]:
+        """Yields the problems that do not belong to an image, which the job would not find."""
+        yield from self._problems
+        for image_id, name in self.groups.repeated_images():
             error = UnusableError('duplicate_image', 'its id is used before')
-            yield EntryProblem(error, image['file_name'], image['id'], None)
-        seen.add(image['id'])
-    for annotation in file.annotations:
-        if annotation['image_id'] not in seen:
-            error = UnusableError('unknown_image', f'there is no image {annotation["image_id"]}')
-            yield EntryProblem(error, None, None, annotation['id'])
+            yield EntryProblem(error, name, image_id, None)
+        for image_id, number in self.groups.without_image():
+            error = UnusableError('unknown_image', f'there is no image {image_id}')
+            yield EntryProblem(error, None, None, number)
+
+    def notes(self) -> dict[str, int]:
+        """Returns what is worth saying of the annotations, see `ImageAnnotations.notes`.
+
+        They are repeated ids, images of one file, and what annotations hold under other keys than
+        are read.
+        """
+        counts = {
+            annotation_notes.REPEATED_IDS: self.groups.number(
+                'SELECT COUNT(*) - COUNT(DISTINCT CAST(id AS TEXT)) FROM rows'
+            ),
+            **{f'{NOT_CONVERTED}{kind[:100]}': count for kind, count in self._unread.items()},
+            # Those of equal ids are left out.
+            annotation_notes.REPEATED_FILES: self.groups.number(
+                'SELECT COUNT(*) - COUNT(DISTINCT name) FROM '
+                '(SELECT name, MAX(place) FROM images GROUP BY id)'
+            ),
+        }
+        return {name: count for name, count in counts.items() if count}
 
 
-def document_with(
-    key: str, path: str, files: Files, required: Mapping[str, Sequence[str]]
-) -> dict[str, Any] | None:
-    """Returns a JSON file to recognize its format; None if it is another file.
+def without_segmentation(annotation: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in annotation.items() if key != 'segmentation'}
 
-    Args:
-      key: a key that the file has somewhere; other files take long to parse.
-      path: the file.
-      files: access to files.
-      required: as of `coco.annotations.check_document`.
+
+def stream(
+    path: str, files: Files, *options: Any, limit: int | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields `coco.annotations.stream` of a file, of at most `limit` bytes."""
+    file_access.check_exists(path, 'annotation file', files)
+    with file_access.open_to_read(path, files, limit) as file:
+        yield from coco_annotations.stream(file, path, *options)
+
+
+class Head(NamedTuple):
+    """What shows the format of a file in the form of COCO's.
+
+    Attributes:
+      image: its first image; {} if there is none.
+      annotation: its first annotation; {} if there is none.
+      categories: all categories.
     """
+
+    image: Any
+    annotation: Any
+    categories: list[Any]
+
+
+def head_of(path: str, files: Files, key: str) -> Head | None:
+    """Returns the head of a file; None if it is another file, or its annotations lack a key."""
+    lists: dict[str, Any] = {}
+    first: dict[str, Any] = {'images': {}, 'annotations': {}}
+    categories: list[Any] = []
     try:
-        content = files.read(path)
-        document = file_access.parse_json(content, path) if shapes.may_have(content, key) else None
-        coco_annotations.check_document(document, path, required)
+        with file_access.open_to_read(path, files) as file:
+            for item in json_items.items(file, path):
+                if item.index == json_items.WHOLE:
+                    lists[item.key] = item.value
+                elif item.key == 'categories':
+                    categories.append(item.value)
+                elif item.index == 0 and item.key in first:
+                    first[item.key] = item.value
+                    if item.key == 'annotations' and key not in _entry(item.value):
+                        return None
     except (OSError, UserError):
         return None
-    return document
+    if any(not isinstance(lists.get(name), list) for name in (*first, 'categories')):
+        return None
+    return Head(first['images'], first['annotations'], categories)
 
 
-def _is_of_boxes(document: dict[str, Any]) -> bool:
-    """Whether annotations have boxes: captions have none, and panoptic ones in segments."""
-    first = next(iter(document['annotations']), {'bbox': []})
-    return isinstance(first, dict) and 'bbox' in first
+def _entry(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def image_folder(
-    document: dict[str, Any], path: str, split: str, files: Files, title: str = 'COCO'
-) -> str:
+def image_folder(head: Head, path: str, split: str, files: Files, title: str = 'COCO') -> str:
     """Returns the folder that has the first image of an annotation file.
 
     Args:
-      document: its content.
+      head: its head.
       path: its path.
       split: name of its split.
       files: access to files.
@@ -299,10 +367,9 @@ def image_folder(
     Raises:
       UserError: if none has it.
     """
-    first = next(iter(document['images']), {})
-    if isinstance(first, dict):
-        coco_annotations.name_by_url(first)
-    name = first.get('file_name') if isinstance(first, dict) else None
+    first = _entry(head.image)
+    coco_annotations.name_by_url(first)
+    name = first.get('file_name')
     if not isinstance(name, str):
         raise UserError(f'{path} looks like {title}, but its first image has no file_name.')
     parent = os.path.dirname(path)

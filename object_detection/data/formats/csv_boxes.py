@@ -27,6 +27,7 @@ from object_detection.data.formats.source import (
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError, format_list
+from object_detection.system.grouping import Groups
 
 # What a column may be called, in lower case.
 _NAMES = {
@@ -48,29 +49,31 @@ class CsvSource(FileSource):
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         notes: dict[str, int] = {}
-        entries = list(self._entries(files, notes))
-        if not entries:
+        names: set[str] = set()
+        groups = self._scan(files, names, notes)
+        if not groups.num_images():
             raise UserError(f'{self.annotations_file}: expected boxes. Received: none.')
-        names = {row['class'] for entry in entries for row in entry.annotations}
         labels = formats_source.number_classes(names, label_map, sort=True)
-        images = [entry.image['file_name'] for entry in entries]
-        reader = CsvReader(self, labels, file_access.are_alone(images))
-        unlisted = file_access.unlisted(self.folder, images, files)
-        return DataSet(reader, len(entries), labels, unlisted=unlisted, notes=notes)
+        reader = CsvReader(self, labels, groups.names_are_alone())
+        unlisted = file_access.unlisted(self.folder, groups.names(), files)
+        return DataSet(reader, groups.num_images(), labels, unlisted=unlisted, notes=notes)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        yield from self._entries(files, {})
+        for image, rows in self._scan(files, set(), {}):
+            yield ImageEntry(image, rows)
 
-    def _entries(self, files: Files, notes: dict[str, int]) -> Iterator[ImageEntry]:
-        images: dict[str, ImageEntry] = {}
+    def _scan(self, files: Files, names: set[str], notes: dict[str, int]) -> Groups:
+        """Returns the images with their rows; adds names of classes, and notes."""
+        groups = Groups()
         for line, row in self._rows(files, notes):
             name = row.pop('filename')
             size = {key: row.pop(key, '') for key in _SIZE}
-            image = {'id': name, 'file_name': name, **size}
-            entry = images.setdefault(name, ImageEntry(image, []))
+            if not groups.has_image(name):
+                groups.add_image(name, name, {'id': name, 'file_name': name, **size})
             if any(row.values()):
-                entry.annotations.append({'line': line, **row})
-        yield from images.values()
+                names.add(row['class'])
+                groups.add(name, {'line': line, **row})
+        return groups
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:

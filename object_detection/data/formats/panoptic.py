@@ -5,6 +5,7 @@ The id of a pixel's segment is R + 256 G + 65536 B. (https://cocodataset.org/#fo
 
 import contextlib
 import dataclasses
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from object_detection.data.formats.source import (
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, expected
+from object_detection.system.grouping import Groups, given, is_first
 
 _MAX_BYTES = 2 << 30
 _UNKNOWN = 'segment of the PNG file that segments_info does not list'
@@ -68,50 +70,68 @@ class PanopticSource(Source):
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         file_access.check_exists(self.image_dir, 'image folder', files)
-        document = self._document(files)
-        categories = [
-            item for item in document['categories'] if self.stuff or item.get('isthing', 1)
-        ]
+        groups, every = self._scan(files)
+        categories = [item for item in every if self.stuff or item.get('isthing', 1)]
         if not categories:
             raise expected(self.annotations_file, '`isthing` 1, or --stuff', 'stuff alone')
         classes = coco_annotations.classes(categories, label_map)
-        names = coco_annotations.texts(document['categories'])
+        names = coco_annotations.texts(every)
         wanted = {item['id'] for item in categories}
-        images = [image['file_name'] for image in document['images']]
         reader = PanopticReader(
             self,
             classes.labels,
-            file_access.are_alone(images),
+            groups.names_are_alone(),
             classes,
             ignored={key: f'{name} (stuff)' for key, name in names.items() if key not in wanted},
         )
         return DataSet(
             reader,
-            sum(1 for _ in self._entries(document)),
+            groups.number('SELECT COUNT(DISTINCT id) FROM images'),
             classes.labels,
-            tuple(_problems(document)),
+            tuple(_problems(groups)),
             is_renumbered=classes.is_renumbered,
-            unlisted=file_access.unlisted(self.image_dir, images, files),
+            unlisted=file_access.unlisted(self.image_dir, groups.names(), files),
         )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        yield from self._entries(self._document(files))
+        """Yields the images that have annotations in their order, and then the others."""
+        groups, _ = self._scan(files)
+        annotated = groups.query(
+            f'SELECT images.content, rows.content FROM rows JOIN images ON images.id = image_id '
+            f'WHERE {is_first("rows", "image_id")} AND {is_first("images", "id")} '
+            'ORDER BY rows.place'
+        )
+        for image, row in annotated:
+            masks, entries = json.loads(row)
+            entries = entries if isinstance(entries, list) else [entries]
+            yield ImageEntry({**json.loads(image), 'masks': masks}, entries)
+        others = groups.query(
+            'SELECT content FROM images WHERE '
+            f'NOT EXISTS (SELECT 1 FROM rows WHERE image_id = images.id) '
+            f'AND {is_first("images", "id")} ORDER BY place'
+        )
+        problem = (formats_source.NOT_ANNOTATED, 'the file has no annotation of it')
+        for (image,) in others:
+            known = {**json.loads(image), 'masks': ''}
+            yield ImageEntry(known, [], () if self.keep_not_annotated else problem)
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
         found, errors = [], []
         places = ('annotations', '')
         for below, name, path in formats_source.listed(folder, places, '.json', files):
-            document = coco_format.document_with('segments_info', path, files, _REQUIRED)
-            if document is None or not document['annotations']:
+            head = coco_format.head_of(path, files, 'segments_info')
+            if not head or not head.annotation:
                 continue
             split = file_access.without_suffix(name).removeprefix('panoptic_')
             try:
-                images = coco_format.image_folder(document, path, split, files, 'COCO panoptic')
+                images = coco_format.image_folder(head, path, split, files, 'COCO panoptic')
             except UserError as error:
                 errors.append(error)
                 continue
-            things = any(item.get('isthing', 1) for item in document['categories'])
+            things = any(
+                isinstance(item, dict) and item.get('isthing', 1) for item in head.categories
+            )
             found.append(
                 Found(split, cls(images, path, stuff=not things), os.path.join(below, name))
             )
@@ -121,26 +141,19 @@ class PanopticSource(Source):
             return [] if found and coco_format.CocoSource.detect(folder, files) else found
         return found
 
-    def _entries(self, document: dict[str, Any]) -> Iterator[ImageEntry]:
-        images = {image['id']: image for image in reversed(document['images'])}
-        for annotation in document['annotations']:
-            image = images.pop(annotation['image_id'], None)
-            if image is not None:
-                entries = annotation['segments_info']
-                yield ImageEntry(
-                    {**image, 'masks': annotation['file_name']},
-                    entries if isinstance(entries, list) else [entries],
-                )
-        problem = (formats_source.NOT_ANNOTATED, 'the file has no annotation of it')
-        for image in reversed(images.values()):
-            yield ImageEntry({**image, 'masks': ''}, [], () if self.keep_not_annotated else problem)
-
-    def _document(self, files: Files) -> dict[str, Any]:
+    def _scan(self, files: Files) -> tuple[Groups, list[dict[str, Any]]]:
+        """Returns the images with their annotations, [masks, segments], and the categories."""
+        groups, categories = Groups(), []
         path = self.annotations_file
-        file_access.check_exists(path, 'annotation file', files)
-        document = file_access.parse_json(files.read(path, _MAX_BYTES), path)
-        coco_annotations.check_document(document, path, _REQUIRED)
-        return document
+        for name, entry in coco_format.stream(path, files, None, _REQUIRED, limit=_MAX_BYTES):
+            if name == 'categories':
+                categories.append(entry)
+            elif name == 'images':
+                groups.add_image(entry['id'], entry['file_name'], entry)
+            else:
+                masks = entry['file_name']
+                groups.add(entry['image_id'], [masks, entry['segments_info']], masks)
+        return groups, categories
 
 
 class _Segment(NamedTuple):
@@ -224,15 +237,15 @@ def _value(segment: Any, key: str) -> Any:
     return value if coco_annotations.is_id(value) else None
 
 
-def _problems(document: dict[str, Any]) -> Iterator[EntryProblem]:
+def _problems(groups: Groups) -> Iterator[EntryProblem]:
     """Yields the annotations of images that are unknown, or have some already."""
-    images = {image['id'] for image in document['images']}
-    seen = set()
-    for annotation in document['annotations']:
-        number = annotation['image_id']
-        if number in images and number not in seen:
-            seen.add(number)
-            continue
-        reason = 'duplicate_image' if number in seen else 'unknown_image'
+    is_known = 'EXISTS (SELECT 1 FROM images WHERE images.id = image_id)'
+    found = groups.query(
+        f'SELECT id, image_id, {is_known} FROM rows '
+        f'WHERE NOT ({is_known} AND {is_first("rows", "image_id")}) ORDER BY place'
+    )
+    for name, number, is_image in found:
+        name, number = given(name), given(number)
+        reason = 'duplicate_image' if is_image else 'unknown_image'
         text = f'its image_id is {number}, which has segments already or is unknown'
-        yield EntryProblem(UnusableError(reason, text), annotation['file_name'], number, None)
+        yield EntryProblem(UnusableError(reason, text), name, number, None)

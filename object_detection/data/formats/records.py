@@ -1,7 +1,6 @@
 """Makes examples from images and their annotations on demand, without converting them.
 
-Each example is bytewise equal to the output of the conversion to TFRecords, except for the
-compression of masks.
+Each example is bytewise equal to the output of the conversion to TFRecords.
 
 Opens a COCO annotation file and a folder of images as `ImageRecords`.
 """
@@ -28,15 +27,14 @@ from object_detection.data.annotated_image import AnnotatedObject, ClassLabel, I
 from object_detection.data.annotation_notes import LeftOutLog
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
-from object_detection.data.coco.annotations import Classes, CocoFile
+from object_detection.data.coco.annotations import Classes
 from object_detection.data.coco.examples import CLASS_LISTS, Contents
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats.coco import CocoReader, names_are_alone, problems
+from object_detection.data.formats.coco import CocoReader, Scan
 from object_detection.data.formats.source import DataSet, ImageEntry, Source
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.errors import DataError, UnusableError, UserError, format_list
-from object_detection.system import texts
 
 _log = logging.getLogger(__name__)
 
@@ -317,7 +315,7 @@ class Index(NamedTuple):
     """An annotation file: its entries, with the keys that examples need, and its categories."""
 
     entries: Entries
-    file: CocoFile
+    categories: list[dict[str, Any]]
     names_are_alone: bool
 
 
@@ -347,7 +345,7 @@ def load_coco(
       ValueError: if the file cannot be read or is not a COCO JSON file; the message names it.
     """
     index = _index(annotation_file, version(annotation_file), masks)
-    categories = index.file.categories
+    categories = index.categories
     try:
         labels = (
             {key: ClassLabel(0, text) for key, text in texts.items()}
@@ -356,7 +354,7 @@ def load_coco(
         )
     except ValueError as error:
         raise UserError(f'{annotation_file}: {error}') from error
-    layout = coco_keypoints.keypoint_layout(index.file) if keypoints else None
+    layout = coco_keypoints.keypoint_layout(categories) if keypoints else None
     numbered = labels
     if label_map_path:
         numbered = coco_annotations.labels_of(categories, label_map.load(label_map_path))
@@ -377,21 +375,28 @@ def load_coco(
 @functools.lru_cache(maxsize=16)
 def _index(path: str, file_version: tuple, segmentations: bool) -> Index:
     del file_version  # Part of the key.
+    keys = tuple(key for key in _ANNOTATION_KEYS if segmentations or key != 'segmentation')
     try:
-        # Decoded here, so that the bytes do not stay in memory too.
-        content = texts.decode(LocalFiles().read(path), path)
+        # The config says whether masks and keypoints are read.
+        scan = Scan(
+            path,
+            _FILES,
+            content=lambda annotation: _chosen(
+                coco_annotations.pack_segmentation(annotation), keys
+            ),
+            read_keys=('segmentation', 'keypoints'),
+        )
     except OSError as error:
         raise UserError(f'{path} cannot be read: {error}') from error
-    file = coco_annotations.parse(content, path, segmentations=segmentations)
-    del content
-    found = [*problems(file)]
+    found = [*scan.problems()]
     names = (item.file_name or f'annotation {item.annotation_id}' for item in found)
     pairs = zip(names, found, strict=True)
     _warn_of_problems(path, (f'{name}: {item.error}' for name, item in pairs))
-    # The config says whether masks and keypoints are read.
-    _warn_of_notes(path, coco_annotations.notes(file, ('segmentation', 'keypoints')))
-    alone = names_are_alone(file)
-    return Index(entries_of(file), CocoFile([], [], file.categories), alone)
+    _warn_of_notes(path, scan.notes())
+    entries = Entries(
+        ImageEntry(_chosen(image, _IMAGE_KEYS), annotations) for image, annotations in scan.groups
+    )
+    return Index(entries, scan.categories, scan.groups.names_are_alone())
 
 
 @functools.lru_cache(maxsize=16)
@@ -427,17 +432,6 @@ def _warn_of_problems(path: str, found: Iterable[str]) -> None:
             len(found),
             format_list(found),
         )
-
-
-def entries_of(file: CocoFile) -> Entries:
-    """Returns the images of a file, with the keys that examples need."""
-    return Entries(
-        ImageEntry(
-            _chosen(item.image, _IMAGE_KEYS),
-            [_chosen(annotation, _ANNOTATION_KEYS) for annotation in item.annotations],
-        )
-        for item in coco_annotations.group_by_image(file)
-    )
 
 
 def _chosen(entry: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

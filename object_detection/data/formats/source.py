@@ -27,6 +27,7 @@ from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.data.tf_examples import Clip
 from object_detection.errors import UnusableError, UserError, expected, format_list
+from object_detection.system.grouping import Groups
 
 _log = logging.getLogger(__name__)
 # Folders of the splits of a data set; the first is the one to train on.
@@ -377,33 +378,36 @@ def marked(
     entries: Iterable[ImageEntry], files: Files, reader: Reader | None
 ) -> Iterator[ImageEntry]:
     """Yields entries, with a problem if another one has their id or file; see `entries_of`."""
-    seen: set[Any] = set()
-    named: dict[str, list[ImageEntry]] = {}
+    seen = Groups()  # Rows are the images of a name without suffix, in small letters.
     for entry in entries:
-        image_id = entry.image['id']
+        image_id, name = entry.image['id'], entry.image.get('file_name')
         if reader and not entry.problem and 'frames' not in entry.image:
-            *_, spelled = ('', *file_access.spellings(str(entry.image['file_name'])))
-            alike = named.setdefault(file_access.without_suffix(spelled).lower(), [])
-            if other := _of_same_file(entry, alike, reader, files):
+            *_, spelled = ('', *file_access.spellings(str(name)))
+            stem = file_access.without_suffix(spelled).lower()
+            if other := _of_same_file(entry, seen.rows_of(stem), reader, files):
                 text = f'its file is that of another image, {other}'
                 entry = ImageEntry(entry.image, [], (DUPLICATE, text))
             else:
-                alike.append(ImageEntry(entry.image, []))
-        if image_id in seen and not entry.problem:
+                seen.add(stem, entry.image)
+        if seen.has_image(image_id) and not entry.problem:
             text = f'another image has its id, {image_id}'
             entry = ImageEntry(entry.image, [], (DUPLICATE, text))
-        seen.add(image_id)
+        seen.add_image(image_id, None, None)
         yield entry
 
 
 def _of_same_file(
-    entry: ImageEntry, others: Iterable[ImageEntry], reader: Reader, files: Files
+    entry: ImageEntry, others: Iterable[dict[str, Any]], reader: Reader, files: Files
 ) -> str:
     """Returns the name of another image, if it differs and has the same file; '' if none has."""
     name = entry.image['file_name']
-    others = [other for other in others if other.image['file_name'] != name]
+    others = [other for other in others if other['file_name'] != name]
     path = _path(entry, reader, files) if others else ''
-    same = (each.image['file_name'] for each in others if _path(each, reader, files) == path)
+    same = (
+        other['file_name']
+        for other in others
+        if _path(ImageEntry(other, []), reader, files) == path
+    )
     return str(next(same, '')) if path else ''
 
 

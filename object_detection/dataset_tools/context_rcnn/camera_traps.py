@@ -25,16 +25,14 @@ def run(
       UserError, FileNotFoundError, ConversionError: if an option or an input cannot be used.
     """
     job_options.check(options)
-    file = coco.read_annotation_file(
-        options.input_annotations_file, BeamFiles(), segmentations=False
-    )
+    groups = coco.Scan(options.input_annotations_file, BeamFiles(), content=bool).groups
     source = CameraTrapsSource(
         image_dir=options.image_directory, annotations_file=options.input_annotations_file
     )
     return conversion.convert(
         source,
         options.output_tfrecord_prefix,
-        max(1, -(-len(file.images) // options.num_images_per_shard)),
+        max(1, -(-groups.num_images() // options.num_images_per_shard)),
         workers=options.workers,
         runner=options.runner,
         beam_options=list(beam_options),

@@ -2,15 +2,22 @@
 
     PREFIX-00000-of-00010 ...    PREFIX_label_map.pbtxt    PREFIX.report.json
 
-Only the entries of the annotation files are grouped by shard; the worker that writes a shard reads
-its images one at a time. Entries that cannot be converted are left out and listed in the report.
+The entries of the images are written to a scratch file beside the outputs, which the local
+processes share, or are grouped by a runner; the worker that writes a shard reads its images one at
+a time, so that memory does not grow with the data set. Entries that cannot be converted are left
+out and listed in the report.
 Earlier outputs of the same prefix are not changed until the new ones are complete, and are then
 replaced; files that a killed job left behind are removed.
 """
 
+import contextlib
 import dataclasses
+import errno
 import json
 import math
+import os
+import sqlite3
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -133,6 +140,8 @@ class Job:
       facts: entries of the report that are known in advance.
       tally: problems that do not belong to an image.
       strict: whether nothing is published if there is any problem.
+      index: file of the entries, see `_write_index`, where workers run here; '' groups them by the
+        runner.
     """
 
     source: Source
@@ -142,8 +151,13 @@ class Job:
     facts: dict[str, Any]
     tally: Tally
     strict: bool = False
+    index: str = ''
 
     def elements(self, pipeline: beam.Pipeline, output: Output) -> beam.PCollection:
+        if self.index:
+            numbers = range(output.num_shards)
+            shards = [(i, (f'{i} {output.num_shards}', b'')) for i in numbers]
+            return pipeline | 'Index' >> beam.Create(shards)
         return (
             pipeline
             | 'Source' >> beam.Create([self.source])
@@ -154,7 +168,10 @@ class Job:
         return Tally()
 
     def make(self, elements: Iterable[tuple[str, bytes]], counts: Tally) -> Iterator[bytes]:
-        for _, content in elements:
+        contents = (content for _, content in elements)
+        if self.index:
+            contents = (each for key, _ in elements for each in _indexed(self.index, key))
+        for content in contents:
             entry = ImageEntry(*json.loads(zlib.decompress(content)))
             if example := self.convert(entry, counts):
                 yield example
@@ -211,8 +228,9 @@ class Job:
                 tally.unwanted_objects[str(error)] += 1
             else:
                 tally.add_problem(error, image, annotation_id)
-        if file_access.without_suffix(result.image.source_id) != str(image['id']):
-            tally.source_ids.append(result.image.source_id)
+        source_id, image_id = result.image.source_id, str(image['id'])
+        if image_id not in (source_id, file_access.without_suffix(source_id)):
+            tally.source_ids.append(source_id)
         tally.counts['images_without_objects'] += len(result.image) == 0
         tally.counts['clipped_boxes'] += result.num_clipped
         return result.image
@@ -220,13 +238,37 @@ class Job:
 
 # The reader is a `Reader`, a protocol, which the type checks of Beam refuse.
 def entries(source: Source, num_shards: int, reader: Any = None) -> Iterator[Element]:
-    """Yields the images of a data set, see `entries_of`, and assigns them to shards in turn.
-
-    They are compressed, as the grouping step of the local runner holds all of them.
-    """
+    """Yields the images of a data set, see `entries_of`, and assigns them to shards in turn."""
     for index, item in enumerate(formats_source.entries_of(source, BeamFiles(), reader)):
         content = zlib.compress(json.dumps(item).encode(), 1)
         yield index % num_shards, (f'{index:012d}', content)
+
+
+def _write_index(path: str, source: Source, reader: Reader) -> None:
+    """Writes the `entries` of a data set to an SQLite database, by their numbers."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        # If it is interrupted, nothing reads it.
+        for setting in ('journal_mode = OFF', 'synchronous = OFF'):
+            database.execute(f'PRAGMA {setting}')
+        database.execute('CREATE TABLE entries (number INTEGER PRIMARY KEY, content BLOB)')
+        database.execute('BEGIN')
+        rows = ((int(key), content) for _, (key, content) in entries(source, 1, reader))
+        try:
+            database.executemany('INSERT INTO entries VALUES (?, ?)', rows)
+            database.execute('COMMIT')
+        except sqlite3.OperationalError as error:
+            raise OSError(errno.EIO, str(error), path) from error
+
+
+def _indexed(path: str, key: str) -> Iterator[bytes]:
+    """Yields the contents of a shard in turn; `key` is its number and that of all shards."""
+    shard, num_shards = map(int, key.split())
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        [[last]] = database.execute('SELECT MAX(number) FROM entries')
+        for number in range(shard, (last or 0) + 1, num_shards):
+            query = 'SELECT content FROM entries WHERE number = ?'
+            for (content,) in database.execute(query, [number]):
+                yield content
 
 
 def label_map_path(prefix: str) -> str:
@@ -281,9 +323,14 @@ def convert(
     if num_shards is None:
         whole = math.ceil(job.num_images / _IMAGES_PER_SHARD)
         num_shards = _MAX_SHARDS if runner else max(1, workers, min(whole, _MAX_SHARDS))
-    with sharded_writer.open_output(
-        output_prefix, num_shards, is_single_file=is_single_file
-    ) as output:
+    opened = sharded_writer.open_output(output_prefix, num_shards, is_single_file=is_single_file)
+    with opened as output, tempfile.TemporaryDirectory() as folder:
+        if not runner:
+            # The outputs may be in an object store.
+            is_local = not file_access.is_url(output.prefix)
+            index = output.scratch_path() if is_local else os.path.join(folder, 'index')
+            job = dataclasses.replace(job, index=index)
+            _write_index(index, source, job.reader)
         report = shard_job.run(
             job,
             output,

@@ -1,5 +1,4 @@
 import io
-import pathlib
 
 import numpy as np
 import pytest
@@ -9,8 +8,11 @@ from object_detection.data import annotation_checks, file_access
 from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
-from object_detection.data.coco.annotations import Classes, CocoFile, CocoImage, classes
+from object_detection.data.coco.annotations import Classes
 from object_detection.data.coco.examples import Contents
+from object_detection.data.file_access import LocalFiles
+from object_detection.data.formats.coco import CocoSource
+from object_detection.data.formats.source import ImageEntry
 from object_detection.data.tf_examples import to_example
 from object_detection.errors import UnusableError
 from tests import goldens, rows
@@ -32,10 +34,6 @@ def _image(image_format='JPEG', mode='RGB', size=(40, 30)) -> bytes:
     return file.getvalue()
 
 
-def _read(path: pathlib.Path) -> CocoFile:
-    return coco_annotations.parse(path.read_bytes(), str(path))
-
-
 def _entry(**others) -> dict:
     return {'id': 5, 'file_name': 'a.jpg', 'height': 30, 'width': 40} | others
 
@@ -45,7 +43,7 @@ def _annotation(**others) -> dict:
 
 
 def _read_annotated(*annotations: dict, contents=None, encoded=None, entry=None):
-    image = CocoImage(0, entry or _entry(), list(annotations))
+    image = ImageEntry(entry or _entry(), list(annotations))
     return reading.read(image, encoded or _image(), contents or Contents(LABELS))
 
 
@@ -55,7 +53,7 @@ def _features(*annotations: dict, **others) -> records.Features:
     return records.parse(to_example(result.image))
 
 
-def _without_overhanging(image: CocoImage) -> CocoImage:
+def _without_overhanging(image: ImageEntry) -> ImageEntry:
     """Leaves out the boxes that reach over the edge, as the reference does; ours are clipped."""
     height, width = image.image['height'], image.image['width']
     inside = [
@@ -75,29 +73,26 @@ _PREFIXES = ('coco_plain', 'coco_masks', 'coco_keypoints', 'coco_densepose', 'co
 def test_reference_examples(case_name):
     case = goldens.load('tf_examples', case_name)
     folder = goldens.COMPONENTS / 'examples'
-    file = _read(folder / 'instances.json')
-    layout = None
-    if 'keypoint_annotations_file' in case.params:
-        keypoints = _read(folder / case.params['keypoint_annotations_file'])
-        coco_annotations.take_over(file, keypoints, coco_keypoints.KEYPOINT_KEYS)
-        layout = coco_keypoints.keypoint_layout(keypoints)
-    if densepose := case.params.get('densepose_annotations_file'):
-        points = _read(folder / densepose)
-        coco_annotations.take_over(file, points, coco_keypoints.DENSEPOSE_KEYS)
-    contents = Contents(
-        classes(file.categories, None), case.params['include_masks'], layout, bool(densepose)
+    keypoints, densepose = (
+        str(folder / name) if (name := case.params.get(f'{kind}_annotations_file')) else ''
+        for kind in ('keypoint', 'densepose')
     )
-    grouped = coco_annotations.group_by_image(
-        file,
+    source = CocoSource(
+        image_dir=str(folder / 'images'),
+        annotations_file=str(folder / 'instances.json'),
+        masks=case.params['include_masks'],
+        keypoints_file=keypoints,
+        densepose_file=densepose,
         only_objects_of='person' if case.params.get('remove_non_person_annotations') else '',
         only_images_with='person' if case.params.get('remove_non_person_images') else '',
     )
+    contents = source.open(LocalFiles(), None).reader.contents
     ours = {}
-    for image in grouped:
-        image = _without_overhanging(image)
+    for index, entry in enumerate(source.entries(LocalFiles())):
+        image = _without_overhanging(entry)
         encoded = (folder / 'images' / image.image['file_name']).read_bytes()
         features = records.parse(to_example(reading.read(image, encoded, contents).image))
-        ours |= {f'ex{image.index}/{key}': value for key, value in records.as_golden(features)}
+        ours |= {f'ex{index}/{key}': value for key, value in records.as_golden(features)}
     assert {key for key in ours if key.split('/', 1)[1] not in _NOT_IN_REFERENCE} == set(
         case.outputs
     )
@@ -294,7 +289,7 @@ def test_keypoints_of_several_categories_have_their_own_positions():
         {'id': 1, 'name': 'cat', 'keypoints': ['nose', 'tail']},
         {'id': 7, 'name': 'dog', 'keypoints': ['ear', 'nose']},
     ]
-    layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
+    layout = coco_keypoints.keypoint_layout(categories)
     assert layout.names == ('nose', 'tail', 'ear')
     features = _features(
         _annotation(category_id=1, keypoints=[4, 3, 2, 8, 6, 1]),

@@ -4,7 +4,6 @@ from google.protobuf import text_format
 from object_detection.data import label_map
 from object_detection.data.coco import annotations as coco_categories
 from object_detection.data.coco import keypoints as coco_keypoints
-from object_detection.data.coco.annotations import CocoFile
 from object_detection.dataset_tools.converters import conversion
 from object_detection.protos import string_int_label_map_pb2
 from tests import rows
@@ -39,7 +38,7 @@ def test_keypoints_join_the_label_map_by_their_positions_in_records():
     ]
     labels = coco_categories.from_categories(categories)
     label_map = conversion.label_map_of(labels)
-    layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
+    layout = coco_keypoints.keypoint_layout(categories)
     assert layout.names == ('nose', 'tail', 'ear')
     conversion.add_keypoints(label_map, labels, layout)
     assert label_map == _label_map(
@@ -104,7 +103,7 @@ def test_skeletons_join_positions_in_records():
     ]
     labels = coco_categories.from_categories(categories)
     label_map = conversion.label_map_of(labels)
-    layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
+    layout = coco_keypoints.keypoint_layout(categories)
     conversion.add_keypoints(label_map, labels, layout)
     lines = [[(edge.start, edge.end) for edge in item.skeleton] for item in label_map.item]
     # What is no line between two of a category's own keypoints is left out.
@@ -115,7 +114,7 @@ def test_persons_without_names_of_keypoints_have_those_of_coco():
     categories = [{'id': 1, 'name': 'person'}, {'id': 2, 'name': 'ball'}]
     labels = coco_categories.from_categories(categories)
     label_map = conversion.label_map_of(labels)
-    layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
+    layout = coco_keypoints.keypoint_layout(categories)
     conversion.add_keypoints(label_map, labels, layout)
     person, ball = label_map.item
     assert [point.label for point in person.keypoints] == list(coco_keypoints.PERSON_KEYPOINTS)

@@ -12,8 +12,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from object_detection.data import tf_examples
-from object_detection.data.coco import annotations as coco_annotations
-from object_detection.data.coco import examples as coco_examples
+from object_detection.data.file_access import LocalFiles
+from object_detection.data.formats.coco import CocoSource
 from object_detection.metrics.coco.annotations import CocoAnnotations, match_categories
 from object_detection.metrics.coco.evaluator import CocoEvaluator
 from tests import rows
@@ -319,19 +319,18 @@ def test_real_data_gives_the_numbers_of_its_records(shared):
     path = folder / 'annotations/instances_val.json'
     if not path.exists():
         pytest.skip(f'needs {path}')
-    file = coco_annotations.parse(path.read_bytes(), str(path))
-    found_classes = coco_annotations.classes(file.categories, None)
-    contents = coco_examples.Contents(found_classes, masks=True)
+    source = CocoSource(str(folder / 'images'), str(path), masks=True)
+    contents = source.open(LocalFiles(), None).reader.contents
     rng, images = np.random.default_rng(0), []
     # Those with crowds and some others.
-    found = list(coco_annotations.group_by_image(file))
+    found = list(source.entries(LocalFiles()))
     found.sort(key=lambda image: -sum(a['iscrowd'] for a in image.annotations))
     for coco_image in found[:6]:
         encoded = (folder / 'images' / coco_image.image['file_name']).read_bytes()
         image = reading.read(coco_image, encoded, contents).image
         images.append(_row(records.parse(tf_examples.to_example(image)), rng))
     assert any(image['is_crowd'].any() for image in images)
-    labels = found_classes.labels.values()
+    labels = contents.classes.labels.values()
     categories = [{'id': label.label, 'name': label.text} for label in labels]
     classes = {label.label: [label.text] for label in labels}
     annotations = CocoAnnotations(
