@@ -191,11 +191,12 @@ def resemble(
     )
 
 
-def _rows(found: Detections, names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
+def _rows(found: Detections, names: Collection[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Classes int [n], and the values of arrays that must agree, float [n, V].
 
-    Places of keypoints with flat heat maps are NaN.
+    Places of keypoints with flat heat maps are NaN. `names` None takes all arrays.
     """
+    names = found.arrays() if names is None else names
     values = [found.shares(), found.scores[:, np.newaxis]]
     if 'masks' in names:
         values.append(found.masks)
