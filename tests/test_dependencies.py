@@ -20,6 +20,7 @@ OPTIONAL = {
     'ai_edge_litert',
     'av',
     'cv2',
+    'datasets',
     'fastapi',
     'faster-coco-eval',
     'h11',
@@ -34,6 +35,8 @@ OPTIONAL = {
     'prometheus_client',
     'starlette',
     'supervision',
+    'tensorflow-datasets',
+    'tensorflow_datasets',
     'tf2onnx',
     'uvicorn',
 }

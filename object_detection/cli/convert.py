@@ -89,8 +89,10 @@ def _common_options() -> list[click.Parameter]:
     ]
 
 
-def _own_option(field: dataclasses.Field) -> click.Option:
+def _own_option(field: dataclasses.Field) -> click.Parameter:
     """Returns the option of a field of a source, see `formats.source.option`."""
+    if field.metadata['positional']:
+        return click.Argument([field.name])
     flag = field.metadata['flag'] or field.name
     names = [f'--{flag}/--no_{flag}' if field.type is bool else f'--{flag}', field.name]
     options: dict[str, Any] = {'help': field.metadata['help']}
@@ -220,7 +222,9 @@ def _command_line(name: str, found: Found, output: str) -> str:
     for field in _own_fields(type(found.source)):
         value = getattr(found.source, field.name)
         flag = field.metadata['flag'] or field.name
-        if value is True:
+        if field.metadata['positional']:
+            words.append(str(value))
+        elif value is True:
             words.append(f'--{flag}')
         elif value != field.default:
             words += [f'--{flag}', str(value)]

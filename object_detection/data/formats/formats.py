@@ -11,6 +11,7 @@ from object_detection.data.formats.ava import AvaSource
 from object_detection.data.formats.coco import CocoSource
 from object_detection.data.formats.csv_boxes import CsvSource
 from object_detection.data.formats.cvat import CvatSource
+from object_detection.data.formats.hf import HfSource
 from object_detection.data.formats.kitti import KittiSource
 from object_detection.data.formats.label_studio import LabelStudioSource
 from object_detection.data.formats.labelme import LabelMeSource
@@ -19,6 +20,7 @@ from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.data.formats.panoptic import PanopticSource
 from object_detection.data.formats.pets import PetsSource
 from object_detection.data.formats.source import SPLITS, Found, Source
+from object_detection.data.formats.tfds import TfdsSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UserError, format_list
@@ -69,6 +71,12 @@ _FORMATS = {
         'Without --label_map, the labels of the task are numbered from 1 on in their order.',
         numbers_used=True,
     ),
+    'hf': Format(
+        HfSource,
+        'Hugging Face datasets: parquet files of the hub or a folder',
+        'Without --label_map, the classes are numbered from 1 on in the order of the ClassLabel, '
+        'or of the alphabet.',
+    ),
     'kitti': Format(
         KittiSource,
         'KITTI object detection: label_2/*.txt',
@@ -106,6 +114,11 @@ _FORMATS = {
         PetsSource,
         'Oxford-IIIT Pets: XML files of faces, trimaps of bodies',
         'Without --label_map, the breeds are numbered from 1 on in the order of the alphabet.',
+    ),
+    'tfds': Format(
+        TfdsSource,
+        'TensorFlow Datasets: a name of its catalog, or a prepared folder',
+        'Without --label_map, the classes are numbered from 1 on in the order of the ClassLabel.',
     ),
     'voc': Format(
         VocSource,

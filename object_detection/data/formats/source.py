@@ -161,7 +161,14 @@ class Source:
         return []
 
 
-def option(default: Any, help_text: str, *, flag: str = '', required: bool = False) -> Any:
+def option(
+    default: Any,
+    help_text: str,
+    *,
+    flag: str = '',
+    required: bool = False,
+    positional: bool = False,
+) -> Any:
     """Returns a field of a `Source` that is an option of its command.
 
     Args:
@@ -169,8 +176,9 @@ def option(default: Any, help_text: str, *, flag: str = '', required: bool = Fal
       help_text: description in one or two sentences.
       flag: name of the option, if it differs from the field's.
       required: whether the option must be given.
+      positional: whether it is an argument without a name, before the options.
     """
-    metadata = {'help': help_text, 'flag': flag, 'required': required}
+    metadata = {'help': help_text, 'flag': flag, 'required': required, 'positional': positional}
     return dataclasses.field(default=default, metadata=metadata)
 
 

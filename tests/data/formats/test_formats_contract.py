@@ -279,7 +279,8 @@ def _summary(made: Source) -> str:
 
 
 def test_every_format_is_in_the_table():
-    assert {*_CASES} == {*formats.ANNOTATION_FORMATS}
+    # Rows of hubs hold their images, see test_hubs.
+    assert {*_CASES, 'hf', 'tfds'} == {*formats.ANNOTATION_FORMATS}
 
 
 @pytest.mark.parametrize('name', _CASES)
