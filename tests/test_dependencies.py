@@ -33,6 +33,7 @@ OPTIONAL = {
     'openvino',
     'prometheus-client',
     'prometheus_client',
+    'rasterio',
     'starlette',
     'supervision',
     'tensorflow-datasets',

@@ -17,8 +17,9 @@ from object_detection.prediction.writers import DEFAULT, WRITERS
 from object_detection.system import tensorflow_setup
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
+_IMAGE_SUFFIXES |= {'.tif', '.tiff'}
 # Formats that cannot be read; they are also searched in folders, so that they can be reported.
-_OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
+_OTHER_SUFFIXES = {'.heic', '.heif', '.avif', '.jp2', '.jxl'}
 
 # The options that are not about pictures.
 _RECORD_OPTIONS = {'model', 'config', 'checkpoint_dir', 'output', 'limit', 'json', 'quiet'}

@@ -23,10 +23,9 @@ from object_detection.errors import DataError, UnusableError, missing
 # Bytes that are read at a time: a limit on the size of a file is no reason to allocate it.
 _BLOCK = 1 << 20
 _READ_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp', '.jpe', '.jfif', '.mpo')
+_READ_SUFFIXES += ('.tif', '.tiff')
 # Images that are not read; each is counted, as one that does not decode.
-_OTHER_SUFFIXES = (
-    *('.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl', '.ppm', '.pgm', '.tga'),
-)
+_OTHER_SUFFIXES = (*('.heic', '.heif', '.avif', '.jp2', '.jxl', '.ppm', '.pgm', '.tga'),)
 # A drive of Windows, or the root.
 _ROOT = re.compile(r'^(?:[A-Za-z]:|/+)')
 

@@ -6,11 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.shapes import asserted
+from object_detection.data import tiff_files
 from object_detection.errors import UserError
 from object_detection.resizers.value_range import ValueRange
 from object_detection.system.costly_files import MAX_GIF_BLOCKS, MAX_SCANS
 
-# Numbers of channels that images are decoded to.
+# Numbers of channels that images other than TIFF files are decoded to.
 CHANNELS = (1, 3, 4)
 
 # Shares of red, green and blue in the brightness (ITU-R BT.601).
@@ -46,21 +47,22 @@ _BMP_BGRA_MASKS = (0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0)
 def decode_image(
     encoded: tf.Tensor, num_channels: int = 3, value_range: ValueRange | None = None
 ) -> tf.Tensor:
-    """Decodes a JPEG, PNG, BMP, WebP or GIF file (its first frame) to [H, W, C], 0..255.
+    """Decodes a JPEG, PNG, BMP, WebP, GIF (its first frame) or plain TIFF file to 0..255.
 
     With 3 channels, grey values are repeated and an alpha channel is dropped. One channel is the
     brightness of the three, 0.299 R + 0.587 G + 0.114 B, and exact for grey images. The fourth
     channel is the alpha channel of PNG and WebP files, and 255 for images without. The upper 8 of
     16 bits are kept, unless there is a range of values. The EXIF orientation of a file is ignored,
-    since annotations of records refer to the stored pixels.
+    since annotations of records refer to the stored pixels. A plain TIFF file, see `tiff_files`,
+    gives its first C channels; floats need a range of values.
 
     Args:
       encoded: string scalar.
-      num_channels: C: 1, 3 or 4.
+      num_channels: C: 1, 3 or 4; of TIFF files any number.
       value_range: what the values of `decode_values` are mapped from; None decodes 8 bits.
 
     Returns:
-      uint8; with `value_range` float32.
+      uint8 [H, W, C]; with `value_range` float32.
 
     Raises:
       tf.errors.InvalidArgumentError: when run, if it is another file, or a BMP file with less than
@@ -69,9 +71,83 @@ def decode_image(
     if value_range is not None:
         return value_range.scaled(decode_values(encoded, num_channels))
     _check_channels(num_channels)
+    image = tf.cond(
+        _is_tiff(encoded),
+        lambda: _decode_tiff(encoded, num_channels, as_8_bits=True),
+        lambda: _decode_8_bits(encoded, num_channels),
+    )
+    return tf.ensure_shape(image, [None, None, num_channels])
+
+
+def _decode_8_bits(encoded: tf.Tensor, num_channels: int) -> tf.Tensor:
     if num_channels == 4:
         return _decode_with_alpha(encoded)
-    return _brightness(_decode_colors(encoded), num_channels)
+    return _brightness(_decode_colors(_of_channels(encoded, num_channels)), num_channels)
+
+
+def _of_channels(encoded: tf.Tensor, num_channels: int) -> tf.Tensor:
+    if num_channels in CHANNELS:
+        return encoded
+    message = f'Expected a TIFF file for images of {num_channels} channels.'
+    with asserted(tf.constant(False), message):
+        return tf.identity(encoded)
+
+
+def _is_tiff(encoded: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_any(tf.strings.substr(encoded, 0, 4) == [*tiff_files.MAGIC])
+
+
+def _decode_tiff(encoded: tf.Tensor, num_channels: int, *, as_8_bits: bool = False) -> tf.Tensor:
+    """Decodes a plain TIFF file to float32 [H, W, num_channels], or to uint8."""
+    header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=tiff_files.HEADER_SIZE)
+    height, width, channels, num_bytes = (
+        _number(header[at : at + size])
+        for at, size in (
+            (tiff_files.HEIGHT_PLACE, 4),
+            (tiff_files.WIDTH_PLACE, 4),
+            (tiff_files.CHANNELS_PLACE, 2),
+            (tiff_files.BYTES_PLACE, 2),
+        )
+    )
+    mark = header[tiff_files.MARK_PLACE : tiff_files.HEIGHT_PLACE]
+    # A product of doubles does not overflow.
+    size = tf.reduce_prod(tf.cast(tf.stack([height, width, channels, num_bytes]), tf.float64))
+    is_plain = tf.reduce_all(mark == [*tiff_files.MARK]) & (size > 0)
+    room = tf.cast(tf.strings.length(encoded) - tiff_files.HEADER_SIZE, tf.float64)
+    with asserted(
+        is_plain & (size <= room) & tf.reduce_any(num_bytes == [1, 2, 4]),
+        'Expected a complete TIFF file as `tfod convert` and the annotation readers make it.',
+    ):
+        pixels = tf.strings.substr(encoded, tiff_files.HEADER_SIZE, tf.cast(size, tf.int32))
+    needed = 3 if num_channels == 1 else num_channels
+    with asserted(
+        tf.equal(channels, 1) | (channels >= needed),
+        f'Expected a TIFF file of one channel or at least {needed}. Received:',
+        channels,
+    ):
+        shape = tf.stack([height, width, channels])
+
+    def values(dtype: tf.DType) -> tf.Tensor:
+        return tf.cast(tf.reshape(tf.io.decode_raw(pixels, dtype), shape), tf.float32)
+
+    image = tf.switch_case(
+        tf.cast(num_bytes // 2, tf.int32),
+        [lambda: values(tf.uint8), lambda: values(tf.uint16), lambda: values(tf.float32)],
+    )
+    if as_8_bits:
+        message = 'Expected image_resizer.value_range for a TIFF file of floats.'
+        with asserted(num_bytes <= 2, message):
+            image = tf.where(tf.equal(num_bytes, 2), tf.floor(image / 256.0), image)
+    image = tf.cond(
+        tf.equal(channels, 1),
+        lambda: tf.repeat(image, needed, axis=-1),
+        lambda: image[..., :needed],
+    )
+    if num_channels == 1:
+        # Equal channels keep their values, whatever the rounding of the shares.
+        brightness = tf.tensordot(image, _BRIGHTNESS, 1)[..., tf.newaxis]
+        image = tf.where(tf.equal(channels, 1), image[..., :1], brightness)
+    return tf.cast(tf.round(image), tf.uint8) if as_8_bits else image
 
 
 def decode_values(encoded: tf.Tensor, num_channels: int = 3) -> tf.Tensor:
@@ -81,23 +157,35 @@ def decode_values(encoded: tf.Tensor, num_channels: int = 3) -> tf.Tensor:
       encoded, num_channels: see `decode_image`.
 
     Returns:
-      float32 [H, W, C], whole numbers of 0..255, or 0..65535 of a PNG file of 16 bits.
+      float32 [H, W, C], whole numbers of 0..255, or 0..65535 of a PNG file of 16 bits; of a TIFF
+      file any values.
     """
     _check_channels(num_channels)
+    image = tf.cond(
+        _is_tiff(encoded),
+        lambda: _decode_tiff(encoded, num_channels),
+        lambda: _decode_stored(encoded, num_channels),
+    )
+    return tf.ensure_shape(image, [None, None, num_channels])
+
+
+def _decode_stored(encoded: tf.Tensor, num_channels: int) -> tf.Tensor:
+    encoded = _of_channels(encoded, num_channels)
+    num_channels = num_channels if num_channels in CHANNELS else 3
     # A file that is cut off has no depth.
     depth = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)[_PNG_DEPTH]
     channels = max(num_channels, 3)
     image = tf.cond(
         (tf.strings.substr(encoded, 0, 4) == _PNG) & (depth == 16),
         lambda: tf.cast(tf.io.decode_png(encoded, channels, tf.uint16), tf.float32),
-        lambda: tf.cast(decode_image(encoded, channels), tf.float32),
+        lambda: tf.cast(_decode_8_bits(encoded, channels), tf.float32),
     )
     return _brightness(tf.ensure_shape(image, [None, None, channels]), num_channels)
 
 
 def _check_channels(number: int) -> None:
-    if number not in CHANNELS:
-        raise UserError(f'decode_image: expected {CHANNELS} channels. Received: {number}.')
+    if number < 1:
+        raise UserError(f'decode_image: expected at least one channel. Received: {number}.')
 
 
 def _brightness(image: tf.Tensor, num_channels: int) -> tf.Tensor:
@@ -199,6 +287,11 @@ def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
         _PNG: _number(header[16:20][::-1]) * _number(header[20:24][::-1]),
         b'BM': bmp_sides[0] * bmp_sides[1],
         b'RIFF': tf.where(begins(b'WEBP', 8), _webp_pixels(header), 0),
+        tiff_files.MAGIC[0]: tf.where(
+            begins(tiff_files.MARK, tiff_files.MARK_PLACE),
+            _number(header[12:16]) * _number(header[16:20]),
+            0,
+        ),
     }
     of_header = tf.add_n([tf.where(begins(magic), n, 0) for magic, n in num_pixels.items()])
     # Only these two formats need more than the header.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
+from object_detection.data import tiff_files
 from object_detection.errors import UnusableError
 from object_detection.resizers.value_range import ValueRange
 from object_detection.system import costly_files
@@ -54,11 +55,12 @@ class ImageFile(NamedTuple):
 
     Attributes:
       encoded: bytes of the file, or of the file that replaces it.
-      format: a value of `FORMATS`.
+      format: a value of `FORMATS`, or 'tiff' for a plain TIFF file, see `tiff_files`.
       height: height of the upright image in pixels.
       width: width of the upright image in pixels.
-      changes: reasons for encoding it again: 'exif_orientation', 'bmp_palette', 'animation'; and
-        'exif_orientation_without_effect' for an orientation that was ignored.
+      changes: reasons for encoding it again: 'exif_orientation', 'bmp_palette', 'animation', and
+        those of `tiff_files`; and 'exif_orientation_without_effect' for an orientation that was
+        ignored.
     """
 
     encoded: bytes
@@ -69,12 +71,16 @@ class ImageFile(NamedTuple):
 
 
 def read_upright(
-    encoded: bytes, *, stated_size: tuple[Any, Any] = (None, None), max_pixels: int = MAX_PIXELS
+    encoded: bytes,
+    *,
+    stated_size: tuple[Any, Any] = (None, None),
+    max_pixels: int = MAX_PIXELS,
+    page: int = 0,
 ) -> ImageFile:
     """Returns an image file for TensorFlow; only files that must be changed are decoded.
 
-    JPEG files are encoded again as JPEG (quality 95, no chroma subsampling), others as PNG, of 16
-    bits if they have as many.
+    JPEG files are encoded again as JPEG (quality 95, no chroma subsampling), TIFF files as plain
+    ones, others as PNG, of 16 bits if they have as many.
 
     Args:
       encoded: the bytes of the file.
@@ -82,31 +88,53 @@ def read_upright(
         is the size of the stored pixels, and not of the upright image, the annotations were drawn
         on the stored image, and it is not rotated.
       max_pixels: maximum number of pixels of an image; larger ones are refused before decoding.
+      page: number of the page of a TIFF file, from 0.
 
     Raises:
       UnusableError: if the file is not an image of a format of `FORMATS`, has too many pixels, or
         must be decoded and cannot be.
     """
+    if tiff_files.is_tiff(encoded):
+        return _read_tiff(encoded, stated_size, max_pixels, page)
     with _opened(encoded, max_pixels) as image:
         orientation = _orientation(image, encoded)
         width, height = image.size
-        upright = (width, height) if orientation in _SIDEWAYS else (height, width)
-        changes = []
-        if orientation in _TURNS:
-            turns = _fits(stated_size, upright) or not _fits(stated_size, (height, width))
-            changes.append(TURNED if turns else NO_TURN)
+        changes = _turns(orientation, (height, width), stated_size)
         changes += _misread(image, encoded)
         if not set(changes) - {NO_TURN}:
             return ImageFile(encoded, FORMATS[image.format], height, width, tuple(changes))
         return _encode_anew(image, encoded, orientation if TURNED in changes else 1, changes)
 
 
+def _read_tiff(
+    encoded: bytes, stated_size: tuple[Any, Any], max_pixels: int, page: int = 0
+) -> ImageFile:
+    values, changes = tiff_files.read(encoded, max_pixels, page=page)
+    orientation = tiff_files.orientation(encoded) if changes else 1
+    turned = _turns(orientation, values.shape[:2], stated_size)
+    if TURNED in turned:
+        values = tiff_files.upright(values, orientation)
+    file = tiff_files.plain(values) if changes else encoded
+    return ImageFile(file, 'tiff', *values.shape[:2], (*turned, *changes))
+
+
+def _turns(orientation: int, size: tuple[int, int], stated_size: tuple[Any, Any]) -> list[str]:
+    """Returns what becomes of an orientation of an image of `size`; [] for an upright one."""
+    if orientation not in _TURNS:
+        return []
+    upright = size[::-1] if orientation in _SIDEWAYS else size
+    return [TURNED if _fits(stated_size, upright) or not _fits(stated_size, size) else NO_TURN]
+
+
 def first_picture(encoded: bytes, max_pixels: int = MAX_PIXELS) -> bytes:
-    """Returns a PNG file of the first picture of an animation; other files as they are.
+    """Returns a PNG file of the first picture of an animation, and a plain file of a TIFF file;
+    other files as they are.
 
     Raises:
       UnusableError: as `read_upright`.
     """
+    if tiff_files.is_tiff(encoded):
+        return _read_tiff(encoded, (None, None), max_pixels).encoded
     with _opened(encoded, max_pixels) as image:
         return _encode_anew(image, encoded, 1, []).encoded if _is_animated(image) else encoded
 
@@ -117,6 +145,9 @@ def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
     Raises:
       UnusableError: if it cannot be decoded, or as `read_upright`.
     """
+    if tiff_files.is_tiff(encoded):
+        tiff_files.read(encoded, max_pixels)
+        return
     with _opened(encoded, max_pixels) as image:
         width, height = image.size
         image.verify()
@@ -135,6 +166,9 @@ def decode(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     Raises:
       UnusableError: if it cannot be decoded or has too many pixels.
     """
+    if tiff_files.is_tiff(encoded):
+        values = tiff_files.read(encoded, max_pixels, colors=False).values
+        return values[..., 0] if values.shape[-1] == 1 else values
     with _opened(encoded, max_pixels) as image:
         return np.asarray(image)
 
@@ -156,17 +190,32 @@ def thumbnail(
     Raises:
       UnusableError: as `read_upright`.
     """
-    with _opened(encoded, max_pixels) as image:
-        if value_range is None or not has_16_bits(encoded):
-            image.draft('RGB', (longest_side, longest_side))
-            pixels = np.asarray(_as_8_bit(image).convert('RGB'))
-        else:
-            channels = _channels_of_16_bits(image, encoded)
-            colors = channels[:3] if len(channels) >= 3 else channels[:1] * 3
-            pixels = np.stack(colors, axis=-1)
+    if tiff_files.is_tiff(encoded):
+        pixels = _shown(tiff_files.read(encoded, max_pixels).values, value_range)
+    else:
+        with _opened(encoded, max_pixels) as image:
+            if value_range is None or not has_16_bits(encoded):
+                image.draft('RGB', (longest_side, longest_side))
+                pixels = np.asarray(_as_8_bit(image).convert('RGB'))
+            else:
+                channels = _channels_of_16_bits(image, encoded)
+                colors = channels[:3] if len(channels) >= 3 else channels[:1] * 3
+                pixels = np.stack(colors, axis=-1)
     small = Image.fromarray(pixels if value_range is None else value_range.picture(pixels))
     small.thumbnail((longest_side, longest_side))
     return small
+
+
+def _shown(values: np.ndarray, value_range: ValueRange | None) -> np.ndarray:
+    """Returns the colours of a TIFF file; of floats without a range in that of their own."""
+    if values.shape[-1] == 2:
+        values = values[..., :1]
+    if value_range is not None or values.dtype != np.float32:
+        return tiff_files.to_rgb(values, value_range)
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
+    own = ValueRange(float(low), float(max(high, np.nextafter(low, np.float32(np.inf)))))
+    return own.picture(tiff_files.to_rgb(values, own))
 
 
 def stored_size(encoded: bytes) -> tuple[int, int]:
@@ -175,6 +224,8 @@ def stored_size(encoded: bytes) -> tuple[int, int]:
     Raises:
       UnusableError: if it is not an image of a format of `FORMATS`.
     """
+    if tiff_files.is_tiff(encoded):
+        return tiff_files.size(encoded)
     with _opened(encoded) as image:
         return image.size[1], image.size[0]
 
@@ -182,7 +233,7 @@ def stored_size(encoded: bytes) -> tuple[int, int]:
 def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> ImageFile | None:
     """Makes a file of a smaller image, of the same aspect ratio, rounded down.
 
-    It is a JPEG file, and a PNG file of 16 bits for one of 16 bits.
+    It is a JPEG file, and a PNG file of 16 bits for one of 16 bits, a plain TIFF file for TIFF.
 
     Args:
       encoded: the bytes of an image file.
@@ -195,6 +246,8 @@ def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> I
     Raises:
       UnusableError: if it cannot be decoded or has too many pixels.
     """
+    if tiff_files.is_tiff(encoded):
+        return _reduced_tiff(tiff_files.read(encoded, max_pixels).values, longest_side)
     with _opened(encoded) as image:
         scale = longest_side / max(image.size)
         if scale >= 1:
@@ -207,6 +260,21 @@ def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> I
         file = io.BytesIO()
         _as_8_bit(image).resize((width, height)).save(file, 'JPEG')
     return ImageFile(file.getvalue(), FORMATS['JPEG'], height, width, ())
+
+
+def _reduced_tiff(values: np.ndarray, longest_side: int) -> ImageFile | None:
+    scale = longest_side / max(values.shape[:2])
+    if scale >= 1:
+        return None
+    height, width = (max(1, int(side * scale)) for side in values.shape[:2])
+    channels = [
+        np.asarray(Image.fromarray(each.astype(np.float32)).resize((width, height)))
+        for each in np.moveaxis(values, -1, 0)
+    ]
+    small = np.stack(channels, axis=-1)
+    if values.dtype != np.float32:
+        small = np.clip(np.rint(small), 0, np.iinfo(values.dtype).max).astype(values.dtype)
+    return ImageFile(tiff_files.plain(small), 'tiff', height, width, ())
 
 
 @contextlib.contextmanager
@@ -287,7 +355,9 @@ def _is_plain_bmp(image: Image.Image, encoded: bytes) -> bool:
 
 
 def has_16_bits(encoded: bytes) -> bool:
-    """Whether it is a PNG file with 16 bits a channel; no other format of `FORMATS` has them."""
+    """Whether it is a PNG file with 16 bits a channel, or a TIFF file that may have more than 8."""
+    if tiff_files.is_tiff(encoded):
+        return not tiff_files.is_plain(encoded) or encoded[tiff_files.BYTES_PLACE] > 1
     return encoded.startswith(b'\x89PNG') and encoded[24:25] == b'\x10'
 
 

@@ -78,11 +78,12 @@ def predict_files(
     """Writes what a predictor finds in images and videos; `images.json` lists the images.
 
     `images.json` lists, for each image, `id` (the `image_id` of `detections.json`), `file_name`,
-    `picture` and further `files`; for a frame of a video, `frame` and `seconds` too. A file whose
-    name is a number gets that id. All other files, and files whose number an earlier file has
-    (1.jpg, 01.png), get the lowest unused numbers, in the order of `inputs`; frames get the
-    numbers after those of all files. Files of an image are called as it is, or NAME_2 and so on if
-    names are equal (a.jpg, a.png); frames are called NAME_000000 and so on.
+    `picture` and further `files`; for a frame of a video, `frame` and `seconds` too, and `page`,
+    from 1, for a further page of a TIFF file. A file whose name is a number gets that id. All
+    other files, and files whose number an earlier file has (1.jpg, 01.png), get the lowest unused
+    numbers, in the order of `inputs`; frames and further pages get the numbers after those of all
+    files. Files of an image are called as it is, or NAME_2 and so on if names are equal (a.jpg,
+    a.png); frames are called NAME_000000 and so on, and further pages NAME_000001 and so on.
 
     Lists are written image by image, under names that end in `.partial` until they are complete.
 
@@ -179,7 +180,7 @@ class _Run:
                 done += 1
                 if frame is None:
                     continue
-                if frame.clip is None:
+                if frame.clip is None and not frame.index:
                     yield _Named(frame, image_id, name, '')
                 else:
                     yield _Named(frame, next(later), f'{name}_{frame.index:06d}', name)
@@ -189,7 +190,12 @@ class _Run:
         """Yields the pictures of an input; None, and notes why, for what cannot be read."""
         try:
             predictor = self._predictor
-            yield from sources.read(source, predictor.max_pixels, predictor.value_range)
+            yield from sources.read(
+                source,
+                predictor.max_pixels,
+                predictor.value_range,
+                in_parts=predictor.tiling is not None,
+            )
         except ValueError as error:
             self.problems.append(str(error))
             yield None
@@ -223,6 +229,8 @@ class _Run:
         entry: dict[str, Any] = {'id': named.image_id, 'file_name': named.frame.source}
         if named.frame.clip is not None:
             entry |= {'frame': named.frame.index, 'seconds': named.frame.seconds}
+        elif named.frame.index:
+            entry['page'] = named.frame.index
         picture = own.pop(writers.PICTURES, None)
         if picture is not None:
             entry['picture'] = picture

@@ -10,14 +10,19 @@ import numpy as np
 from PIL import Image
 
 from object_detection.core.detections import Detections
+from object_detection.data.tiff_files import LargeImage
 from object_detection.errors import UserError
 from object_detection.metrics.detections import coco_results
 from object_detection.metrics.mask_pasting import paste_mask
+from object_detection.prediction import merging
 from object_detection.system import extras
 from object_detection.visualization import drawing
 
 if TYPE_CHECKING:
     import supervision
+
+# Longest side of the picture of a large image.
+_DRAWN_SIDE = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,13 +36,14 @@ class Prediction(Detections):
       masks: float32 [n, h, w], probabilities relative to the box; None without a mask head.
       keypoints: float32 [n, P, 2], (y, x) in pixels of the image; None without keypoints.
       keypoint_scores: float32 [n, P], in [0, 1]; None without keypoints or their scores.
-      image: uint8 [H, W, 3], RGB, upright: the image that the boxes refer to.
+      image: uint8 [H, W, 3], RGB, upright: the image that the boxes refer to; or a `LargeImage`,
+        of which `image[top:bottom, left:right]` reads a part.
       names: class id -> name; an id without a name stands for itself.
       path: path of the image file; None for an image that was no file.
       keypoint_edges: pairs of keypoints, indices from 0 on, between which `draw` draws lines.
     """
 
-    image: np.ndarray
+    image: np.ndarray | LargeImage
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     path: str | None = None
     keypoint_edges: Sequence[tuple[int, int]] = ()
@@ -85,7 +91,7 @@ class Prediction(Detections):
 
         Returns:
           A picture of the size of the image; small images are enlarged by a whole number, so that
-          names are legible.
+          names are legible, and a `LargeImage` is reduced to 4096 pixels.
         """
         return Image.fromarray(self.annotated(max_boxes, min_score, None))
 
@@ -93,9 +99,14 @@ class Prediction(Detections):
         self, max_boxes: int = 100, min_score: float = 0.0, scale: int | None = 1
     ) -> np.ndarray:
         """Draws as `draw`, which has the scale None; returns uint8 [H * scale, W * scale, 3]."""
+        image, objects = self.image, self
+        if isinstance(image, LargeImage):
+            image = image.picture(_DRAWN_SIDE)
+            scale_down = (image.shape[0] / self.size[0], image.shape[1] / self.size[1])
+            objects = merging.moved(self, (0, 0), scale_down, image.shape[:2])
         return drawing.draw_detections(
-            self.image,
-            self,
+            image,
+            objects,
             edges=self.keypoint_edges,
             names=self.names,
             min_score=min_score,

@@ -11,6 +11,7 @@ import numpy as np
 
 from object_detection.core.detections import Detections
 from object_detection.data.label_map import LabelMap
+from object_detection.data.tiff_files import LargeImage
 from object_detection.errors import UserError, expected
 from object_detection.prediction import loading, merging, views
 from object_detection.prediction.prediction import Prediction, of_path
@@ -20,6 +21,8 @@ from object_detection.runtime.images import ImageLike
 from object_detection.runtime.runtime import batches
 
 _FAINT = 0.05
+# Longest side of a large image as a whole; models make images smaller than that.
+_WHOLE_SIDE = 2048
 
 
 class Predictor:
@@ -198,11 +201,13 @@ class Predictor:
             else:
                 yield image, array
 
-    def _read(self, image: ImageLike) -> np.ndarray:
-        return image_inputs.read(image, self.max_pixels, self.value_range)
+    def _read(self, image: ImageLike) -> np.ndarray | LargeImage:
+        in_parts = self.tiling is not None
+        return image_inputs.read(image, self.max_pixels, self.value_range, in_parts=in_parts)
 
-    def _picture(self, image: np.ndarray) -> np.ndarray:
-        return image if self.value_range is None else self.value_range.picture(image)
+    def _picture(self, image: np.ndarray | LargeImage) -> np.ndarray | LargeImage:
+        is_seen = self.value_range is None or isinstance(image, LargeImage)
+        return image if is_seen else self.value_range.picture(image)
 
     def _detect(
         self,
@@ -223,14 +228,21 @@ class Predictor:
         tiles = tiling.tiles(*size)
         if len(tiles) == 1:
             return self._augmented([image], threshold)[0]
-        found = self._augmented([views.crop(image, tile) for tile in tiles], threshold)
-        found = [
-            merging.moved(each, (tile.top, tile.left), (1, 1), size)
-            for each, tile in zip(found, tiles, strict=True)
-        ]
+        found = []
+        # A large image stays in its file, of which a batch of tiles is read at a time.
+        for start in range(0, len(tiles), self.batch_size):
+            batch = tiles[start : start + self.batch_size]
+            objects = self._augmented([views.crop(image, tile) for tile in batch], threshold)
+            found += [
+                merging.moved(each, (tile.top, tile.left), (1, 1), size)
+                for each, tile in zip(objects, batch, strict=True)
+            ]
         if tiling.whole_image:
             tiles.append(merging.Tile(0, 0, *size))
-            found += self._augmented([image], threshold)
+            whole = image.reduced(_WHOLE_SIDE) if isinstance(image, LargeImage) else image
+            (objects,) = self._augmented([whole], threshold)
+            scale = (size[0] / whole.shape[0], size[1] / whole.shape[1])
+            found.append(merging.moved(objects, (0, 0), scale, size))
         return merging.joined(found, tiles, size)
 
     def _augmented(self, images: Sequence[np.ndarray], threshold: float) -> list[Detections]:

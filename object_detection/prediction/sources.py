@@ -46,10 +46,11 @@ class Frame:
     """A picture of a source.
 
     Attributes:
-      image: uint8 [H, W, 3], RGB, upright; float32 for a model with a range of values.
+      image: uint8 [H, W, 3], RGB, upright; float32 for a model with a range of values. A
+        `LargeImage`, of which parts are read.
       source: path, URL or camera.
       clip: the video; None for an image file.
-      index: number of the frame in the video, from 0.
+      index: number of the frame in the video, or of the page in a TIFF file, from 0.
       seconds: time of the frame since the start of the video; None if it is not known.
     """
 
@@ -77,22 +78,29 @@ def check_packages(sources: Sequence[str]) -> None:
 
 
 def read(
-    source: str, max_pixels: int = MAX_PIXELS, value_range: 'ValueRange | None' = None
+    source: str,
+    max_pixels: int = MAX_PIXELS,
+    value_range: 'ValueRange | None' = None,
+    *,
+    in_parts: bool = False,
 ) -> Iterator[Frame]:
-    """Yields the picture of an image file, or the frames of a video, a camera or a stream.
+    """Yields the picture of an image file, or the pages of a TIFF file, or the frames of a video.
 
     Args:
       source: path, URL, or camera:NUMBER.
       max_pixels: maximum number of pixels of a picture.
-      value_range: that of the model, see `export.inference.read_image`; videos have 8 bits.
+      value_range: that of the model, see `runtime.images.read`; videos have 8 bits.
+      in_parts: whether parts are read of a large TIFF file, see `runtime.images.pages`.
 
     Raises:
       UserError: if it cannot be opened or decoded, or a picture is too large.
     """
     if not is_video(source):
-        from object_detection.runtime.images import read_image
+        from object_detection.runtime import images
 
-        yield Frame(read_image(source, max_pixels, value_range)[0], source)
+        pages = images.pages(source, max_pixels, value_range, in_parts=in_parts)
+        for index, image in enumerate(pages):
+            yield Frame(image, source, index=index)
         return
     av = _import_av()
     try:

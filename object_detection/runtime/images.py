@@ -3,26 +3,34 @@
 import os
 import pathlib
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from object_detection.data import image_files
+from object_detection.data import image_files, tiff_files
 from object_detection.data.image_decoding import decode_image, decode_values
+from object_detection.data.tiff_files import LargeImage
 from object_detection.errors import UnusableError, UserError, expected
 from object_detection.resizers.value_range import ValueRange
 
-ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray
+ImageLike = str | os.PathLike | bytes | Image.Image | np.ndarray | LargeImage
 MAX_PIXELS = image_files.MAX_PIXELS
 # The part of TensorFlow's messages that describes the failed operation.
 _INTERNALS = re.compile(r'\{\{.*?\}\}|\[Op:.*?\](\s*name:\s*)?')
 _MAX_UINT16 = np.iinfo(np.uint16).max
+# Pixels up to which an image is held whole, although its tiles could be read one by one.
+_HELD_PIXELS = 2**25
 
 
 def read(
-    image: ImageLike, max_pixels: int = MAX_PIXELS, value_range: ValueRange | None = None
-) -> np.ndarray:
+    image: ImageLike,
+    max_pixels: int = MAX_PIXELS,
+    value_range: ValueRange | None = None,
+    *,
+    in_parts: bool = False,
+) -> np.ndarray | LargeImage:
     """Returns an image as [H, W, 3], RGB, upright.
 
     Args:
@@ -31,6 +39,7 @@ def read(
         with `value_range` of any integers or floats.
       max_pixels: maximum number of pixels; larger images are refused before they are decoded.
       value_range: that of the model which takes the image.
+      in_parts: whether a large TIFF file stays in its file, see `pages`.
 
     Returns:
       uint8, the upper 8 bits of 16; with `value_range` the values themselves, float32.
@@ -38,6 +47,8 @@ def read(
     Raises:
       UserError: if it is none of these, cannot be decoded, or is empty or too large.
     """
+    if isinstance(image, LargeImage):
+        return image
     if isinstance(image, np.ndarray):
         return _from_array(image, max_pixels, value_range)
     if isinstance(image, Image.Image):
@@ -55,8 +66,43 @@ def read(
         name = 'the bytes of an image'
         return decode_file(bytes(image), name, max_pixels, value_range)[0]
     if isinstance(image, (str, os.PathLike)):
-        return read_image(image, max_pixels, value_range)[0]
+        return next(pages(image, max_pixels, value_range, in_parts=in_parts))
     raise expected('Predictor', 'a path, bytes, a PIL image or a numpy array', type(image).__name__)
+
+
+def pages(
+    path: str | os.PathLike,
+    max_pixels: int = MAX_PIXELS,
+    value_range: ValueRange | None = None,
+    *,
+    in_parts: bool = False,
+) -> Iterator[np.ndarray | LargeImage]:
+    """Yields the image of a file, or all pages of a TIFF file, each as `read` returns it.
+
+    Args:
+      path: the file.
+      max_pixels, value_range: as for `read`.
+      in_parts: whether a page of a TIFF file that has more than 33 million pixels is not decoded,
+        but an object from which parts are read; it has no maximum number of pixels.
+
+    Raises:
+      UserError: as `read`.
+    """
+    try:
+        with open(path, 'rb') as file:
+            is_tiff = tiff_files.is_tiff(file.read(4))
+        count = tiff_files.num_pages(path) if is_tiff else 1
+    except (OSError, UnusableError) as error:
+        reason = f'cannot be opened: {error.strerror}' if isinstance(error, OSError) else error
+        raise UserError(f'{path}: {reason}.') from error
+    encoded = b''
+    for page in range(count):
+        large = is_tiff and in_parts and LargeImage.of(path, value_range, _HELD_PIXELS, page)
+        if large:
+            yield large
+        else:
+            encoded = encoded or pathlib.Path(path).read_bytes()
+            yield decode_file(encoded, str(path), max_pixels, value_range, page=page)[0]
 
 
 def read_image(
@@ -84,11 +130,16 @@ def read_image(
 
 
 def decode_file(
-    encoded: bytes, where: str, max_pixels: int = MAX_PIXELS, value_range: ValueRange | None = None
+    encoded: bytes,
+    where: str,
+    max_pixels: int = MAX_PIXELS,
+    value_range: ValueRange | None = None,
+    *,
+    page: int = 0,
 ) -> tuple[np.ndarray, bytes]:
     """Returns what `read_image` does, for the bytes of a file; `where` names it in errors."""
     try:
-        encoded = image_files.read_upright(encoded, max_pixels=max_pixels).encoded
+        encoded = image_files.read_upright(encoded, max_pixels=max_pixels, page=page).encoded
     except UnusableError as error:
         raise UserError(f'{where}: {error}.') from error
     try:

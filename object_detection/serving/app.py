@@ -115,7 +115,7 @@ class Service:
         with self.memory.hold(held):
             pictures = [await self._named(name, read_picture, encoded) for name, encoded in files]
             outputs = await self.run([self.model.as_row(picture) for picture in pictures])
-        shapes = [picture.image.shape[:2] for picture in pictures]
+        shapes = [picture.values.shape[:2] for picture in pictures]
         del pictures
         return [
             {

@@ -11,7 +11,7 @@ import tensorflow as tf
 from PIL import Image
 
 from object_detection.core.detections import Detections
-from object_detection.data import image_files
+from object_detection.data import image_files, tiff_files
 from object_detection.data.image_decoding import decode_image, decode_values
 from object_detection.errors import UnusableError, UserError
 from object_detection.metrics.detections import coco_results
@@ -24,6 +24,7 @@ UINT8, FLOAT, STRING = 'uint8', 'float32', 'string'
 _SCAN, _MAX_SCANS = b'\xff\xda', 100
 _JPEG = b'\xff\xd8'
 _DAMAGED = 'cannot be decoded: the file is damaged or cut off.'
+_FLOATS = 'has values of floats, which need a model with image_resizer.value_range.'
 _WARM_UP_SIZE = (64, 64)
 
 Row = bytes | np.ndarray
@@ -74,6 +75,8 @@ class LoadedModel:
         if self.input.dtype == STRING:
             return self._runtime.as_input(picture.encoded)
         if self._runtime.value_range is None:
+            if picture.image is None:
+                raise RequestError(422, _FLOATS)
             return picture.image
         return picture.values.astype(np.float32)
 
@@ -132,12 +135,12 @@ class Picture:
     """An image of a request.
 
     Attributes:
-      image: uint8 [H, W, 3], RGB and upright.
+      image: uint8 [H, W, 3], RGB and upright; None for a TIFF file of floats.
       encoded: a file with these pixels.
-      values: [H, W, 3], the values that the file stores, of 8 or 16 bits.
+      values: [H, W, 3], the values that the file stores, of 8 or 16 bits, or floats.
     """
 
-    image: np.ndarray
+    image: np.ndarray | None
     encoded: bytes
     values: np.ndarray
 
@@ -180,10 +183,13 @@ def read_picture(encoded: bytes, max_pixels: int) -> Picture:
     _check_scans(encoded)
     try:
         upright = image_files.read_upright(encoded, max_pixels=max_pixels).encoded
-        image = values = decode_image(tf.constant(upright)).numpy()
         if image_files.has_16_bits(upright):
             values = decode_values(tf.constant(upright)).numpy()
-        return Picture(image, upright, values)
+            if tiff_files.is_of_floats(upright):
+                return Picture(None, upright, values)
+            return Picture(decode_image(tf.constant(upright)).numpy(), upright, values)
+        image = decode_image(tf.constant(upright)).numpy()
+        return Picture(image, upright, image)
     except UnusableError as error:
         raise RequestError(422, str(error)) from error
     except tf.errors.InvalidArgumentError as error:

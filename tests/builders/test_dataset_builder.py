@@ -282,7 +282,7 @@ def test_text_classes_go_through_the_label_map(tmp_path, caplog):
     ('reader', 'message'),
     [
         ('frame_index: 3', 'train_input_reader.frame_index: expected input_type'),
-        ('num_channels: 2', 'train_input_reader.num_channels'),
+        ('num_channels: 0', 'train_input_reader.num_channels: expected at least 1'),
         ('keypoint_type_weight: 1', 'train_input_reader.keypoint_type_weight'),
         ('input_type: TF_SEQUENCE_EXAMPLE', 'needs a label_map_path'),
         ('external_input_reader { }', 'train_input_reader.external_input_reader'),

@@ -159,12 +159,11 @@ def test_exports_take_three_channels(pipeline):
 @rows.parametrize(
     ('train', 'evaluation', 'resizer', 'problem'),
     [
-        ('num_channels: 2', 'num_channels: 2', '', r'num_channels: expected one of \(1, 3, 4\)'),
         ('num_channels: 1', '', '', 'eval_input_reader.*as many channels'),
         ('num_channels: 4', 'num_channels: 4', GREY, 'expected images of 3 channels for an image'),
         (
-            'num_channels: 1 coco_input_reader { }',
-            'num_channels: 1',
+            'num_additional_channels: 1 coco_input_reader { }',
+            'num_additional_channels: 1',
             '',
             'a tf_record_input_reader',
         ),

@@ -40,17 +40,17 @@ def test_missing_input_and_empty_folder_are_named(tmp_path):
 
 
 def test_patterns_are_expanded_and_files_that_cannot_be_read_are_not_passed_over(tmp_path):
-    for name in ('a.webp', 'b.tif', 'c.jpg', 'd.txt'):
+    for name in ('a.webp', 'b.heic', 'c.jpg', 'd.txt'):
         (tmp_path / name).write_bytes(b'')
     (tmp_path / 'e.jpg').mkdir()
     assert [path.name for path in find_images((str(tmp_path / '*.jpg'),))] == ['c.jpg']
     found = find_images((str(tmp_path),))
-    assert [path.name for path in found] == ['a.webp', 'b.tif', 'c.jpg', 'e.jpg']
+    assert [path.name for path in found] == ['a.webp', 'b.heic', 'c.jpg', 'e.jpg']
     found = find_images((str(tmp_path),), readable=True)
     assert [path.name for path in found] == ['a.webp', 'c.jpg', 'e.jpg']
     (tmp_path / 'scans').mkdir()
-    (tmp_path / 'scans' / 'b.tif').write_bytes(b'')
-    with pytest.raises(ValueError, match=r'holds no image .* cannot be read: \.tif'):
+    (tmp_path / 'scans' / 'b.heic').write_bytes(b'')
+    with pytest.raises(ValueError, match=r'holds no image .* cannot be read: \.heic'):
         find_images((str(tmp_path / 'scans'),))
     with pytest.raises(ValueError, match='no such file or folder'):
         find_images((str(tmp_path / '*.bmp'),))

@@ -8,10 +8,12 @@ from PIL import Image
 
 from object_detection import Predictor
 from object_detection.core.fields import DetectionFields
+from object_detection.data.tiff_files import LargeImage
 from object_detection.errors import UserError
 from object_detection.prediction import files, prediction, predictor, sources
 from object_detection.prediction.files import OutputOptions
-from object_detection.runtime import class_names
+from object_detection.prediction.views import Tiling
+from object_detection.runtime import class_names, images
 from object_detection.runtime.images import read_image
 from object_detection.runtime.runtime import Runtime
 from object_detection.scoring import evaluation
@@ -303,3 +305,60 @@ def test_a_photo_is_predicted_upright(one_object, tmp_path):
     assert read_image(path)[0].shape == (600, 16, 3)
     predict_files('model', [path], tmp_path / 'out')
     assert read_image(tmp_path / 'out' / 'turned.png')[0].shape == (600, 16, 3)
+
+
+def two_pages(folder: pathlib.Path) -> tuple[pathlib.Path, list[np.ndarray]]:
+    """A TIFF file of two pages with an object each, at 16 bits."""
+    pytest.importorskip('rasterio', reason='needs the extra tiff: rasterio')
+    pages = [np.zeros(size, np.uint8) for size in ((200, 300, 3), (120, 90, 3))]
+    pages[0][60:140, 60:150, 0] = 200
+    pages[1][20:50, 30:60, 2] = 250
+    first, second = map(Image.fromarray, pages)
+    folder.mkdir()
+    first.save(folder / 'scan.tif', save_all=True, append_images=[second], compression='tiff_lzw')
+    return folder / 'scan.tif', pages
+
+
+def test_every_page_of_a_tiff_file_is_looked_at(colour_finder, tmp_path):
+    path, _ = two_pages(tmp_path / 'in')
+    found = predict_files(colour_finder, [path], tmp_path / 'out')
+    assert (found.images, found.problems) == (2, [])
+    listed = json.loads((tmp_path / 'out' / 'images.json').read_text())
+    assert [(each['id'], each['picture'], each.get('page')) for each in listed] == [
+        (1, 'scan.png', None),
+        (2, 'scan_000001.png', 1),
+    ]
+    results = json.loads((tmp_path / 'out' / 'detections.json').read_text())
+    assert [(each['image_id'], each['bbox']) for each in results] == [
+        (1, [60, 60, 90, 80]),
+        (2, [30, 20, 30, 30]),
+    ]
+    assert Predictor(colour_finder)(path).size == (200, 300)
+
+
+def test_tiles_of_large_tiff_files_are_read_one_batch_at_a_time(
+    colour_finder, tmp_path, monkeypatch
+):
+    path, pages = two_pages(tmp_path / 'in')
+    read, read_part = [], LargeImage.__getitem__
+
+    def record(self, place):
+        read.append(read_part(self, place))
+        return read[-1]
+
+    monkeypatch.setattr(LargeImage, '__getitem__', record)
+    monkeypatch.setattr(images, '_HELD_PIXELS', 10_000)
+    monkeypatch.setattr(predictor, '_WHOLE_SIDE', 100)
+    tiled = Predictor(colour_finder, tiling=Tiling(100), max_pixels=10_000)
+    found = tiled(path)
+    expected = Predictor(colour_finder, tiling=Tiling(100))(pages[0])
+    assert isinstance(found.image, LargeImage)
+    assert {part.shape for part in read} == {(100, 100, 3)}
+    np.testing.assert_allclose(found.boxes, expected.boxes, atol=3)
+    assert found.boxes.shape == (1, 4)
+    options = OutputOptions(formats=('pictures', 'csv', 'labelme'))
+    summary = files.predict_files(tiled, [path], tmp_path / 'out', options)
+    assert (summary.images, summary.problems) == (2, [])
+    monkeypatch.setattr(prediction, '_DRAWN_SIDE', 150)
+    np.testing.assert_allclose(found.annotated()[45, 50], expected.annotated()[90, 100], atol=40)
+    assert found.annotated().shape == (100, 150, 3)

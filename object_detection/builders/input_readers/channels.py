@@ -12,8 +12,6 @@ from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 _RGB = 3
-# Numbers of channels that image files are decoded to.
-_DECODED = (1, 3, 4)
 
 
 def of_reader(reader: InputReader) -> int:
@@ -28,11 +26,6 @@ def of_detector(pipeline: TrainEvalPipelineConfig) -> int:
 
 def check(pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str) -> Iterator[str]:
     """Yields what is wrong with the channels of the reader at `path`."""
-    if reader.num_channels not in _DECODED:
-        yield (
-            f'{path}.num_channels: expected one of {_DECODED}; num_additional_channels are further '
-            f'ones. Received: {reader.num_channels}.'
-        )
     channels = of_reader(reader)
     trained = of_reader(pipeline.train_input_reader)
     if channels != trained:
@@ -49,10 +42,9 @@ def check(pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str) -> 
     if channels == _RGB:
         return
     kind = reader.WhichOneof('input_reader')
-    if kind not in (None, 'tf_record_input_reader'):
+    if reader.num_additional_channels and kind not in (None, 'tf_record_input_reader'):
         yield (
-            f'{path}.num_channels and num_additional_channels: expected a tf_record_input_reader '
-            f'for images of {channels} channels. Received: {kind}.'
+            f'{path}.num_additional_channels: expected a tf_record_input_reader. Received: {kind}.'
         )
     if is_grey(pipeline.model):
         yield (

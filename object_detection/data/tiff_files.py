@@ -1,0 +1,390 @@
+"""TIFF and GeoTIFF files of any values and number of channels, read by rasterio (GDAL).
+
+GDAL decodes all compressions and layouts, reads parts of a file, and is fuzzed continuously. Here
+it opens TIFF files alone, without the files beside them. Sizes are compared with limits before
+memory is taken.
+
+Records hold a plain TIFF file: not compressed, its pixels at a fixed place, of uint8, uint16 or
+float32. TensorFlow decodes it in any graph without a package (`image_decoding`), and every viewer
+opens it. Imports no TensorFlow.
+"""
+
+import contextlib
+import io
+import os
+import struct
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from object_detection.errors import UnusableError, UserError
+from object_detection.resizers.value_range import ValueRange
+from object_detection.system import extras
+
+# First bytes: little or big endian, of up to 4 GB or BigTIFF.
+MAGIC = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')
+# The header of a plain file: the first directory is after the pixels. Then a mark, height, width,
+# channels and bytes of a value.
+_HEADER = struct.Struct('<4sI4sIIHH8x')
+HEADER_SIZE, MARK = _HEADER.size, b'tfod'
+MARK_PLACE, HEIGHT_PLACE, WIDTH_PLACE, CHANNELS_PLACE, BYTES_PLACE = 8, 12, 16, 20, 22
+_DTYPES = {1: np.uint8, 2: np.uint16, 4: np.float32}
+# Bytes of an image's values, at most: those of a record.
+_MAX_BYTES = 2**31 - 2**20
+# Bytes of a tile or strip of an image that is read in parts, and of all that GDAL remembers.
+_MAX_BLOCK, _CACHE = 2**28, 2**28
+# Pixels of an image that is read in parts, at most.
+_MAX_PARTED_PIXELS = 2**35
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: lambda values: values[:, ::-1],
+    3: lambda values: values[::-1, ::-1],
+    4: lambda values: values[::-1],
+    5: lambda values: values.swapaxes(0, 1),
+    6: lambda values: values.swapaxes(0, 1)[:, ::-1],
+    7: lambda values: values[::-1, ::-1].swapaxes(0, 1),
+    8: lambda values: values.swapaxes(0, 1)[::-1],
+}
+# Reasons in `ImageFile.changes`: any other TIFF file than a plain one; one with further pages; one
+# whose values float32 has only roughly.
+CHANGED, FURTHER_PAGES, ROUNDED = 'tiff', 'tiff_further_pages', 'tiff_values_rounded'
+
+# The bytes of a file, or its path.
+File = bytes | str | os.PathLike
+
+
+class Picture(NamedTuple):
+    """The first page of a file.
+
+    Attributes:
+      values: uint8, uint16 or float32 [H, W, C]; NaN, of pixels without data, is minus infinity.
+      changes: reasons, see above; () for a plain file.
+    """
+
+    values: np.ndarray
+    changes: tuple[str, ...]
+
+
+def is_tiff(encoded: bytes) -> bool:
+    """Whether a file begins as a TIFF file."""
+    return encoded[:4] in MAGIC
+
+
+def is_plain(encoded: bytes) -> bool:
+    return encoded[:4] == MAGIC[0] and encoded[MARK_PLACE:HEIGHT_PLACE] == MARK
+
+
+def is_of_floats(encoded: bytes) -> bool:
+    """Whether it is a plain file of floats."""
+    return is_plain(encoded) and encoded[BYTES_PLACE] == 4
+
+
+def plain(values: np.ndarray) -> bytes:
+    """Returns the plain file of values uint8, uint16 or float32 [H, W, C]."""
+    height, width, channels = values.shape
+    pixels = np.ascontiguousarray(values, values.dtype.newbyteorder('<')).tobytes()
+    num_bytes, start = values.itemsize, HEADER_SIZE + len(pixels) + len(pixels) % 2
+    is_rgb = channels in (3, 4) and num_bytes < 4
+    # tag -> its values; 16 bits each, but for the sizes.
+    fields: dict[int, list[int]] = {
+        256: [width],
+        257: [height],
+        258: [8 * num_bytes] * channels,
+        259: [1],
+        262: [2 if is_rgb else 1],
+        273: [HEADER_SIZE],
+        277: [channels],
+        278: [height],
+        279: [len(pixels)],
+        338: [0] * (channels - (3 if is_rgb else 1)),
+        339: [3 if num_bytes == 4 else 1] * channels,
+    }
+    fields = {tag: numbers for tag, numbers in fields.items() if numbers}
+    directory, after = b'', b''
+    for tag, numbers in fields.items():
+        is_long = tag in (256, 257, 273, 278, 279)
+        content = struct.pack(f'<{len(numbers)}{"I" if is_long else "H"}', *numbers)
+        if len(content) > 4:
+            place = start + 2 + 12 * len(fields) + 4 + len(after)
+            after += content + b'\0' * (len(content) % 4)
+            content = struct.pack('<I', place)
+        directory += struct.pack('<HHI4s', tag, 4 if is_long else 3, len(numbers), content)
+    header = _HEADER.pack(MAGIC[0], start, MARK, height, width, channels, num_bytes)
+    end = struct.pack('<H', len(fields)) + directory + bytes(4) + after
+    return b''.join((header, pixels, b'\0' * (len(pixels) % 2), end))
+
+
+def size(encoded: bytes) -> tuple[int, int]:
+    """Returns (height, width) of the stored pixels, from the header.
+
+    Raises:
+      UnusableError: if it cannot be read.
+    """
+    if is_plain(encoded):
+        return _plain_values(encoded).shape[:2]
+    with _opened(encoded) as file:
+        return file.height, file.width
+
+
+def read(encoded: bytes, max_pixels: int, *, page: int = 0, colors: bool = True) -> Picture:
+    """Returns a page; those of lower resolution and of masks do not count as pages.
+
+    Args:
+      encoded: the bytes of a file.
+      max_pixels: maximum number of pixels.
+      page: number of the page, from 0.
+      colors: whether a palette is applied; else the values are its indices.
+
+    Raises:
+      UnusableError: if it cannot be read or is too large, or the package is not installed.
+    """
+    if is_plain(encoded):
+        values = _plain_values(encoded)
+        _check_pixels(*values.shape[:2], max_pixels)
+        return Picture(values, ())
+    with _opened(encoded, page) as file:
+        whole = file.height * file.width * _bytes_of_pixel(file)
+        _check_sizes(file, max_pixels, max(_MAX_BLOCK, whole))
+        values, is_rounded = _values(file, colors=colors)
+        pages = [FURTHER_PAGES] * (_num_pages(file) > 1)
+    return Picture(values, (CHANGED, *pages, *[ROUNDED] * is_rounded))
+
+
+def num_pages(path: File) -> int:
+    """Returns the number of pages of a file.
+
+    Raises:
+      UnusableError: if it cannot be read.
+    """
+    with _opened(path) as file:
+        return _num_pages(file)
+
+
+def orientation(file: File) -> int:
+    """Returns the number 1 to 8 that EXIF has for how an image is turned."""
+    # PIL raises many kinds of errors for a broken directory, and knows no BigTIFF.
+    with contextlib.suppress(Exception), warnings.catch_warnings(action='ignore'):
+        exif = Image.Exif()
+        with io.BytesIO(file) if isinstance(file, bytes) else open(file, 'rb') as opened:
+            exif.load_from_fp(opened)
+            return int(exif.get(_ORIENTATION, 1))
+    return 1
+
+
+def upright(values: np.ndarray, turn: int) -> np.ndarray:
+    """Returns the image [H, W, C] that the orientation `turn` makes of the stored pixels."""
+    return _TURNS[turn](values) if turn in _TURNS else values
+
+
+def to_rgb(values: np.ndarray, value_range: ValueRange | None) -> np.ndarray:
+    """Returns the first three channels [H, W, 3], or the only one three times, as models see them.
+
+    Returns:
+      uint8, the upper 8 bits of 16; with `value_range` the values, float32.
+
+    Raises:
+      UserError: if there are two channels, or values of floats and no range.
+    """
+    channels = values.shape[-1]
+    if channels == 2:
+        raise UserError('expected one channel, or at least three. Received: two.')
+    values = values[..., :3] if channels > 1 else np.repeat(values, 3, axis=-1)
+    if value_range is not None:
+        return values.astype(np.float32)
+    if values.dtype == np.float32:
+        raise UserError(
+            'expected a model with image_resizer.value_range for values that are no integers of 8 '
+            'or 16 bits.'
+        )
+    return values if values.dtype == np.uint8 else (values >> 8).astype(np.uint8)
+
+
+class LargeImage:
+    """A page of a file from which parts are read: `image[top:bottom, left:right]`.
+
+    It has the `shape` (H, W, 3) and the values of the array that it stands for, see `to_rgb`. The
+    file stays open while the object exists; one thread at a time may read it.
+
+    Args:
+      path: the file.
+      value_range: that of the model.
+      page: number of the page, from 0.
+
+    Raises:
+      UserError: if it cannot be read in parts.
+    """
+
+    def __init__(self, path: str | os.PathLike, value_range: ValueRange | None, page: int = 0):
+        self._path, self._range = os.fspath(path), value_range
+        with _as_user_error(self._path), contextlib.ExitStack() as stack:
+            self._file = file = stack.enter_context(_opened(path, page))
+            _check_sizes(file, _MAX_PARTED_PIXELS, _MAX_BLOCK)
+            if orientation(path) in _TURNS:
+                text = 'is turned by its orientation, and too large for that'
+                raise UnusableError('bad_image', text)
+            self._closing = stack.pop_all()
+        self.shape = (file.height, file.width, 3)
+
+    @classmethod
+    def of(
+        cls, path: str | os.PathLike, value_range: ValueRange | None, held_pixels: int, page: int
+    ) -> 'LargeImage | None':
+        """Returns a TIFF file of more than `held_pixels`; None for other images."""
+        with _as_user_error(os.fspath(path)), _opened(path, page) as file:
+            if file.height * file.width <= held_pixels:
+                return None
+        return cls(path, value_range, page)
+
+    def __getitem__(self, place: tuple[slice, slice]) -> np.ndarray:
+        rows, columns = (each.indices(side) for each, side in zip(place, self.shape, strict=False))
+        window = ((rows[0], rows[1]), (columns[0], columns[1]))
+        return self._read(window=window)
+
+    def reduced(self, longest_side: int) -> np.ndarray:
+        """Returns the whole image, its longest side reduced to a number of pixels, by averages."""
+        scale = min(1.0, longest_side / max(self.shape))
+        return self._read(shape=[max(1, round(side * scale)) for side in self.shape[:2]])
+
+    def picture(self, longest_side: int) -> np.ndarray:
+        """Returns the reduced image as uint8, for those who look at it."""
+        values = self.reduced(longest_side)
+        return values if self._range is None else self._range.picture(values)
+
+    def _read(self, **part: Any) -> np.ndarray:
+        with _as_user_error(self._path):
+            values, _ = _values(self._file, channels=3, **part)
+            return to_rgb(values, self._range)
+
+
+@contextlib.contextmanager
+def _as_user_error(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (UnusableError, UserError) as error:
+        raise UserError(f'{path}: {str(error).removesuffix(".")}.') from error
+
+
+@contextlib.contextmanager
+def _opened(file: File, page: int = 0) -> Iterator[Any]:
+    """Opens a page as rasterio's dataset; errors in its use are `UnusableError`s."""
+    try:
+        extras.check_packages('it is a TIFF file', ['rasterio'], 'tiff')
+    except UserError as error:
+        raise UnusableError('bad_image', f'cannot be decoded: {error}'.removesuffix('.')) from None
+    import rasterio
+
+    warnings.filterwarnings('ignore', category=rasterio.errors.NotGeoreferencedWarning)
+    path = '' if isinstance(file, bytes) else os.path.abspath(file)
+    try:
+        with contextlib.ExitStack() as stack:
+            # No files beside it are looked for.
+            options = {'GDAL_DISABLE_READDIR_ON_OPEN': 'EMPTY_DIR', 'GDAL_PAM_ENABLED': False}
+            stack.enter_context(rasterio.Env(GDAL_CACHEMAX=_CACHE, **options))
+            if isinstance(file, bytes):
+                path = stack.enter_context(rasterio.MemoryFile(file)).name
+            name = f'GTIFF_DIR:{page + 1}:{path}' if page else path
+            yield stack.enter_context(rasterio.open(name, driver='GTiff'))
+    except rasterio.errors.RasterioError as error:
+        # Its message begins with the name of the file, which is a random one in memory.
+        reason = str(error).rpartition(':')[2].rpartition(f'{path}')[2].strip("'. ")
+        raise UnusableError('bad_image', f'cannot be decoded as TIFF: {reason}') from error
+
+
+def _num_pages(file: Any) -> int:
+    return max(1, len(file.subdatasets))
+
+
+def _check_pixels(height: int, width: int, max_pixels: int) -> None:
+    if height * width > max_pixels:
+        raise UnusableError(
+            'bad_image',
+            f'is {height} pixels high and {width} wide; expected at most {max_pixels} pixels',
+        )
+
+
+def _check_sizes(file: Any, max_pixels: int, max_block: int) -> None:
+    """Checks the pixels of a page, and the bytes of the tiles or strips that GDAL allocates."""
+    _check_pixels(file.height, file.width, max_pixels)
+    height, width = file.block_shapes[0]
+    block = height * width * _bytes_of_pixel(file)
+    if block > max_block:
+        raise UnusableError(
+            'bad_image',
+            f'is stored in parts of {block} bytes; expected tiles or strips of at most '
+            f'{max_block}, as gdal_translate -co TILED=YES writes them',
+        )
+
+
+def _bytes_of_pixel(file: Any) -> int:
+    return sum(np.dtype(each).itemsize for each in file.dtypes)
+
+
+def _values(
+    file: Any,
+    *,
+    window: Any = None,
+    shape: list[int] | None = None,
+    channels: int | None = None,
+    colors: bool = True,
+) -> tuple[np.ndarray, bool]:
+    """Returns values [H, W, C] of a page or a part of it, and whether some were rounded.
+
+    Args:
+      file: the dataset.
+      window: rows and columns; None is all.
+      shape: (height, width) to which it is reduced by averages; None reads pixels.
+      channels: the number of channels that are read, if there are more.
+      colors: see `read`.
+    """
+    from rasterio.enums import ColorInterp, Resampling
+
+    kinds = {np.dtype(each) for each in file.dtypes}
+    if any(kind.kind not in 'uif' for kind in kinds):
+        raise UnusableError('bad_image', f'has values of {", ".join(map(str, kinds))}')
+    height, width = shape or (file.height, file.width)
+    if window is not None:
+        height, width = (end - start for start, end in window)
+    count = min(file.count, channels or file.count)
+    palette = file.count == 1 and file.colorinterp[0] == ColorInterp.palette and colors
+    if height * width * max(count * 4, _bytes_of_pixel(file) * count // file.count) > _MAX_BYTES:
+        raise UnusableError('bad_image', f'has {count} channels, whose values are too many')
+    how = Resampling.average if shape and not palette else Resampling.nearest
+    read = file.read(
+        list(range(1, count + 1)),
+        window=window,
+        out_shape=None if shape is None else (count, *shape),
+        resampling=how,
+    )
+    values = np.moveaxis(read, 0, -1)
+    if palette:
+        return _colored(values[..., 0], file.colormap(1)), False
+    if values.dtype in (np.uint8, np.uint16):
+        return np.ascontiguousarray(values), False
+    exact = np.float32(values) if values.dtype != np.float32 else values
+    is_rounded = exact is not values and not np.array_equal(exact, values, equal_nan=True)
+    return np.where(np.isnan(exact), np.float32(-np.inf), exact), is_rounded
+
+
+def _colored(indices: np.ndarray, palette: dict[int, tuple[int, ...]]) -> np.ndarray:
+    """Returns the colours [H, W, 3] of a palette, or grey values [H, W, 1] if it has no others."""
+    table = np.zeros((max(palette) + 1, 3), np.uint8)
+    for index, color in palette.items():
+        table[index] = color[:3]
+    if (table == table[:, :1]).all():
+        table = table[:, :1]
+    return table[np.minimum(indices, len(table) - 1)]
+
+
+def _plain_values(encoded: bytes) -> np.ndarray:
+    """Returns the values [H, W, C] of a plain file, not copied."""
+    if len(encoded) >= HEADER_SIZE:
+        *_, height, width, channels, num_bytes = _HEADER.unpack_from(encoded)
+        count = height * width * channels
+        if num_bytes in _DTYPES and 0 < count * num_bytes <= len(encoded) - HEADER_SIZE:
+            dtype = np.dtype(_DTYPES[num_bytes]).newbyteorder('<')
+            values = np.frombuffer(encoded, dtype, count, HEADER_SIZE)
+            return values.reshape(height, width, channels)
+    raise UnusableError('bad_image', 'cannot be decoded: it is a TIFF file that is cut off')
