@@ -193,7 +193,7 @@ def to_rgb(values: np.ndarray, value_range: ValueRange | None) -> np.ndarray:
         raise UserError('expected one channel, or at least three. Received: two.')
     values = values[..., :3] if channels > 1 else np.repeat(values, 3, axis=-1)
     if value_range is not None:
-        return values.astype(np.float32)
+        return value_range.finite(values.astype(np.float32))
     if values.dtype == np.float32:
         raise UserError(
             'expected a model with image_resizer.value_range for values that are no integers of 8 '

@@ -45,6 +45,10 @@ class ValueRange(NamedTuple):
         values = tf.cast(images, tf.float32) - self.min
         return tf.clip_by_value(values * (255.0 / (self.max - self.min)), 0.0, 255.0)
 
+    def finite(self, images: np.ndarray) -> np.ndarray:
+        """Returns images in which infinite values are those of black and white, and NaN is black."""
+        return np.nan_to_num(images, nan=self.min, neginf=self.min, posinf=self.max)
+
     def picture(self, images: np.ndarray) -> np.ndarray:
         """Returns images as uint8, for those who look at them."""
         values = (images.astype(np.float32) - self.min) * (255.0 / (self.max - self.min))

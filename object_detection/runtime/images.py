@@ -143,11 +143,11 @@ def decode_file(
     except UnusableError as error:
         raise UserError(f'{where}: {error}.') from error
     try:
-        image = (decode_image if value_range is None else decode_values)(encoded)
+        image = (decode_image if value_range is None else decode_values)(encoded).numpy()
     except tf.errors.InvalidArgumentError as error:
         reason = _INTERNALS.sub('', error.message).strip()
         raise UserError(f'{where}: cannot be decoded: {reason}') from error
-    return image.numpy(), encoded
+    return image if value_range is None else value_range.finite(image), encoded
 
 
 def _is_of_16_bits(image: Image.Image) -> bool:

@@ -232,6 +232,7 @@ def test_large_images_that_cannot_be_read_in_parts_are_refused(tmp_path):
     tiff(values(1, 'float32'), path)
     with pytest.raises(UserError, match=r'a\.tif: .*value_range'):
         LargeImage(path, None)[:4, :4]
+    assert LargeImage(path, RANGE)[:4, :4].dtype == np.float32
     pages_of_turned = pages([examples.noise(8, 12)], tiffinfo={0x0112: 6})
     path.write_bytes(pages_of_turned)
     with pytest.raises(UserError, match='is turned'):

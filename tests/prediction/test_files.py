@@ -13,6 +13,7 @@ from object_detection.errors import UserError
 from object_detection.prediction import files, prediction, predictor, sources
 from object_detection.prediction.files import OutputOptions
 from object_detection.prediction.views import Tiling
+from object_detection.resizers.value_range import ValueRange
 from object_detection.runtime import class_names, images
 from object_detection.runtime.images import read_image
 from object_detection.runtime.runtime import Runtime
@@ -334,6 +335,17 @@ def test_every_page_of_a_tiff_file_is_looked_at(colour_finder, tmp_path):
         (2, [30, 20, 30, 30]),
     ]
     assert Predictor(colour_finder)(path).size == (200, 300)
+
+
+def test_values_that_are_not_finite_are_those_of_the_range(tmp_path):
+    pytest.importorskip('rasterio', reason='needs the extra tiff: rasterio')
+    values = np.array([[np.nan, np.inf], [-np.inf, 3]], np.float32)
+    Image.fromarray(values).save(tmp_path / 'a.tif')
+    image = images.read(tmp_path / 'a.tif', value_range=ValueRange(1, 9))
+    np.testing.assert_array_equal(image[..., 0], [[1, 9], [1, 3]])
+    np.testing.assert_array_equal(images.read(image, value_range=ValueRange(1, 9)), image)
+    with pytest.raises(UserError, match=r'a\.tif: .*Expected image_resizer.value_range'):
+        images.read(tmp_path / 'a.tif')
 
 
 def test_tiles_of_large_tiff_files_are_read_one_batch_at_a_time(
