@@ -90,7 +90,7 @@ def load(
 
 
 def read_image(path: str | os.PathLike, detector: Any = None) -> np.ndarray:
-    """Reads an image file, upright, as [H, W, 3], RGB.
+    """Reads an image file, upright, as [H, W, 3], RGB, or with the channels that a model takes.
 
     Args:
       path: the file.
@@ -103,8 +103,10 @@ def read_image(path: str | os.PathLike, detector: Any = None) -> np.ndarray:
     _import_tensorflow()
     from object_detection.runtime import images
 
-    value_range = None if detector is None else detector.value_range
-    return images.read_image(path, value_range=value_range)[0]
+    if detector is None:
+        return images.read_image(path)[0]
+    value_range, channels = detector.value_range, detector.channels
+    return images.read_image(path, value_range=value_range, channels=channels)[0]
 
 
 def paste_masks(masks: Any, boxes: Any, height: int, width: int) -> np.ndarray:

@@ -211,11 +211,11 @@ def _shown(values: np.ndarray, value_range: ValueRange | None) -> np.ndarray:
     if values.shape[-1] == 2:
         values = values[..., :1]
     if value_range is not None or values.dtype != np.float32:
-        return tiff_files.to_rgb(values, value_range)
+        return tiff_files.to_channels(values, 3, value_range)
     finite = values[np.isfinite(values)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     own = ValueRange(float(low), float(max(high, np.nextafter(low, np.float32(np.inf)))))
-    return own.picture(tiff_files.to_rgb(values, own))
+    return own.picture(tiff_files.to_channels(values, 3, own))
 
 
 def stored_size(encoded: bytes) -> tuple[int, int]:

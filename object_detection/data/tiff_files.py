@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 from object_detection.resizers.value_range import ValueRange
 from object_detection.system import extras
 
@@ -179,19 +179,19 @@ def upright(values: np.ndarray, turn: int) -> np.ndarray:
     return _TURNS[turn](values) if turn in _TURNS else values
 
 
-def to_rgb(values: np.ndarray, value_range: ValueRange | None) -> np.ndarray:
-    """Returns the first three channels [H, W, 3], or the only one three times, as models see them.
+def to_channels(values: np.ndarray, count: int, value_range: ValueRange | None) -> np.ndarray:
+    """Returns the first channels [H, W, count], or the only one repeated, as models see them.
 
     Returns:
       uint8, the upper 8 bits of 16; with `value_range` the values, float32.
 
     Raises:
-      UserError: if there are two channels, or values of floats and no range.
+      UserError: if there are too few channels, or values of floats and no range.
     """
     channels = values.shape[-1]
-    if channels == 2:
-        raise UserError('expected one channel, or at least three. Received: two.')
-    values = values[..., :3] if channels > 1 else np.repeat(values, 3, axis=-1)
+    if 1 < channels < count:
+        raise expected('channels', f'one or at least {count}', channels)
+    values = values[..., :count] if channels > 1 else np.repeat(values, count, axis=-1)
     if value_range is not None:
         return value_range.finite(values.astype(np.float32))
     if values.dtype == np.float32:
@@ -205,20 +205,26 @@ def to_rgb(values: np.ndarray, value_range: ValueRange | None) -> np.ndarray:
 class LargeImage:
     """A page of a file from which parts are read: `image[top:bottom, left:right]`.
 
-    It has the `shape` (H, W, 3) and the values of the array that it stands for, see `to_rgb`. The
-    file stays open while the object exists; one thread at a time may read it.
+    It has the `shape` (H, W, C) and the values of the array that it stands for, see `to_channels`.
+    The file stays open while the object exists; one thread at a time may read it.
 
     Args:
       path: the file.
-      value_range: that of the model.
+      value_range, channels: those of the model.
       page: number of the page, from 0.
 
     Raises:
       UserError: if it cannot be read in parts.
     """
 
-    def __init__(self, path: str | os.PathLike, value_range: ValueRange | None, page: int = 0):
-        self._path, self._range = os.fspath(path), value_range
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        value_range: ValueRange | None = None,
+        channels: int = 3,
+        page: int = 0,
+    ):
+        self._path, self.value_range = os.fspath(path), value_range
         with _as_user_error(self._path), contextlib.ExitStack() as stack:
             self._file = file = stack.enter_context(_opened(path, page))
             _check_sizes(file, _MAX_PARTED_PIXELS, _MAX_BLOCK)
@@ -226,17 +232,22 @@ class LargeImage:
                 text = 'is turned by its orientation, and too large for that'
                 raise UnusableError('bad_image', text)
             self._closing = stack.pop_all()
-        self.shape = (file.height, file.width, 3)
+        self.shape = (file.height, file.width, channels)
 
     @classmethod
     def of(
-        cls, path: str | os.PathLike, value_range: ValueRange | None, held_pixels: int, page: int
+        cls,
+        path: str | os.PathLike,
+        held_pixels: int,
+        value_range: ValueRange | None = None,
+        channels: int = 3,
+        page: int = 0,
     ) -> 'LargeImage | None':
-        """Returns a TIFF file of more than `held_pixels`; None for other images."""
+        """Returns a page of more than `held_pixels`; None for a smaller one."""
         with _as_user_error(os.fspath(path)), _opened(path, page) as file:
             if file.height * file.width <= held_pixels:
                 return None
-        return cls(path, value_range, page)
+        return cls(path, value_range, channels, page)
 
     def __getitem__(self, place: tuple[slice, slice]) -> np.ndarray:
         rows, columns = (each.indices(side) for each, side in zip(place, self.shape, strict=False))
@@ -245,18 +256,14 @@ class LargeImage:
 
     def reduced(self, longest_side: int) -> np.ndarray:
         """Returns the whole image, its longest side reduced to a number of pixels, by averages."""
-        scale = min(1.0, longest_side / max(self.shape))
+        scale = min(1.0, longest_side / max(self.shape[:2]))
         return self._read(shape=[max(1, round(side * scale)) for side in self.shape[:2]])
-
-    def picture(self, longest_side: int) -> np.ndarray:
-        """Returns the reduced image as uint8, for those who look at it."""
-        values = self.reduced(longest_side)
-        return values if self._range is None else self._range.picture(values)
 
     def _read(self, **part: Any) -> np.ndarray:
         with _as_user_error(self._path):
-            values, _ = _values(self._file, channels=3, **part)
-            return to_rgb(values, self._range)
+            channels = self.shape[-1]
+            values, _ = _values(self._file, channels=channels, **part)
+            return to_channels(values, channels, self.value_range)
 
 
 @contextlib.contextmanager

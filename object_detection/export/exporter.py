@@ -34,7 +34,11 @@ _logger = logging.getLogger(__name__)
 
 
 def load_detector(
-    pipeline: pipeline_pb2.TrainEvalPipelineConfig, checkpoint: str, precision: str | None = None
+    pipeline: pipeline_pb2.TrainEvalPipelineConfig,
+    checkpoint: str,
+    precision: str | None = None,
+    *,
+    only_rgb: bool = True,
 ) -> DetectionModel:
     """Builds a detector for inference and restores it.
 
@@ -45,17 +49,24 @@ def load_detector(
       checkpoint: a folder, whose newest checkpoint is restored, or the prefix of one checkpoint; of
         this toolkit or of the TensorFlow Object Detection API; or a file of another system.
       precision: the precision in which it computes; None takes the config's.
+      only_rgb: whether images of other channels than red, green and blue are refused, and not only
+        those of several files.
 
     Raises:
       CheckpointError: if there is none, or it is of another model.
-      ConfigError: if its images have other channels than red, green and blue.
+      ConfigError: if its images are refused.
     """
-    if channels.of_reader(pipeline.train_input_reader) != image_channels.RGB:
+    reader = pipeline.train_input_reader
+    if reader.num_additional_channels:
         raise ConfigError(
-            'train_input_reader.num_channels and num_additional_channels: expected images of 3 '
-            'channels for exports and `tfod predict`, which take no others; image_resizer has '
-            'convert_to_grayscale for models of grey images. Received: '
-            f'{channels.of_reader(pipeline.train_input_reader)}.'
+            'train_input_reader.num_additional_channels: expected 0 for exports and `tfod '
+            f'predict`, which take one file an image. Received: {reader.num_additional_channels}.'
+        )
+    if only_rgb and channels.of_reader(reader) != image_channels.RGB:
+        raise ConfigError(
+            'train_input_reader.num_channels: expected 3 for exports, which take no others; `tfod '
+            'predict` takes them with the checkpoint, and image_resizer has convert_to_grayscale '
+            f'for models of grey images. Received: {channels.of_reader(reader)}.'
         )
     prefix = checkpoints.find(checkpoint)
     detector = detector_builder.build(

@@ -194,6 +194,7 @@ class _Run:
                 source,
                 predictor.max_pixels,
                 predictor.value_range,
+                channels=predictor.detector.channels,
                 in_parts=predictor.tiling is not None,
             )
         except ValueError as error:

@@ -78,14 +78,20 @@ def load(
     config_path = _required_config(folder) if config is None else os.fspath(config)
     pipeline = read_pipeline(config_path)
     validate(pipeline, for_what='export')
-    model = exporter.load_detector(pipeline, prefix, precision)
+    model = exporter.load_detector(pipeline, prefix, precision, only_rgb=False)
     _logger.info('loaded %s (step %d) by %s', prefix, restore.read_step(prefix), config_path)
     if labels is None:
         labels = class_names.parse(
             class_names.read_text(pipeline, checkpoint=prefix, config_path=config_path)
         )
     chosen = precisions.resolve(pipeline.train_config, precision)
-    return ProcessRuntime(model, source=prefix, labels=labels, precision=chosen)
+    return ProcessRuntime(
+        model,
+        source=prefix,
+        labels=labels,
+        precision=chosen,
+        channels=pipeline.train_input_reader.num_channels,
+    )
 
 
 def _check_precision(detector: SavedModelRuntime | FileRuntime, precision: str) -> None:

@@ -15,6 +15,7 @@ from object_detection.errors import UserError
 from object_detection.metrics.detections import coco_results
 from object_detection.metrics.mask_pasting import paste_mask
 from object_detection.prediction import merging
+from object_detection.runtime import images
 from object_detection.system import extras
 from object_detection.visualization import drawing
 
@@ -101,7 +102,7 @@ class Prediction(Detections):
         """Draws as `draw`, which has the scale None; returns uint8 [H * scale, W * scale, 3]."""
         image, objects = self.image, self
         if isinstance(image, LargeImage):
-            image = image.picture(_DRAWN_SIDE)
+            image = images.picture(image.reduced(_DRAWN_SIDE), image.value_range)
             scale_down = (image.shape[0] / self.size[0], image.shape[1] / self.size[1])
             objects = merging.moved(self, (0, 0), scale_down, image.shape[:2])
         return drawing.draw_detections(

@@ -203,11 +203,18 @@ class Predictor:
 
     def _read(self, image: ImageLike) -> np.ndarray | LargeImage:
         in_parts = self.tiling is not None
-        return image_inputs.read(image, self.max_pixels, self.value_range, in_parts=in_parts)
+        return image_inputs.read(
+            image,
+            self.max_pixels,
+            self.value_range,
+            channels=self.detector.channels,
+            in_parts=in_parts,
+        )
 
     def _picture(self, image: np.ndarray | LargeImage) -> np.ndarray | LargeImage:
-        is_seen = self.value_range is None or isinstance(image, LargeImage)
-        return image if is_seen else self.value_range.picture(image)
+        if isinstance(image, LargeImage):
+            return image
+        return image_inputs.picture(image, self.value_range)
 
     def _detect(
         self,

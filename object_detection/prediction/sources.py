@@ -46,7 +46,7 @@ class Frame:
     """A picture of a source.
 
     Attributes:
-      image: uint8 [H, W, 3], RGB, upright; float32 for a model with a range of values. A
+      image: uint8 [H, W, C], RGB, upright; float32 for a model with a range of values. A
         `LargeImage`, of which parts are read.
       source: path, URL or camera.
       clip: the video; None for an image file.
@@ -82,6 +82,7 @@ def read(
     max_pixels: int = MAX_PIXELS,
     value_range: 'ValueRange | None' = None,
     *,
+    channels: int = 3,
     in_parts: bool = False,
 ) -> Iterator[Frame]:
     """Yields the picture of an image file, or the pages of a TIFF file, or the frames of a video.
@@ -90,6 +91,7 @@ def read(
       source: path, URL, or camera:NUMBER.
       max_pixels: maximum number of pixels of a picture.
       value_range: that of the model, see `runtime.images.read`; videos have 8 bits.
+      channels: that of the model.
       in_parts: whether parts are read of a large TIFF file, see `runtime.images.pages`.
 
     Raises:
@@ -98,7 +100,8 @@ def read(
     if not is_video(source):
         from object_detection.runtime import images
 
-        pages = images.pages(source, max_pixels, value_range, in_parts=in_parts)
+        options = {'channels': channels, 'in_parts': in_parts}
+        pages = images.pages(source, max_pixels, value_range, **options)
         for index, image in enumerate(pages):
             yield Frame(image, source, index=index)
         return

@@ -190,9 +190,9 @@ def _resized(image: np.ndarray, width: int, height: int) -> np.ndarray:
         resized = Image.fromarray(values).resize((width, height), Image.Resampling.BILINEAR)
         return np.asarray(resized)
 
-    if image.dtype == np.uint8:
+    if image.dtype == np.uint8 and image.shape[-1] == 3:
         return resize(image)
-    # PIL has no colours of floats.
+    # PIL has no colours of floats, nor any number of channels.
     channels = np.moveaxis(image, -1, 0)
     return np.stack([resize(np.ascontiguousarray(each)) for each in channels], axis=-1)
 

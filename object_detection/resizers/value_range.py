@@ -46,7 +46,7 @@ class ValueRange(NamedTuple):
         return tf.clip_by_value(values * (255.0 / (self.max - self.min)), 0.0, 255.0)
 
     def finite(self, images: np.ndarray) -> np.ndarray:
-        """Returns images in which infinite values are those of black and white, and NaN is black."""
+        """Returns images in which infinite values are those of the range, and NaN is black."""
         return np.nan_to_num(images, nan=self.min, neginf=self.min, posinf=self.max)
 
     def picture(self, images: np.ndarray) -> np.ndarray:

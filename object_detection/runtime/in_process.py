@@ -22,6 +22,7 @@ class ProcessRuntime(Runtime):
       source: the checkpoint.
       labels: its classes; None if they are not known.
       precision: the precision in which it computes.
+      channels: number of channels of the images.
     """
 
     def __init__(
@@ -31,13 +32,15 @@ class ProcessRuntime(Runtime):
         source: str = 'the detector',
         labels: LabelMap | None = None,
         precision: str | None = None,
+        channels: int = 3,
     ):
         self.model, self.source, self.precision = model, source, precision
+        self.channels = channels
         self.labels = LabelMap([], {}, {}) if labels is None else labels
         self.value_range = model.resizer.value_range
         specs = side_inputs.resolve(model, None)
         self.side_inputs = {each.name: each for each in specs}
-        images = tf.TensorSpec([None, None, None, 3], tf.float32, 'input_tensor')
+        images = tf.TensorSpec([None, None, None, channels], tf.float32, 'input_tensor')
         # No detector needs AutoGraph.
         self._run = tf.function(
             detect_function(model, read_images, list(self.side_inputs)),

@@ -14,6 +14,7 @@ from object_detection.data.label_map import LabelMap
 from object_detection.errors import UserError
 from object_detection.models import precision as precisions
 from object_detection.resizers.value_range import ValueRange
+from object_detection.runtime import images as image_inputs
 from object_detection.runtime import side_inputs
 from object_detection.visualization import drawing
 
@@ -30,6 +31,7 @@ class Runtime(abc.ABC):
       labels: the classes; none where no label map was found.
       precision: the precision in which it computes; None for an export that does not store it.
       value_range: the range of the values of images that the model declares; None is 0..255.
+      channels: C, the number of channels of images; 3 are red, green and blue.
       side_inputs: name -> spec of what the model takes with the images, such as `context_features`.
         They are zero where they are not given.
       model: the `DetectionModel`, which can be trained; None for an exported model.
@@ -43,6 +45,7 @@ class Runtime(abc.ABC):
     labels: LabelMap
     precision: str | None
     value_range: ValueRange | None
+    channels: int = 3
     side_inputs: Mapping[str, tf.TensorSpec] = {}
     model: 'DetectionModel | None' = None
     input_size: tuple[int, int] | None = None
@@ -65,9 +68,9 @@ class Runtime(abc.ABC):
 
     @property
     def input_spec(self) -> tf.TensorSpec:
-        """The input: images uint8 or float [B, H, W, 3], or strings [B]; its name and shape."""
+        """The input: images uint8 or float [B, H, W, C], or strings [B]; its name and shape."""
         dtype = tf.uint8 if self.value_range is None else tf.float32
-        return tf.TensorSpec([None, None, None, 3], dtype, 'input_tensor')
+        return tf.TensorSpec([None, None, None, self.channels], dtype, 'input_tensor')
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
@@ -78,7 +81,7 @@ class Runtime(abc.ABC):
         """Returns the outputs of the model for images, see `__call__`.
 
         Args:
-          images: uint8 or float [B, H, W, 3], RGB in `value_range`.
+          images: uint8 or float [B, H, W, C], RGB in `value_range`.
           given: values [B, ...] of `side_inputs`.
 
         Raises:
@@ -91,8 +94,8 @@ class Runtime(abc.ABC):
         """Detects objects.
 
         Args:
-          images: uint8 or float, RGB, in `value_range`: one image [H, W, 3] of any size, or a
-            batch [B, H, W, 3].
+          images: uint8 or float, RGB, in `value_range`: one image [H, W, C] of any size, or a
+            batch [B, H, W, C].
           given: values of `side_inputs`, with an axis B if the images have one; zeros, as for
             images without a context, are taken for those that are not given.
 
@@ -108,7 +111,7 @@ class Runtime(abc.ABC):
           ValueError: if `images` is of another type or shape, or the model takes no such side
             inputs.
         """
-        images = _check_images(images, self.value_range)
+        images = _check_images(images, self.value_range, self.channels)
         is_single = images.shape.rank == 3
         side_inputs.check_names(given, self.side_inputs, self.source)
         values = {
@@ -141,7 +144,7 @@ class Runtime(abc.ABC):
         """Draws boxes, masks, keypoints, class names and scores on a copy of an image.
 
         Args:
-          image: uint8 or float [H, W, 3], RGB, in `value_range`.
+          image: uint8 or float [H, W, C], RGB, in `value_range`.
           detections: the detector's output for the image; None computes it.
           min_score: lowest score that is drawn.
           max_boxes: maximum number of objects that are drawn, in descending order of scores.
@@ -151,8 +154,7 @@ class Runtime(abc.ABC):
         """
         image = np.asarray(image)
         outputs = self(image) if detections is None else detections
-        if self.value_range is not None:
-            image = self.value_range.picture(image)
+        image = image_inputs.picture(image, self.value_range)
         batch = {key: np.asarray(value)[np.newaxis] for key, value in outputs.items()}
         (found,) = Detections.from_batch(batch, [image.shape[:2]], label_id_offset=0)
         return drawing.draw_detections(
@@ -165,7 +167,9 @@ class Runtime(abc.ABC):
         )
 
 
-def _check_images(images: np.ndarray | tf.Tensor, value_range: ValueRange | None) -> tf.Tensor:
+def _check_images(
+    images: np.ndarray | tf.Tensor, value_range: ValueRange | None, channels: int
+) -> tf.Tensor:
     tensor = tf.convert_to_tensor(images)
     if value_range is not None and tensor.dtype == tf.uint8 and value_range.max > 255.0:
         raise UserError(
@@ -174,11 +178,11 @@ def _check_images(images: np.ndarray | tf.Tensor, value_range: ValueRange | None
         )
     if value_range is not None and tensor.dtype == tf.uint16:
         tensor = tf.cast(tensor, tf.float32)
-    is_image = tensor.shape.rank in (3, 4) and tensor.shape[-1] == 3
+    is_image = tensor.shape.rank in (3, 4) and tensor.shape[-1] == channels
     if not is_image or not (tensor.dtype == tf.uint8 or tensor.dtype.is_floating):
         raise UserError(
-            'Detector: expected images uint8 or float, of shape [H, W, 3] or '
-            f'[B, H, W, 3]. Received: {tensor.dtype.name} {tensor.shape.as_list()}.'
+            f'Detector: expected images uint8 or float, of shape [H, W, {channels}] or '
+            f'[B, H, W, {channels}]. Received: {tensor.dtype.name} {tensor.shape.as_list()}.'
         )
     return tensor
 

@@ -152,8 +152,11 @@ def test_channels_have_the_means_of_colors():
 
 
 def test_exports_take_three_channels(pipeline):
-    with pytest.raises(ValueError, match=r'3 channels for exports.*Received: 4'):
+    with pytest.raises(ValueError, match=r'num_channels: expected 3 for exports.*Received: 4'):
         exporter.load_detector(pipeline('num_channels: 4'), 'nowhere')
+    config = pipeline('num_additional_channels: 1')
+    with pytest.raises(ValueError, match=r'num_additional_channels: expected 0 .*Received: 1'):
+        exporter.load_detector(config, 'nowhere', only_rgb=False)
 
 
 @rows.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import text_format
 from PIL import Image
 
-from object_detection.builders import dataset_builder
+from object_detection.builders import dataset_builder, image_resizer_builder
 from object_detection.config import families
 from object_detection.core.fields import InputFields as F
 from object_detection.dataset_tools import shapes
@@ -28,11 +28,24 @@ DIRECT = (
 )
 
 
+class Detector(test_chain.Detector):
+    """Takes images of any number of channels."""
+
+    def build_variables(self):
+        for part in self.parts().values():
+            part.build([None, self.num_image_channels])
+
+
+def build(config, is_training):
+    resizer = image_resizer_builder.build(config.image_resizer)
+    return Detector(num_classes=config.num_classes, resizer=resizer)
+
+
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp('tiff')
     with pytest.MonkeyPatch.context() as patch, quick_graphs.unoptimized():
-        row = dataclasses.replace(toy_family.FAMILY, build=test_chain.build)
+        row = dataclasses.replace(toy_family.FAMILY, build=build)
         patch.setitem(families.FAMILIES._rows, 'toy', row)
         patch.chdir(folder)
         shapes.write_shapes('shapes', num_train=2, num_val=2, image_size=64)
@@ -42,7 +55,8 @@ def folder(tmp_path_factory):
                 *('convert', 'coco', '--images', f'shapes/{split}', '--shards', '1'),
                 *('--annotations', f'shapes/instances_{split}.json', '--output', f'data/{split}'),
             )
-        (folder / 'toy.config').write_text(CONFIG)
+        readers = CONFIG.replace('tf_record_input_reader', 'num_channels: 5 tf_record_input_reader')
+        (folder / 'toy.config').write_text(readers)
         yield folder
 
 
@@ -78,7 +92,7 @@ def test_records_and_direct_readers_have_all_values_and_channels(folder):
     np.testing.assert_array_equal(_images(DIRECT + ' num_channels: 5'), five)
 
 
-def test_a_training_on_16_bits_and_its_predictions(folder):
+def test_a_training_on_five_channels_of_16_bits_and_its_predictions(folder):
     assert 'ready to train' in test_chain.run('config', 'check', 'toy.config')
     test_chain.run('data', 'check', 'data/train-00000-of-00001', '--config', 'toy.config')
     test_chain.run('train', '--config', 'toy.config', '--model_dir', 'model', '--log_every_n', '1')
