@@ -12,6 +12,7 @@ opens it. Imports no TensorFlow.
 import contextlib
 import io
 import os
+import re
 import struct
 import warnings
 from collections.abc import Iterator
@@ -39,6 +40,8 @@ _MAX_BLOCK, _CACHE = 2**28, 2**28
 # Pixels of an image that is read in parts, at most.
 _MAX_PARTED_PIXELS = 2**35
 _ORIENTATION = 0x0112
+# A file in a message of GDAL.
+_FILE_NAME = re.compile("'[^']*'")
 _TURNS = {
     2: lambda values: values[:, ::-1],
     3: lambda values: values[::-1, ::-1],
@@ -57,7 +60,7 @@ File = bytes | str | os.PathLike
 
 
 class Picture(NamedTuple):
-    """The first page of a file.
+    """A page of a file.
 
     Attributes:
       values: uint8, uint16 or float32 [H, W, C]; NaN, of pixels without data, is minus infinity.
@@ -225,13 +228,12 @@ class LargeImage:
         page: int = 0,
     ):
         self._path, self.value_range = os.fspath(path), value_range
-        with _as_user_error(self._path), contextlib.ExitStack() as stack:
-            self._file = file = stack.enter_context(_opened(path, page))
+        with _as_user_error(self._path), _gdal() as rasterio:
+            self._file = file = _open(rasterio, path, page)
             _check_sizes(file, _MAX_PARTED_PIXELS, _MAX_BLOCK)
             if orientation(path) in _TURNS:
                 text = 'is turned by its orientation, and too large for that'
                 raise UnusableError('bad_image', text)
-            self._closing = stack.pop_all()
         self.shape = (file.height, file.width, channels)
 
     @classmethod
@@ -260,7 +262,7 @@ class LargeImage:
         return self._read(shape=[max(1, round(side * scale)) for side in self.shape[:2]])
 
     def _read(self, **part: Any) -> np.ndarray:
-        with _as_user_error(self._path):
+        with _as_user_error(self._path), _gdal():
             channels = self.shape[-1]
             values, _ = _values(self._file, channels=channels, **part)
             return to_channels(values, channels, self.value_range)
@@ -275,8 +277,8 @@ def _as_user_error(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(file: File, page: int = 0) -> Iterator[Any]:
-    """Opens a page as rasterio's dataset; errors in its use are `UnusableError`s."""
+def _gdal() -> Iterator[Any]:
+    """Yields the module rasterio; errors of it are `UnusableError`s."""
     try:
         extras.check_packages('it is a TIFF file', ['rasterio'], 'tiff')
     except UserError as error:
@@ -284,20 +286,29 @@ def _opened(file: File, page: int = 0) -> Iterator[Any]:
     import rasterio
 
     warnings.filterwarnings('ignore', category=rasterio.errors.NotGeoreferencedWarning)
-    path = '' if isinstance(file, bytes) else os.path.abspath(file)
+    # No files beside it are looked for.
+    options = {'GDAL_DISABLE_READDIR_ON_OPEN': 'EMPTY_DIR', 'GDAL_PAM_ENABLED': False}
     try:
-        with contextlib.ExitStack() as stack:
-            # No files beside it are looked for.
-            options = {'GDAL_DISABLE_READDIR_ON_OPEN': 'EMPTY_DIR', 'GDAL_PAM_ENABLED': False}
-            stack.enter_context(rasterio.Env(GDAL_CACHEMAX=_CACHE, **options))
-            if isinstance(file, bytes):
-                path = stack.enter_context(rasterio.MemoryFile(file)).name
-            name = f'GTIFF_DIR:{page + 1}:{path}' if page else path
-            yield stack.enter_context(rasterio.open(name, driver='GTiff'))
+        with rasterio.Env(GDAL_CACHEMAX=_CACHE, **options):
+            yield rasterio
     except rasterio.errors.RasterioError as error:
         # Its message begins with the name of the file, which is a random one in memory.
-        reason = str(error).rpartition(':')[2].rpartition(f'{path}')[2].strip("'. ")
+        reason = _FILE_NAME.sub('', str(error).rpartition(':')[2]).strip('. ')
         raise UnusableError('bad_image', f'cannot be decoded as TIFF: {reason}') from error
+
+
+@contextlib.contextmanager
+def _opened(file: File, page: int = 0) -> Iterator[Any]:
+    """Opens a page as rasterio's dataset; errors in its use are `UnusableError`s."""
+    with _gdal() as rasterio, contextlib.ExitStack() as stack:
+        if isinstance(file, bytes):
+            file = stack.enter_context(rasterio.MemoryFile(file)).name
+        yield stack.enter_context(_open(rasterio, file, page))
+
+
+def _open(rasterio: Any, path: str | os.PathLike, page: int) -> Any:
+    path = os.path.abspath(path)
+    return rasterio.open(f'GTIFF_DIR:{page + 1}:{path}' if page else path, driver='GTiff')
 
 
 def _num_pages(file: Any) -> int:
@@ -370,8 +381,8 @@ def _values(
         return _colored(values[..., 0], file.colormap(1)), False
     if values.dtype in (np.uint8, np.uint16):
         return np.ascontiguousarray(values), False
-    exact = np.float32(values) if values.dtype != np.float32 else values
-    is_rounded = exact is not values and not np.array_equal(exact, values, equal_nan=True)
+    exact = values.astype(np.float32)
+    is_rounded = values.dtype != np.float32 and not np.array_equal(exact, values, equal_nan=True)
     return np.where(np.isnan(exact), np.float32(-np.inf), exact), is_rounded
 
 

@@ -95,7 +95,9 @@ class HfSource(HubSource):
         # The package and the hub raise many kinds of errors.
         try:
             if os.path.exists(os.path.join(self.data, 'state.json')):
-                return datasets.load_from_disk(self.data)
+                rows = datasets.load_from_disk(self.data)
+                self.chosen([str(rows.split or '')])
+                return rows
             if os.path.exists(os.path.join(self.data, 'dataset_dict.json')):
                 splits = datasets.load_from_disk(self.data)
                 return splits[self.chosen(splits)]

@@ -74,6 +74,8 @@ class TfdsSource(HubSource):
         extras.check_packages('tfod convert tfds', ['tensorflow_datasets'], 'tfds')
         import tensorflow_datasets as tfds
 
+        if self.data_dir and os.path.isdir(self.data):
+            raise expected('--data_dir', f'none, since {self.data} is a folder', self.data_dir)
         # The package raises many kinds of errors, some with the names of all data sets.
         try:
             if os.path.isdir(self.data):
