@@ -274,10 +274,10 @@ def test_each_image_is_in_the_file_before_the_next_is_read(one_object, tmp_path,
     seen = []
     read = sources.read
 
-    def look(path, *options):
+    def look(path, *options, **named):
         text = (tmp_path / 'out' / 'detections.json.partial').read_text()
         seen.append(len(json.loads(text + ']')))
-        return read(path, *options)
+        return read(path, *options, **named)
 
     monkeypatch.setattr(sources, 'read', look)
     predict_files('model', paths, tmp_path / 'out')

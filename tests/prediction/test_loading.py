@@ -112,7 +112,7 @@ def test_class_names_do_not_depend_on_the_folder_of_the_command(
     stored = model_dir / 'resolved_label_map.pbtxt'
     stored.write_text("item { id: 1 name: 'stored' }")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(exporter, 'load_detector', lambda *_: last.model)
+    monkeypatch.setattr(exporter, 'load_detector', lambda *_, **__: last.model)
     texts = []
     monkeypatch.setattr(
         exporter.saved_model,
