@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.shapes import asserted
-from object_detection.data import tiff_files
+from object_detection.data.tiff import plain_files
 from object_detection.errors import UserError
 from object_detection.resizers.value_range import ValueRange
 from object_detection.system.costly_files import MAX_GIF_BLOCKS, MAX_SCANS
@@ -53,7 +53,7 @@ def decode_image(
     brightness of the three, 0.299 R + 0.587 G + 0.114 B, and exact for grey images. The fourth
     channel is the alpha channel of PNG and WebP files, and 255 for images without. The upper 8 of
     16 bits are kept, unless there is a range of values. The EXIF orientation of a file is ignored,
-    since annotations of records refer to the stored pixels. A plain TIFF file, see `tiff_files`,
+    since annotations of records refer to the stored pixels. A plain TIFF file, see `plain_files`,
     gives its first C channels; floats need a range of values.
 
     Args:
@@ -94,31 +94,31 @@ def _of_channels(encoded: tf.Tensor, num_channels: int) -> tf.Tensor:
 
 
 def _is_tiff(encoded: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_any(tf.strings.substr(encoded, 0, 4) == [*tiff_files.MAGIC])
+    return tf.reduce_any(tf.strings.substr(encoded, 0, 4) == [*plain_files.MAGIC])
 
 
 def _decode_tiff(encoded: tf.Tensor, num_channels: int, *, as_8_bits: bool = False) -> tf.Tensor:
     """Decodes a plain TIFF file to float32 [H, W, num_channels], or to uint8."""
-    header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=tiff_files.HEADER_SIZE)
+    header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=plain_files.HEADER_SIZE)
     height, width, channels, num_bytes = (
         _number(header[at : at + size])
         for at, size in (
-            (tiff_files.HEIGHT_PLACE, 4),
-            (tiff_files.WIDTH_PLACE, 4),
-            (tiff_files.CHANNELS_PLACE, 2),
-            (tiff_files.BYTES_PLACE, 2),
+            (plain_files.HEIGHT_PLACE, 4),
+            (plain_files.WIDTH_PLACE, 4),
+            (plain_files.CHANNELS_PLACE, 2),
+            (plain_files.BYTES_PLACE, 2),
         )
     )
-    mark = header[tiff_files.MARK_PLACE : tiff_files.HEIGHT_PLACE]
+    mark = header[plain_files.MARK_PLACE : plain_files.HEIGHT_PLACE]
     # A product of doubles does not overflow.
     size = tf.reduce_prod(tf.cast(tf.stack([height, width, channels, num_bytes]), tf.float64))
-    is_plain = tf.reduce_all(mark == [*tiff_files.MARK]) & (size > 0)
-    room = tf.cast(tf.strings.length(encoded) - tiff_files.HEADER_SIZE, tf.float64)
+    is_plain = tf.reduce_all(mark == [*plain_files.MARK]) & (size > 0)
+    room = tf.cast(tf.strings.length(encoded) - plain_files.HEADER_SIZE, tf.float64)
     with asserted(
         is_plain & (size <= room) & tf.reduce_any(num_bytes == [1, 2, 4]),
         'Expected a complete TIFF file as `tfod convert` and the annotation readers make it.',
     ):
-        pixels = tf.strings.substr(encoded, tiff_files.HEADER_SIZE, tf.cast(size, tf.int32))
+        pixels = tf.strings.substr(encoded, plain_files.HEADER_SIZE, tf.cast(size, tf.int32))
     needed = 3 if num_channels == 1 else num_channels
     with asserted(
         tf.equal(channels, 1) | (channels >= needed),
@@ -287,8 +287,8 @@ def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
         _PNG: _number(header[16:20][::-1]) * _number(header[20:24][::-1]),
         b'BM': bmp_sides[0] * bmp_sides[1],
         b'RIFF': tf.where(begins(b'WEBP', 8), _webp_pixels(header), 0),
-        tiff_files.MAGIC[0]: tf.where(
-            begins(tiff_files.MARK, tiff_files.MARK_PLACE),
+        plain_files.MAGIC[0]: tf.where(
+            begins(plain_files.MARK, plain_files.MARK_PLACE),
             _number(header[12:16]) * _number(header[16:20]),
             0,
         ),

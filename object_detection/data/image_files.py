@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
-from object_detection.data import tiff_files
+from object_detection.data.tiff import plain_files, tiff_files
 from object_detection.errors import UnusableError
 from object_detection.resizers.value_range import ValueRange
 from object_detection.system import costly_files
@@ -55,7 +55,7 @@ class ImageFile(NamedTuple):
 
     Attributes:
       encoded: bytes of the file, or of the file that replaces it.
-      format: a value of `FORMATS`, or 'tiff' for a plain TIFF file, see `tiff_files`.
+      format: a value of `FORMATS`, or 'tiff' for a plain TIFF file, see `plain_files`.
       height: height of the upright image in pixels.
       width: width of the upright image in pixels.
       changes: reasons for encoding it again: 'exif_orientation', 'bmp_palette', 'animation', and
@@ -94,7 +94,7 @@ def read_upright(
       UnusableError: if the file is not an image of a format of `FORMATS`, has too many pixels, or
         must be decoded and cannot be.
     """
-    if tiff_files.is_tiff(encoded):
+    if plain_files.is_tiff(encoded):
         return _read_tiff(encoded, stated_size, max_pixels, page)
     with _opened(encoded, max_pixels) as image:
         orientation = _orientation(image, encoded)
@@ -114,7 +114,7 @@ def _read_tiff(
     turned = _turns(orientation, values.shape[:2], stated_size)
     if TURNED in turned:
         values = tiff_files.upright(values, orientation)
-    file = tiff_files.plain(values) if changes else encoded
+    file = plain_files.encode(values) if changes else encoded
     return ImageFile(file, 'tiff', *values.shape[:2], (*turned, *changes))
 
 
@@ -133,7 +133,7 @@ def first_picture(encoded: bytes, max_pixels: int = MAX_PIXELS) -> bytes:
     Raises:
       UnusableError: as `read_upright`.
     """
-    if tiff_files.is_tiff(encoded):
+    if plain_files.is_tiff(encoded):
         return _read_tiff(encoded, (None, None), max_pixels).encoded
     with _opened(encoded, max_pixels) as image:
         return _encode_anew(image, encoded, 1, []).encoded if _is_animated(image) else encoded
@@ -145,7 +145,7 @@ def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
     Raises:
       UnusableError: if it cannot be decoded, or as `read_upright`.
     """
-    if tiff_files.is_tiff(encoded):
+    if plain_files.is_tiff(encoded):
         tiff_files.read(encoded, max_pixels)
         return
     with _opened(encoded, max_pixels) as image:
@@ -166,7 +166,7 @@ def decode(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     Raises:
       UnusableError: if it cannot be decoded or has too many pixels.
     """
-    if tiff_files.is_tiff(encoded):
+    if plain_files.is_tiff(encoded):
         values = tiff_files.read(encoded, max_pixels, colors=False).values
         return values[..., 0] if values.shape[-1] == 1 else values
     with _opened(encoded, max_pixels) as image:
@@ -190,7 +190,7 @@ def thumbnail(
     Raises:
       UnusableError: as `read_upright`.
     """
-    if tiff_files.is_tiff(encoded):
+    if plain_files.is_tiff(encoded):
         pixels = _shown(tiff_files.read(encoded, max_pixels).values, value_range)
     else:
         with _opened(encoded, max_pixels) as image:
@@ -224,7 +224,7 @@ def stored_size(encoded: bytes) -> tuple[int, int]:
     Raises:
       UnusableError: if it is not an image of a format of `FORMATS`.
     """
-    if tiff_files.is_tiff(encoded):
+    if plain_files.is_tiff(encoded):
         return tiff_files.size(encoded)
     with _opened(encoded) as image:
         return image.size[1], image.size[0]
@@ -246,7 +246,7 @@ def reduce(encoded: bytes, longest_side: int, max_pixels: int = MAX_PIXELS) -> I
     Raises:
       UnusableError: if it cannot be decoded or has too many pixels.
     """
-    if tiff_files.is_tiff(encoded):
+    if plain_files.is_tiff(encoded):
         return _reduced_tiff(tiff_files.read(encoded, max_pixels).values, longest_side)
     with _opened(encoded) as image:
         scale = longest_side / max(image.size)
@@ -274,7 +274,7 @@ def _reduced_tiff(values: np.ndarray, longest_side: int) -> ImageFile | None:
     small = np.stack(channels, axis=-1)
     if values.dtype != np.float32:
         small = np.clip(np.rint(small), 0, np.iinfo(values.dtype).max).astype(values.dtype)
-    return ImageFile(tiff_files.plain(small), 'tiff', height, width, ())
+    return ImageFile(plain_files.encode(small), 'tiff', height, width, ())
 
 
 @contextlib.contextmanager
@@ -354,10 +354,17 @@ def _is_plain_bmp(image: Image.Image, encoded: bytes) -> bool:
     return compression == 0 and (bits in (24, 32) or (bits == 8 and image.mode == 'L'))
 
 
+def is_foreign_tiff(encoded: bytes) -> bool:
+    """Whether it is a TIFF file that TensorFlow cannot decode: no plain one."""
+    return plain_files.is_tiff(encoded) and not plain_files.is_plain(encoded)
+
+
 def has_16_bits(encoded: bytes) -> bool:
     """Whether it is a PNG file with 16 bits a channel, or a TIFF file that may have more than 8."""
-    if tiff_files.is_tiff(encoded):
-        return not tiff_files.is_plain(encoded) or encoded[tiff_files.BYTES_PLACE] > 1
+    if plain_files.is_plain(encoded):
+        return encoded[plain_files.BYTES_PLACE] > 1
+    if is_foreign_tiff(encoded):
+        return True
     return encoded.startswith(b'\x89PNG') and encoded[24:25] == b'\x10'
 
 

@@ -17,7 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from PIL import Image
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotated_image, annotation_checks, image_files, tiff_files
+from object_detection.data import annotated_image, annotation_checks, image_files
 from object_detection.errors import UnusableError
 from object_detection.protos.tf_example_pb2 import TfExample
 from object_detection.resizers.value_range import ValueRange
@@ -195,7 +195,7 @@ def _check_image(encoded: bytes, expected: Expectations) -> tuple[int, int]:
     """Returns (height, width)."""
     if not encoded:
         raise _BadRecordError('image', f'{keys.ENCODED} is missing or empty')
-    if tiff_files.is_tiff(encoded) and not tiff_files.is_plain(encoded):
+    if image_files.is_foreign_tiff(encoded):
         text = f'{keys.ENCODED} is a TIFF file that TensorFlow cannot decode; convert the data anew'
         raise _BadRecordError('image', text)
     try:

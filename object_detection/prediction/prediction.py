@@ -10,12 +10,10 @@ import numpy as np
 from PIL import Image
 
 from object_detection.core.detections import Detections
-from object_detection.data.tiff_files import LargeImage
+from object_detection.data.tiff.tiff_files import LargeImage
 from object_detection.errors import UserError
 from object_detection.metrics.detections import coco_results
 from object_detection.metrics.mask_pasting import paste_mask
-from object_detection.prediction import merging
-from object_detection.runtime import images
 from object_detection.system import extras
 from object_detection.visualization import drawing
 
@@ -102,6 +100,10 @@ class Prediction(Detections):
         """Draws as `draw`, which has the scale None; returns uint8 [H * scale, W * scale, 3]."""
         image, objects = self.image, self
         if isinstance(image, LargeImage):
+            # Commands import this module, and no TensorFlow before they need it.
+            from object_detection.prediction import merging
+            from object_detection.runtime import images
+
             image = images.picture(image.reduced(_DRAWN_SIDE), image.value_range)
             scale_down = (image.shape[0] / self.size[0], image.shape[1] / self.size[1])
             objects = merging.moved(self, (0, 0), scale_down, image.shape[:2])

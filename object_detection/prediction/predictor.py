@@ -11,7 +11,7 @@ import numpy as np
 
 from object_detection.core.detections import Detections
 from object_detection.data.label_map import LabelMap
-from object_detection.data.tiff_files import LargeImage
+from object_detection.data.tiff.tiff_files import LargeImage
 from object_detection.errors import UserError, expected
 from object_detection.prediction import loading, merging, views
 from object_detection.prediction.prediction import Prediction, of_path

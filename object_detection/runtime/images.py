@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageOps
 
-from object_detection.data import image_files, tiff_files
+from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
-from object_detection.data.tiff_files import LargeImage
+from object_detection.data.tiff import plain_files, tiff_files
+from object_detection.data.tiff.tiff_files import LargeImage
 from object_detection.errors import UnusableError, UserError, expected
 from object_detection.resizers.value_range import ValueRange
 
@@ -94,7 +95,7 @@ def pages(
     """
     try:
         with open(path, 'rb') as file:
-            is_tiff = tiff_files.is_tiff(file.read(4))
+            is_tiff = plain_files.is_tiff(file.read(4))
         count = tiff_files.num_pages(path) if is_tiff else 1
     except (OSError, UnusableError) as error:
         reason = f'cannot be opened: {error.strerror}' if isinstance(error, OSError) else error

@@ -11,8 +11,9 @@ import tensorflow as tf
 from PIL import Image
 
 from object_detection.core.detections import Detections
-from object_detection.data import image_files, tiff_files
+from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image, decode_values
+from object_detection.data.tiff import plain_files
 from object_detection.errors import UnusableError, UserError
 from object_detection.metrics.detections import coco_results
 from object_detection.prediction import loading
@@ -185,7 +186,7 @@ def read_picture(encoded: bytes, max_pixels: int) -> Picture:
         upright = image_files.read_upright(encoded, max_pixels=max_pixels).encoded
         if image_files.has_16_bits(upright):
             values = decode_values(tf.constant(upright)).numpy()
-            if tiff_files.is_of_floats(upright):
+            if plain_files.is_of_floats(upright):
                 return Picture(None, upright, values)
             return Picture(decode_image(tf.constant(upright)).numpy(), upright, values)
         image = decode_image(tf.constant(upright)).numpy()

@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.data import image_decoding, image_files, tiff_files
-from object_detection.data.tiff_files import LargeImage
+from object_detection.data import image_decoding, image_files
+from object_detection.data.tiff import plain_files, tiff_files
+from object_detection.data.tiff.tiff_files import LargeImage
 from object_detection.errors import UnusableError, UserError
 from object_detection.resizers.value_range import ValueRange
 from tests import rows
@@ -57,7 +58,7 @@ def pages(images, **options) -> bytes:
 @rows.parametrize('channels', [1, 2, 3, 5])
 def test_plain_files_decode_to_their_values(dtype, channels):
     image = values(channels, dtype)
-    encoded = tiff_files.plain(image)
+    encoded = plain_files.encode(image)
     assert image_files.read_upright(encoded) == (encoded, 'tiff', HEIGHT, WIDTH, ())
     assert image_files.stored_size(encoded) == (HEIGHT, WIDTH)
     assert image_decoding.count_pixels(encoded) == HEIGHT * WIDTH
@@ -89,12 +90,12 @@ def test_plain_files_decode_to_their_values(dtype, channels):
 )
 def test_other_programs_open_plain_files(channels, dtype):
     image = values(channels, dtype)
-    with Image.open(io.BytesIO(tiff_files.plain(image))) as opened:
+    with Image.open(io.BytesIO(plain_files.encode(image))) as opened:
         np.testing.assert_array_equal(np.asarray(opened).reshape(image.shape), image)
 
 
 def test_files_that_claim_too_much_or_are_cut_off_are_refused():
-    encoded = tiff_files.plain(values(3, 'uint16'))
+    encoded = plain_files.encode(values(3, 'uint16'))
     for broken in (
         encoded[:200],
         encoded[:16] + b'\xff' * 8 + encoded[24:],
@@ -248,7 +249,7 @@ def test_large_images_that_cannot_be_read_in_parts_are_refused(tmp_path):
 
 def test_thumbnails_and_smaller_files_keep_the_values():
     image = values(3, 'uint16')
-    encoded = tiff_files.plain(image)
+    encoded = plain_files.encode(image)
     reduced = image_files.reduce(encoded, 32)
     assert (reduced.format, reduced.height, reduced.width) == ('tiff', 24, 32)
     small = tiff_files.read(reduced.encoded, 10**6).values
@@ -257,5 +258,5 @@ def test_thumbnails_and_smaller_files_keep_the_values():
     assert image_files.reduce(encoded, 64) is None
     picture = np.asarray(image_files.thumbnail(encoded, 64, ValueRange(0, 65535)))
     np.testing.assert_allclose(picture, image / 257, atol=0.51)
-    floats = tiff_files.plain(values(5, 'float32'))
+    floats = plain_files.encode(values(5, 'float32'))
     assert np.asarray(image_files.thumbnail(floats, 64)).max() == 255

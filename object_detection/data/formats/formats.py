@@ -11,7 +11,8 @@ from object_detection.data.formats.ava import AvaSource
 from object_detection.data.formats.coco import CocoSource
 from object_detection.data.formats.csv_boxes import CsvSource
 from object_detection.data.formats.cvat import CvatSource
-from object_detection.data.formats.hf import HfSource
+from object_detection.data.formats.hubs.hf import HfSource
+from object_detection.data.formats.hubs.tfds import TfdsSource
 from object_detection.data.formats.kitti import KittiSource
 from object_detection.data.formats.label_studio import LabelStudioSource
 from object_detection.data.formats.labelme import LabelMeSource
@@ -20,7 +21,6 @@ from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.data.formats.panoptic import PanopticSource
 from object_detection.data.formats.pets import PetsSource
 from object_detection.data.formats.source import SPLITS, Found, Source
-from object_detection.data.formats.tfds import TfdsSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UserError, format_list
@@ -77,6 +77,11 @@ _FORMATS = {
         'Without --label_map, the classes are numbered from 1 on in the order of the ClassLabel, '
         'or of the alphabet.',
     ),
+    'tfds': Format(
+        TfdsSource,
+        'TensorFlow Datasets: a name of its catalog, or a prepared folder',
+        'Without --label_map, the classes are numbered from 1 on in the order of the ClassLabel.',
+    ),
     'kitti': Format(
         KittiSource,
         'KITTI object detection: label_2/*.txt',
@@ -114,11 +119,6 @@ _FORMATS = {
         PetsSource,
         'Oxford-IIIT Pets: XML files of faces, trimaps of bodies',
         'Without --label_map, the breeds are numbered from 1 on in the order of the alphabet.',
-    ),
-    'tfds': Format(
-        TfdsSource,
-        'TensorFlow Datasets: a name of its catalog, or a prepared folder',
-        'Without --label_map, the classes are numbered from 1 on in the order of the ClassLabel.',
     ),
     'voc': Format(
         VocSource,

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from object_detection.cli.convert import command
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats, source
-from object_detection.data.formats.hf import HfSource
-from object_detection.data.formats.tfds import TfdsSource
+from object_detection.data.formats.hubs.hf import HfSource
+from object_detection.data.formats.hubs.tfds import TfdsSource
 from object_detection.errors import UserError
 from object_detection.system import extras
 from tests import rows

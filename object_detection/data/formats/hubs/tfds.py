@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from object_detection.data import tf_record_files
-from object_detection.data.formats import hubs
-from object_detection.data.formats.hubs import HubSource, Table
+from object_detection.data.formats.hubs import rows as hub_rows
+from object_detection.data.formats.hubs.rows import HubSource, Table
 from object_detection.data.formats.source import option
 from object_detection.errors import UserError, expected, format_list
 from object_detection.system import extras
@@ -38,12 +38,12 @@ class TfdsSource(HubSource):
         found = {
             name: keys
             for name, each in kinds.items()
-            if hasattr(each, 'keys') and (keys := hubs.object_keys(each.keys()))
+            if hasattr(each, 'keys') and (keys := hub_rows.object_keys(each.keys()))
         }
         if not images or not found:
             raise UserError(
                 f'{self.data}: expected an image, and a sequence of objects with '
-                f'{hubs.BOX_KEYS[0]} and label. Received: {format_list(info.features)}.'
+                f'{hub_rows.BOX_KEYS[0]} and label. Received: {format_list(info.features)}.'
             )
         image, (objects, (box, label)) = images[0], next(iter(found.items()))
         if type(kinds[objects][box]).__name__ != 'BBoxFeature':

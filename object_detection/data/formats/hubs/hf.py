@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from object_detection.data.file_access import Files
-from object_detection.data.formats import hubs
-from object_detection.data.formats.hubs import HubSource, Table
+from object_detection.data.formats.hubs import rows as hub_rows
+from object_detection.data.formats.hubs.rows import HubSource, Table
 from object_detection.data.formats.source import Found, option
 from object_detection.errors import UserError, expected, format_list
 from object_detection.system import extras
@@ -48,11 +48,14 @@ class HfSource(HubSource):
         features = {name: _unwrapped(each) for name, each in rows.features.items()}
         images = [name for name, each in features.items() if type(each).__name__ == 'Image']
         columns = {'': features, **{k: v for k, v in features.items() if isinstance(v, dict)}}
-        found = {name: keys for name, each in columns.items() if (keys := hubs.object_keys(each))}
+        found = {
+            name: keys for name, each in columns.items() if (keys := hub_rows.object_keys(each))
+        }
         if not images or not found:
             raise UserError(
                 f'{self.data}: expected a column of images, and one of objects with '
-                f'{hubs.BOX_KEYS[0]} and {hubs.CLASS_KEYS[0]}. Received: {format_list(features)}.'
+                f'{hub_rows.BOX_KEYS[0]} and {hub_rows.CLASS_KEYS[0]}. Received: '
+                f'{format_list(features)}.'
             )
         image, objects = images[0], next(iter(found))
         _, classes = found[objects]

@@ -4,16 +4,13 @@ GDAL decodes all compressions and layouts, reads parts of a file, and is fuzzed 
 it opens TIFF files alone, without the files beside them. Sizes are compared with limits before
 memory is taken.
 
-Records hold a plain TIFF file: not compressed, its pixels at a fixed place, of uint8, uint16 or
-float32. TensorFlow decodes it in any graph without a package (`image_decoding`), and every viewer
-opens it. Imports no TensorFlow.
+Imports no TensorFlow.
 """
 
 import contextlib
 import io
 import os
 import re
-import struct
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -21,18 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from object_detection.data.tiff import plain_files
 from object_detection.errors import UnusableError, UserError, expected
 from object_detection.resizers.value_range import ValueRange
 from object_detection.system import extras
 
-# First bytes: little or big endian, of up to 4 GB or BigTIFF.
-MAGIC = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')
-# The header of a plain file: the first directory is after the pixels. Then a mark, height, width,
-# channels and bytes of a value.
-_HEADER = struct.Struct('<4sI4sIIHH8x')
-HEADER_SIZE, MARK = _HEADER.size, b'tfod'
-MARK_PLACE, HEIGHT_PLACE, WIDTH_PLACE, CHANNELS_PLACE, BYTES_PLACE = 8, 12, 16, 20, 22
-_DTYPES = {1: np.uint8, 2: np.uint16, 4: np.float32}
 # Bytes of an image's values, at most: those of a record.
 _MAX_BYTES = 2**31 - 2**20
 # Bytes of a tile or strip of an image that is read in parts, and of all that GDAL remembers.
@@ -71,63 +61,14 @@ class Picture(NamedTuple):
     changes: tuple[str, ...]
 
 
-def is_tiff(encoded: bytes) -> bool:
-    """Whether a file begins as a TIFF file."""
-    return encoded[:4] in MAGIC
-
-
-def is_plain(encoded: bytes) -> bool:
-    return encoded[:4] == MAGIC[0] and encoded[MARK_PLACE:HEIGHT_PLACE] == MARK
-
-
-def is_of_floats(encoded: bytes) -> bool:
-    """Whether it is a plain file of floats."""
-    return is_plain(encoded) and encoded[BYTES_PLACE] == 4
-
-
-def plain(values: np.ndarray) -> bytes:
-    """Returns the plain file of values uint8, uint16 or float32 [H, W, C]."""
-    height, width, channels = values.shape
-    pixels = np.ascontiguousarray(values, values.dtype.newbyteorder('<')).tobytes()
-    num_bytes, start = values.itemsize, HEADER_SIZE + len(pixels) + len(pixels) % 2
-    is_rgb = channels in (3, 4) and num_bytes < 4
-    # tag -> its values; 16 bits each, but for the sizes.
-    fields: dict[int, list[int]] = {
-        256: [width],
-        257: [height],
-        258: [8 * num_bytes] * channels,
-        259: [1],
-        262: [2 if is_rgb else 1],
-        273: [HEADER_SIZE],
-        277: [channels],
-        278: [height],
-        279: [len(pixels)],
-        338: [0] * (channels - (3 if is_rgb else 1)),
-        339: [3 if num_bytes == 4 else 1] * channels,
-    }
-    fields = {tag: numbers for tag, numbers in fields.items() if numbers}
-    directory, after = b'', b''
-    for tag, numbers in fields.items():
-        is_long = tag in (256, 257, 273, 278, 279)
-        content = struct.pack(f'<{len(numbers)}{"I" if is_long else "H"}', *numbers)
-        if len(content) > 4:
-            place = start + 2 + 12 * len(fields) + 4 + len(after)
-            after += content + b'\0' * (len(content) % 4)
-            content = struct.pack('<I', place)
-        directory += struct.pack('<HHI4s', tag, 4 if is_long else 3, len(numbers), content)
-    header = _HEADER.pack(MAGIC[0], start, MARK, height, width, channels, num_bytes)
-    end = struct.pack('<H', len(fields)) + directory + bytes(4) + after
-    return b''.join((header, pixels, b'\0' * (len(pixels) % 2), end))
-
-
 def size(encoded: bytes) -> tuple[int, int]:
     """Returns (height, width) of the stored pixels, from the header.
 
     Raises:
       UnusableError: if it cannot be read.
     """
-    if is_plain(encoded):
-        return _plain_values(encoded).shape[:2]
+    if plain_files.is_plain(encoded):
+        return plain_files.values(encoded).shape[:2]
     with _opened(encoded) as file:
         return file.height, file.width
 
@@ -144,8 +85,8 @@ def read(encoded: bytes, max_pixels: int, *, page: int = 0, colors: bool = True)
     Raises:
       UnusableError: if it cannot be read or is too large, or the package is not installed.
     """
-    if is_plain(encoded):
-        values = _plain_values(encoded)
+    if plain_files.is_plain(encoded):
+        values = plain_files.values(encoded)
         _check_pixels(*values.shape[:2], max_pixels)
         return Picture(values, ())
     with _opened(encoded, page) as file:
@@ -394,15 +335,3 @@ def _colored(indices: np.ndarray, palette: dict[int, tuple[int, ...]]) -> np.nda
     if (table == table[:, :1]).all():
         table = table[:, :1]
     return table[np.minimum(indices, len(table) - 1)]
-
-
-def _plain_values(encoded: bytes) -> np.ndarray:
-    """Returns the values [H, W, C] of a plain file, not copied."""
-    if len(encoded) >= HEADER_SIZE:
-        *_, height, width, channels, num_bytes = _HEADER.unpack_from(encoded)
-        count = height * width * channels
-        if num_bytes in _DTYPES and 0 < count * num_bytes <= len(encoded) - HEADER_SIZE:
-            dtype = np.dtype(_DTYPES[num_bytes]).newbyteorder('<')
-            values = np.frombuffer(encoded, dtype, count, HEADER_SIZE)
-            return values.reshape(height, width, channels)
-    raise UnusableError('bad_image', 'cannot be decoded: it is a TIFF file that is cut off')
