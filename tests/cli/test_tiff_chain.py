@@ -97,7 +97,7 @@ def test_records_and_direct_readers_have_all_values_and_channels(folder):
 
 def test_a_training_on_five_channels_of_16_bits_and_its_predictions(folder):
     assert 'ready to train' in test_chain.run('config', 'check', 'toy.config')
-    test_chain.run('data', 'check', 'toy.config')
+    test_chain.run('data', 'check', 'data/train-00000-of-00001')
     test_chain.run('train', '--config', 'toy.config', '--model_dir', 'model', '--log_every_n', '1')
     entries = history.read(folder / 'model/train/history.jsonl')
     losses = [value for entry in entries for value in entry['losses'].values()]

@@ -181,7 +181,7 @@ def test_prepared_data_sets_of_tfds(tfds_folder):
     assert by_id[6].class_labels.tolist() == [2]
     assert by_id[6].is_crowd.tolist() == [True]
     assert [label.text for label in data.labels.values()] == ['cat', 'dog']
-    with pytest.raises(UserError, match=r'one of test, train\. Received: dev'):
+    with pytest.raises(UserError, match=r'one of train, test\. Received: dev'):
         TfdsSource(data=tfds_folder, split='dev').open(FILES, None)
 
 
