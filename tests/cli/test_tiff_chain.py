@@ -13,6 +13,7 @@ from object_detection.builders import dataset_builder, image_resizer_builder
 from object_detection.config import families
 from object_detection.core.fields import InputFields as F
 from object_detection.dataset_tools import shapes
+from object_detection.models import image_channels
 from object_detection.protos import pipeline_pb2
 from object_detection.training.monitoring import history
 from tests import quick_graphs, toy_family
@@ -34,7 +35,7 @@ class Detector(test_chain.Detector):
 
     def build_variables(self):
         for part in self.parts().values():
-            part.build([None, self.num_image_channels])
+            part.build([None, image_channels.current()])
 
 
 def build(config, is_training):
