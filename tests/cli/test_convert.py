@@ -279,7 +279,7 @@ _NOT_THERE = {
         '"categories": []}',
         'lvis.json looks like COCO, but its first image, y/b.jpg, is',
     ),
-    'data.yaml': ('kpt_shape: [3, 2]\nnames: [a]\n', 'looks like YOLO, but .*kpt_shape, keypoints'),
+    'data.yaml': ('kpt_shape: [3]\nnames: [a]\n', 'looks like YOLO, but .*kpt_shape: expected'),
     'b.yaml': ('train: x\nnames: [a]\n', 'none of the folders of train, val and test is there'),
     'a.xml': ('<annotations><track/></annotations>', 'like CVAT, but .* "CVAT for video"'),
     'a.csv': (

@@ -89,6 +89,7 @@ def _loaders(reader: input_reader_pb2.InputReader) -> list[Callable[[], ImageRec
                 config.annotations_dir,
                 config.images_dir,
                 config.ignore_difficult,
+                masks,
                 max_pixels=limit,
             ),
             config.data_dir,

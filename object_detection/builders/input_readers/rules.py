@@ -36,8 +36,6 @@ def check(reader: InputReader, path: str) -> Iterator[str]:
         yield from _coco(reader.coco_input_reader, f'{path}.{kind}')
     elif kind == 'voc_input_reader':
         yield from _required(reader.voc_input_reader, 'data_dir', f'{path}.{kind}')
-        if reader.load_instance_masks:
-            yield f'{path}.load_instance_masks: expected false with a {kind}. Received: true.'
     elif kind == 'yolo_input_reader':
         yield from _required(reader.yolo_input_reader, 'data', f'{path}.{kind}')
     elif kind != 'synthetic_input_reader' and not reader.tf_record_input_reader.input_path:

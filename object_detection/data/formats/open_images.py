@@ -1,4 +1,4 @@
-"""Data sets in the format of Open Images: CSV files of boxes and image-level labels, by MIDs."""
+"""Data sets in the format of Open Images: CSV files of boxes, masks and image labels, by MIDs."""
 
 import collections
 import dataclasses
@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import file_access
+from object_detection.data import file_access, image_files
 from object_detection.data.annotated_image import (
     NO_ANNOTATIONS,
     AnnotatedObject,
     ClassLabel,
     ImageAnnotations,
     Provided,
+    not_converted,
 )
 from object_detection.data.coco.annotations import EntryProblem, clean
 from object_detection.data.file_access import Files
@@ -36,6 +37,7 @@ from object_detection.errors import UnusableError, UserError, expected, format_l
 
 _SIDES = ('XMin', 'XMax', 'YMin', 'YMax')
 _BOX_COLUMNS = ('ImageID', 'LabelName', *_SIDES)
+_SEGMENT_COLUMNS = ('ImageID', 'LabelName', *(f'Box{side}' for side in _SIDES), 'MaskPath')
 _LABEL_COLUMNS = ('ImageID', 'LabelName', 'Confidence')
 _FLAGS = {
     'IsGroupOf': keys.GROUP_OF,
@@ -45,6 +47,7 @@ _FLAGS = {
     'IsInside': keys.INSIDE,
 }
 _SPLITS = ('train', 'validation', 'test')
+_WITHOUT_SEGMENT = 'box without a segmentation'
 _MID = re.compile(r'/[a-z]/\w+')
 
 
@@ -58,12 +61,22 @@ class OpenImagesSource(Source):
     Attributes:
       image_dir: folder of the images, which are named by their ids.
       boxes_file: CSV file of boxes; '' reads none.
+      segmentations_file: CSV file of segmentations, which are the objects then; `boxes_file` only
+        says which are groups, occluded, ... '' reads none.
+      masks_dir: folder of the mask files, or of folders of those with one first letter.
       image_labels_file: CSV file of image-level labels with confidences; '' reads none.
       class_descriptions_file: CSV file of MIDs and names of the classes; '' names them by MID.
     """
 
     image_dir: str = option('', 'Folder of the images.', flag='images', required=True)
     boxes_file: str = option('', 'CSV file of boxes.', flag='boxes')
+    segmentations_file: str = option(
+        '',
+        'CSV file of segmentations: its rows are the objects, with masks; boxes without one are '
+        'left out.',
+        flag='segmentations',
+    )
+    masks_dir: str = option('', 'Folder of the mask files of --segmentations.')
     image_labels_file: str = option(
         '', 'CSV file of image-level labels with confidences.', flag='image_labels'
     )
@@ -72,31 +85,50 @@ class OpenImagesSource(Source):
     )
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
-        if not (self.boxes_file or self.image_labels_file):
-            raise UserError('Open Images: expected --boxes or --image_labels. Received: neither.')
+        if not self._paths():
+            raise UserError(
+                'Open Images: expected --boxes, --segmentations or --image_labels. Received: none.'
+            )
+        if bool(self.segmentations_file) != bool(self.masks_dir):
+            raise UserError('Open Images: expected --segmentations and --masks_dir. Received: one.')
         file_access.check_exists(self.image_dir, 'image folder', files)
         images, alike = self._images(files)
-        tables = [self._read(path, images, files) for path in self._paths()]
+        tables = self._tables(images, files)
         if not images:
             raise UserError(f'{self.image_dir}: expected images below it. Received: none.')
-        mids = {mid for table in tables for mid in table.mids}
+        mids = {mid for table in tables.values() for mid in table.mids}
         labels = _labels(mids, self._names(files), label_map)
-        flags = tables[0].flags if self.boxes_file else ()
-        reader = OpenImagesReader(self, labels, flags=flags)
-        problems = tuple(problem for table in tables for problem in table.problems)
+        boxes, segments = (tables.get(path) for path in (self.boxes_file, self.segmentations_file))
+        reader = OpenImagesReader(self, labels, flags=boxes.flags if boxes else ())
+        problems = tuple(problem for table in tables.values() for problem in table.problems)
         error = UnusableError(formats_source.DUPLICATE, 'another image has the same id')
         problems += tuple(EntryProblem(error, name, _stem(name), None) for name in alike)
-        notes = sum((collections.Counter(table.notes) for table in tables), collections.Counter())
+        notes: collections.Counter[str] = collections.Counter()
+        for table in tables.values():
+            notes.update(table.notes)
+        if boxes and segments:
+            drawn = {key: {*map(_box_key, rows)} for key, rows in segments.rows.items()}
+            lost = (
+                _WITHOUT_SEGMENT
+                for key, rows in boxes.rows.items()
+                for row in rows
+                if _box_key(row) not in drawn.get(key, ())
+            )
+            notes.update(not_converted(lost))
         return DataSet(reader, len(images), labels, problems, notes=notes)
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         images, _ = self._images(files)
-        tables = [self._read(path, images, files) for path in self._paths()]
-        boxes = tables[0].rows if self.boxes_file else {}
-        labels = tables[-1].rows if self.image_labels_file else {}
+        tables = self._tables(images, files)
+        paths = (self.boxes_file, self.segmentations_file, self.image_labels_file)
+        boxes, segments, labels = (tables[path].rows if path else {} for path in paths)
+        num_flags = len(tables[self.boxes_file].flags) if self.boxes_file else 0
         for image_id, name in images.items():
             image = {'id': image_id, 'file_name': name, 'labels': labels.get(image_id, [])}
-            yield ImageEntry(image, boxes.get(image_id, []))
+            rows = boxes.get(image_id, [])
+            if self.segmentations_file:
+                rows = _with_flags(segments.get(image_id, []), rows, num_flags)
+            yield ImageEntry(image, rows)
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -106,30 +138,41 @@ class OpenImagesSource(Source):
                 path = file_access.join(folder, name)
                 tables[name] = tuple(csv_files.header_of(path, files))
         boxes = [name for name, header in tables.items() if {*_BOX_COLUMNS} <= {*header}]
-        return [_found(cls, folder, name, tables, files) for name in boxes]
+        if boxes:
+            return [_found(cls, folder, name, tables, files) for name in boxes]
+        segments = [name for name, header in tables.items() if {*_SEGMENT_COLUMNS} <= {*header}]
+        return [_found(cls, folder, name, tables, files) for name in segments]
 
     def _paths(self) -> list[str]:
-        return [path for path in (self.boxes_file, self.image_labels_file) if path]
+        paths = (self.boxes_file, self.segmentations_file, self.image_labels_file)
+        return [path for path in paths if path]
+
+    def _tables(self, images: Mapping[str, str], files: Files) -> dict[str, '_Annotations']:
+        return {path: self._read(path, images, files) for path in self._paths()}
 
     def _images(self, files: Files) -> tuple[dict[str, str], list[str]]:
         """Returns id -> path below the folder of the images; and paths of ids that are used."""
         images: dict[str, str] = {}
-        names = filter(file_access.is_image, files.list(self.image_dir, recursive=True))
+        listed = files.list(self.image_dir, recursive=True)
+        if masks := self.masks_dir and file_access.join(self.masks_dir, ''):
+            paths = ((name, file_access.join(self.image_dir, name)) for name in listed)
+            listed = [name for name, path in paths if not path.startswith(masks)]
+        names = filter(file_access.is_image, listed)
         alike = [name for name in names if images.setdefault(_stem(name), name) != name]
         return images, alike
 
     def _read(self, path: str, images: Mapping[str, str], files: Files) -> '_Annotations':
-        is_boxes = path == self.boxes_file
-        table = csv_files.table(path, files, _BOX_COLUMNS if is_boxes else _LABEL_COLUMNS)
-        flags = tuple(name for name in _FLAGS if is_boxes and name in table.columns)
-        values = ('LabelName', *_SIDES, *flags) if is_boxes else ('LabelName', 'Confidence')
+        needed = _LABEL_COLUMNS
+        if path != self.image_labels_file:
+            needed = _BOX_COLUMNS if path == self.boxes_file else _SEGMENT_COLUMNS
+        table = csv_files.table(path, files, needed)
+        flags = tuple(name for name in _FLAGS if needed == _BOX_COLUMNS and name in table.columns)
+        values = (*needed[1:], *flags)
         indices = [table.columns[name] for name in values]
         rows: dict[str, list[list[Any]]] = {}
         mids: set[str] = set()
         others: dict[str, int] = {}
-        unread = csv_files.UnreadColumns(
-            table.columns, (*_BOX_COLUMNS, *_FLAGS) if is_boxes else _LABEL_COLUMNS
-        )
+        unread = csv_files.UnreadColumns(table.columns, (*needed, *flags))
         for line, fields in table.rows:
             unread.add(fields)
             image_id = fields[table.columns['ImageID']]
@@ -193,12 +236,18 @@ class OpenImagesReader(SourceReader[OpenImagesSource]):
 
     @property
     def provided(self) -> Provided:
-        return Provided(details={_FLAGS[name]: int for name in self.flags})
+        return Provided(
+            masks=bool(self.source.segmentations_file),
+            details={_FLAGS[name]: int for name in self.flags},
+        )
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
-        del files
         name = entry.image['file_name']
-        annotations = [(f'line {row[0]}', row) for row in entry.annotations]
+        annotations: list[tuple[Any, Any]] = [(f'line {row[0]}', row) for row in entry.annotations]
+        if self.source.segmentations_file:
+            annotations = [
+                (line, (row[:-1], self._mask_file(row[-1], files))) for line, row in annotations
+            ]
         labels, confidences = [], []
         for line, *row in entry.image['labels']:
             try:
@@ -222,9 +271,38 @@ class OpenImagesReader(SourceReader[OpenImagesSource]):
             notes={} if entry.annotations or entry.image['labels'] else {NO_ANNOTATIONS: 1},
         )
 
-    def object_of(self, annotation: Any, file: ImageFile) -> AnnotatedObject:
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
         if isinstance(annotation, UnusableError):
             raise annotation
+        if not self.source.segmentations_file:
+            return self.object_of(annotation, file)
+        row, content = annotation
+        found = self.object_of(row, file)
+        if isinstance(content, UnusableError):
+            raise content
+        pixels = image_files.decode(content, self.max_pixels)
+        # Masks may have another size than their images.
+        mask = shapes.resized(pixels if pixels.ndim == 2 else pixels[..., 0], file) > 0
+        drawn = shapes.of_mask(found.label, mask, file, rasterize=rasterize)
+        return found._replace(mask=drawn.mask, area=drawn.area)
+
+    def _mask_file(self, name: str, files: Files) -> bytes | UnusableError:
+        """Returns the content of a mask file, or why there is none."""
+        first, folder = name[:1], self.source.masks_dir
+        folders = ('', first, first.upper(), *(f'{split}-masks-{first}' for split in _SPLITS))
+        try:
+            path = file_access.path_within(folder, name, 'MaskPath')
+            paths = [path, *(file_access.join(folder, each, name) for each in folders[1:])]
+            path = file_access.first_that_exists(paths, files) or path
+            return files.read(path, shapes.MAX_MASK_FILE)
+        except UnusableError as error:
+            return error
+        except OSError as error:
+            return UnusableError('bad_mask', f'cannot be read: {error}')
+
+    def object_of(self, annotation: Any, file: ImageFile) -> AnnotatedObject:
         _, mid, *values = annotation
         label = formats_source.label_of(mid, self.labels)
         xmin, xmax, ymin, ymax = map(shapes.number, values[:4], _SIDES)
@@ -242,6 +320,24 @@ class OpenImagesReader(SourceReader[OpenImagesSource]):
         if not 0 <= number <= 1:
             raise UnusableError('bad_confidence', f'Confidence must be in [0, 1], is {number}')
         return label, number
+
+
+def _box_key(row: list[Any]) -> tuple[str, ...]:
+    """Returns the MID and the box of a row, to find it in another file."""
+    _, mid, *sides = row[:6]
+    try:
+        return (mid, *(f'{float(side):.4f}' for side in sides))
+    except ValueError:
+        return (mid, *sides)
+
+
+def _with_flags(
+    segments: list[list[Any]], boxes: list[list[Any]], num_flags: int
+) -> list[list[Any]]:
+    """Returns [line, MID, sides ..., flags ..., mask] of each segmentation, flags of its box."""
+    flags = {_box_key(row): row[6:] for row in boxes}
+    unknown = ['-1'] * num_flags
+    return [[*row[:6], *flags.get(_box_key(row), unknown), row[6]] for row in segments]
 
 
 def _stem(name: str) -> str:
@@ -280,7 +376,7 @@ def _found(
     tables: Mapping[str, tuple[str, ...]],
     files: Files,
 ) -> Found:
-    """Returns the data set of a file of boxes."""
+    """Returns the data set of a file of boxes, or of segmentations."""
     split = next((name for name in _SPLITS if name in os.path.basename(boxes)), '')
     image_labels = [
         name
@@ -303,7 +399,20 @@ def _found(
         image_labels_file=paths[1] if image_labels else '',
         class_descriptions_file=paths[-1] if described else '',
     )
-    return Found(split, source, boxes)
+    of_masks = [name for name, header in tables.items() if {*_SEGMENT_COLUMNS} <= {*header}]
+    if boxes in of_masks:
+        places = (f'masks/{split}', 'masks', f'{split}-masks')
+        masks = next((name for name in places if _has_images(folder, name, files)), places[1])
+        masks_dir = file_access.join(folder, masks)
+        return Found(
+            split,
+            dataclasses.replace(
+                source, boxes_file='', segmentations_file=paths[0], masks_dir=masks_dir
+            ),
+            boxes,
+        )
+    further = next((name for name in of_masks if split in name), '')
+    return Found(split, source, f'{boxes}; {further} has masks' if further else boxes)
 
 
 def _has_images(folder: str, name: str, files: Files) -> bool:

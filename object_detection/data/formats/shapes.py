@@ -65,6 +65,15 @@ def of_mask(
     return AnnotatedObject(label, tuple(map(float, box)), area, is_crowd=is_crowd, mask=encoded)
 
 
+def resized(mask: np.ndarray, file: ImageFile) -> np.ndarray:
+    """Returns a mask [h, w] in the size of its image, by the nearest pixels."""
+    rows, columns = (
+        (2 * np.arange(side) + 1) * old // (2 * side)
+        for side, old in zip((file.height, file.width), mask.shape, strict=True)
+    )
+    return mask[rows[:, None], columns]
+
+
 def of_parts(
     label: ClassLabel, parts: Sequence[np.ndarray], file: ImageFile, *, masks: bool, rasterize: bool
 ) -> AnnotatedObject:

@@ -1,13 +1,19 @@
-"""Data sets in PASCAL VOC format: one XML file an image, and lists of the images of each set."""
+"""Data sets in PASCAL VOC format: one XML file an image, and lists of the images of each set.
+
+A pixel of a file of SegmentationObject has the number of its object in the XML file, from 1 on; 0
+is background, and 255 the border of objects. Some tools write colours of VOC's palette.
+"""
 
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 from lxml import etree
 
 from object_detection.core import tf_example_keys as keys
-from object_detection.data import annotated_image, file_access
+from object_detection.data import annotated_image, file_access, image_files
 from object_detection.data.annotated_image import (
     NOT_WANTED,
     AnnotatedObject,
@@ -31,7 +37,11 @@ from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, format_list
 
 _YEARS = ('VOC2007', 'VOC2012')
-_SETS = 'ImageSets/Main'
+_SETS, _SETS_WITH_MASKS = 'ImageSets/Main', 'ImageSets/Segmentation'
+_MASKS = 'SegmentationObject'
+_BORDER = 255
+_UNDRAWN = f'image without a file in {_MASKS} (--masks)'
+_UNKNOWN = f'number in {_MASKS} of no object'
 # Names of the folders; '.' is for XML files beside their images.
 _ANNOTATION_FOLDERS = ('Annotations', 'annotations', '.')
 _IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images', '.')
@@ -55,6 +65,8 @@ class VocSource(Source):
       annotations_dir: folder of the XML files, in that of the year.
       images_dir: folder of the images, in that of the year.
       ignore_difficult: whether objects that are marked as difficult are left out.
+      masks: whether masks are written, of the images with a file in SegmentationObject; `split` is
+        then the list ImageSets/Segmentation/SPLIT.txt, if there is one.
     """
 
     data_dir: str = option('', 'Folder of the data set.', required=True)
@@ -67,6 +79,11 @@ class VocSource(Source):
     annotations_dir: str = option('Annotations', 'Folder of the XML files.')
     images_dir: str = option('JPEGImages', 'Folder of the images.')
     ignore_difficult: bool = option(False, 'Leave out objects that are marked as difficult.')
+    masks: bool = option(
+        False,
+        'Write the masks of SegmentationObject; images without are left out, and lists are those '
+        'of ImageSets/Segmentation.',
+    )
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         images = [entry.image['file_name'] for entry in self.entries(files)]
@@ -78,16 +95,31 @@ class VocSource(Source):
         for root in [] if self.split else self._roots():
             folder = file_access.join(root, self.images_dir)
             unlisted += file_access.unlisted(folder, images, files)
-        return DataSet(VocReader(self, labels), len(images), labels, unlisted=unlisted)
+        lost = [] if self.split or not self.masks else self._without_masks(files)
+        return DataSet(
+            VocReader(self, labels),
+            len(images),
+            labels,
+            unlisted=unlisted,
+            notes=not_converted(_UNDRAWN for _ in lost),
+        )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         for root in self._roots():
+            drawn = _drawn(root, files) if self.masks else set()
             for name in self._names(root, files):
                 stem = file_access.without_suffix(name)
                 path = file_access.path_within(
                     file_access.join(root, self.annotations_dir), name, 'the list of images'
                 )
-                yield ImageEntry({'id': stem, 'file_name': name, 'path': path, 'root': root}, [])
+                problem = ()
+                if self.masks and stem not in drawn:
+                    # The list of a set with masks is a promise; a folder of XML files is none.
+                    if not self.split:
+                        continue
+                    problem = (formats_source.NOT_ANNOTATED, f'there is no {_MASKS}/{stem}.png')
+                image = {'id': stem, 'file_name': name, 'path': path, 'root': root}
+                yield ImageEntry(image, [], problem)
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -107,12 +139,26 @@ class VocSource(Source):
         if {'train', 'val'} <= {*sets}:
             sets = [name for name in sets if name != 'trainval']
         reason = f'{annotations}/*.xml with <annotation>'
+        if any(_drawn(each, files) for each in made._roots()):
+            if made._without_masks(files):
+                reason += f'; --masks reads {_MASKS}'
+            else:
+                made = dataclasses.replace(made, masks=True)
         return [Found(name, dataclasses.replace(made, split=name), reason) for name in sets or ['']]
 
     def _roots(self) -> list[str]:
         if self.year == 'merged':
             return [file_access.join(self.data_dir, year) for year in _YEARS]
         return [file_access.join(self.data_dir, self.year) if self.year else self.data_dir]
+
+    def _without_masks(self, files: Files) -> list[str]:
+        """Returns the names of the XML files of images without a file of masks."""
+        found = []
+        for root in self._roots():
+            drawn = _drawn(root, files)
+            names = _xml_files(file_access.join(root, self.annotations_dir), files)
+            found += [name for name in names if file_access.without_suffix(name) not in drawn]
+        return found
 
     def _names(self, root: str, files: Files) -> list[str]:
         """Returns the names of the XML files of the set, which may be in folders."""
@@ -131,8 +177,11 @@ class VocSource(Source):
 
     def _listed(self, root: str, files: Files) -> list[str]:
         # The lists of each class name all images; the original data set has no others.
-        for name in (self.split, f'aeroplane_{self.split}'):
-            path = file_access.join(root, _SETS, f'{name}.txt')
+        names = [(_SETS, self.split), (_SETS, f'aeroplane_{self.split}')]
+        if self.masks:
+            names.insert(0, (_SETS_WITH_MASKS, self.split))
+        for folder, name in names:
+            path = file_access.join(root, folder, f'{name}.txt')
             if files.exists(path):
                 return [words[0] for _, words in csv_files.words(path, files, _MAX_LIST)]
         raise FileNotFoundError(
@@ -162,7 +211,9 @@ class VocSource(Source):
 class VocReader(SourceReader[VocSource]):
     """Reads images, see `SourceReader`; labels by the name of a class."""
 
-    provided = Provided(details=DETAILS)
+    @property
+    def provided(self) -> Provided:
+        return Provided(masks=self.source.masks, details=DETAILS)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         annotation = _read(entry.image['path'], files)
@@ -174,17 +225,32 @@ class VocReader(SourceReader[VocSource]):
         # Images may have the folders of their XML files.
         inner = file_access.image_paths(folder, name, stem, below=below) if below else None
         is_inner = inner and file_access.first_that_exists(inner.paths, files)
+        objects = annotation.findall('object')
+        annotations: list[tuple[Any, Any]] = [*enumerate(objects)]
+        unknown = 0
+        if self.source.masks:
+            pixels = self._pixels(entry, files)
+            annotations = [(i, _Drawn(item, pixels == i + 1)) for i, item in annotations]
+            unknown = len({*np.unique(pixels)} - {*range(len(objects) + 1), _BORDER})
         return ImageAnnotations(
             file_name=name,
             source_id=f'{below}/{name}' if is_inner else name,
-            annotations=list(enumerate(annotation.iterfind('object'))),
+            annotations=annotations,
             paths=inner.paths if is_inner else found.paths,
             path_note=found.note,
             stated_size=stated_size(annotation),
             notes=not_converted(
-                item.tag for item in annotation.iterfind('object/*') if _is_unread(item)
+                [item.tag for item in annotation.iterfind('object/*') if _is_unread(item)]
+                + [_UNKNOWN] * unknown
             ),
         )
+
+    def _pixels(self, entry: ImageEntry, files: Files) -> np.ndarray:
+        """Returns the numbers of the objects, uint8 [H, W]."""
+        path = file_access.join(entry.image['root'], _MASKS, f'{entry.image["id"]}.png')
+        content = files.read(path, shapes.MAX_MASK_FILE)
+        pixels = image_files.decode(content, self.max_pixels)
+        return pixels if pixels.ndim == 2 else _of_colors(pixels)
 
     def _check_name(
         self, entry: ImageEntry, folder: str, name: str, paths: Sequence[str], files: Files
@@ -209,11 +275,45 @@ class VocReader(SourceReader[VocSource]):
                 text = f'<filename> is {name}, but there is {path} too; correct it'
                 raise UnusableError(formats_source.DUPLICATE, text)
 
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        if not isinstance(annotation, _Drawn):
+            return self.object_of(annotation, file)
+        found = self.object_of(annotation.item, file)
+        drawn = shapes.of_mask(found.label, annotation.mask, file, rasterize=rasterize)
+        return found._replace(mask=drawn.mask, area=drawn.area)
+
     def object_of(self, annotation: etree._Element, file: ImageFile) -> AnnotatedObject:
         if self.source.ignore_difficult and _flag(annotation, 'difficult'):
             raise UnusableError(NOT_WANTED, 'difficult')
         label = formats_source.label_of(csv_files.text(annotation, 'name'), self.labels)
         return shapes.of_box(label, corners_of(annotation), file, details=details_of(annotation))
+
+
+class _Drawn(NamedTuple):
+    """An object and its mask, bool [H, W]."""
+
+    item: etree._Element
+    mask: np.ndarray
+
+
+def _drawn(root: str, files: Files) -> set[str]:
+    """Returns the names without suffix of the files of masks."""
+    names = files.list(file_access.join(root, _MASKS), recursive=True)
+    return {file_access.without_suffix(name) for name in names if name.endswith('.png')}
+
+
+def _of_colors(pixels: np.ndarray) -> np.ndarray:
+    """Returns the numbers, uint8 [H, W], of colours of VOC's palette, uint8 [H, W, 3 or 4].
+
+    The bits of a number go to red, green and blue in turns, the lowest first, and the highest bit
+    of a colour is filled first.
+    """
+    numbers = np.zeros(pixels.shape[:2], np.uint8)
+    for bit in range(8):
+        numbers |= (pixels[..., bit % 3] >> (7 - bit // 3) & 1) << bit
+    return numbers
 
 
 def _xml_files(folder: str, files: Files) -> list[str]:

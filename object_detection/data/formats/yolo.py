@@ -1,8 +1,10 @@
 """Data sets in YOLO format: one text file an image, with a line for each object.
 
 A line is `CLASS X Y WIDTH HEIGHT`, the box's center and size, or `CLASS X Y X Y X Y ...`, the
-corners of a polygon; all numbers but the class are normalized to the image. The class is the index
-of a name in data.yaml (Ultralytics), or in the file of names, such as obj.names (Darknet).
+corners of a polygon or of an oriented box; all numbers but the class are normalized to the image.
+With `kpt_shape: [K, 2 or 3]` in data.yaml, a box is followed by the X Y, or X Y VISIBILITY, of K
+keypoints. The class is the index of a name in data.yaml (Ultralytics), or in the file of names,
+such as obj.names (Darknet).
 """
 
 import collections
@@ -26,6 +28,8 @@ from object_detection.data.annotated_image import (
     not_converted,
 )
 from object_detection.data.coco import annotations as coco_categories
+from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco.keypoints import PERSON_KEYPOINTS, KeypointLayout
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats.source import (
@@ -43,7 +47,7 @@ from object_detection.system import texts
 
 _SETS = ('train', 'val', 'test')
 _YAML_SUFFIXES = ('.yaml', '.yml')
-_NAMES_FILES = ('obj.names', 'classes.txt', 'classes.names')
+_NAMES_FILES = ('obj.names', 'classes.txt', 'classes.names', '_darknet.labels')
 _MAX_DESCRIPTION = 4 << 20  # bytes of data.yaml and of files of names
 _MAX_LIST = 64 << 20
 _MAX_LABELS = 8 << 20  # bytes of the file of one image
@@ -53,6 +57,10 @@ _MAX_NUMBER = 1e6
 _HEAD = 100  # bytes, enough for the first word
 _MAX_CLASS = 2**31 - 2
 _POLYGON = 'polygon, of which the box is (--masks)'
+_ORIENTED = 'four corners of a polygon or an oriented box, of which the upright box is (--masks)'
+_MAX_KEYPOINTS = 1000
+# `flip_idx` of PERSON_KEYPOINTS.
+_PERSON_FLIP = [0, *(index for left in range(1, 17, 2) for index in (left + 1, left))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +96,18 @@ class YoloSource(Source):
                 f'{self.data_file}: expected text files in a folder `labels` for the images in '
                 f'`images`, or beside the images. Received: none, such as for {first}.'
             )
-        reader = YoloReader(self, classes.labels, left_out=classes.left_out)
-        return DataSet(reader, len(entries), classes.labels, is_renumbered=not label_map)
+        pose = description.pose
+        reader = YoloReader(self, classes.labels, left_out=classes.left_out, pose=pose)
+        return DataSet(
+            reader,
+            len(entries),
+            classes.labels,
+            is_renumbered=not label_map,
+            keypoints=pose.layout if pose else None,
+            notes=not_converted([f'flip_idx, as keypoint_flip_permutation: {pose.flip}'])
+            if pose and pose.flip
+            else {},
+        )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         yield from self._entries(_describe(self.data_file, files), files)
@@ -143,16 +161,32 @@ class _MissingPartError(UserError):
     """A set has several folders, and some are absent."""
 
 
+class _Pose(NamedTuple):
+    """The keypoints of objects.
+
+    Attributes:
+      shape: their number K, and 2 or 3 numbers of each.
+      layout: their names.
+      flip: K numbers, the keypoint that each is in a mirrored image; empty if they are not given.
+    """
+
+    shape: tuple[int, int]
+    layout: KeypointLayout
+    flip: list[int]
+
+
 class _Description(NamedTuple):
     """The content of data.yaml, obj.data or a file of names.
 
     Attributes:
       names: index -> name of a class.
       sets: name of a set -> folders of images, or lists of their paths.
+      pose: the keypoints; None if there are none.
     """
 
     names: dict[int, str]
     sets: dict[str, tuple[str, ...]]
+    pose: _Pose | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,13 +195,15 @@ class YoloReader(SourceReader[YoloSource]):
 
     Attributes:
       left_out: index -> name of the classes that the label map lacks.
+      pose: the keypoints; None if there are none.
     """
 
     left_out: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    pose: _Pose | None = None
 
     @property
     def provided(self) -> Provided:
-        return Provided(masks=self.source.masks)
+        return Provided(self.source.masks, self.pose.layout.names if self.pose else None)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         path, name, masks = entry.image['path'], entry.image['file_name'], self.source.masks
@@ -180,7 +216,11 @@ class YoloReader(SourceReader[YoloSource]):
             annotations=lines,
             paths=(path,),
             notes={
-                **not_converted(_POLYGON for _, words in lines if words[5:] and not masks),
+                **not_converted(
+                    _ORIENTED if len(words) == 9 else _POLYGON
+                    for _, words in lines
+                    if words[5:] and not masks and not self.pose
+                ),
                 **({} if labels else {NO_ANNOTATIONS: 1}),
             },
         )
@@ -189,10 +229,10 @@ class YoloReader(SourceReader[YoloSource]):
         self, annotation: list[str], file: ImageFile, *, rasterize: bool = True
     ) -> AnnotatedObject:
         label = self._label(annotation[0])
-        numbers = _numbers(annotation[1:])
+        numbers = _numbers(annotation[1:], self.pose)
         size = np.array([file.width, file.height])
         said = f'the line is {" ".join(annotation)[:200]}'
-        if len(numbers) > 4:
+        if len(numbers) > 4 and not self.pose:
             corners = _snap(numbers.reshape(-1, 2)) * size
             return shapes.of_polygons(
                 label,
@@ -202,22 +242,33 @@ class YoloReader(SourceReader[YoloSource]):
                 rasterize=rasterize,
                 said=said,
             )
-        corners = np.stack([numbers[:2] - numbers[2:] / 2, numbers[:2] + numbers[2:] / 2])
+        center, half = numbers[:2], numbers[2:4] / 2
+        corners = np.stack([center - half, center + half])
         # Not sorted, so that a negative width remains one.
         (xmin, ymin), (xmax, ymax) = (_snap(corners) * size).tolist()
         found = shapes.of_box(label, (ymin, xmin, ymax, xmax), file, said)
         if self.source.masks:
             raise UnusableError('bad_mask', 'the line is a box and no polygon')
-        return found
+        if not self.pose:
+            return found
+        keypoints = _keypoints(numbers[4:], self.pose, size)
+        annotation = {'category_id': _index(annotation[0]), 'keypoints': keypoints.ravel().tolist()}
+        keypoints = coco_keypoints.read_keypoints(annotation, self.pose.layout)
+        num_keypoints = int(np.count_nonzero(keypoints[:, 2]))
+        return found._replace(keypoints=keypoints, num_keypoints=num_keypoints)
 
     def _label(self, text: str) -> ClassLabel:
-        # Some programs write the index as a float.
-        index = int(text.removesuffix('.0')) if text.removesuffix('.0').isdecimal() else None
+        index = _index(text)
         if index in self.labels:
             return self.labels[index]
         if index in self.left_out:
             raise UnusableError(NOT_IN_LABEL_MAP, self.left_out[index])
         raise UnusableError('unknown_category', f'the class is {texts.visible(text[:100])}')
+
+
+def _index(text: str) -> int | None:
+    # Some programs write the index as a float.
+    return int(text.removesuffix('.0')) if text.removesuffix('.0').isdecimal() else None
 
 
 def _describe(path: str, files: Files) -> _Description:
@@ -265,13 +316,42 @@ def _from_yaml(text: str, path: str, files: Files) -> _Description:
         raise UserError(f'{path} cannot be read as a YAML file: {error}') from error
     if not isinstance(content, dict) or 'names' not in content:
         raise UserError(f'{path}: expected `names` of the classes, and folders of images.')
-    if content.get('kpt_shape'):
-        raise UserError(
-            f'{path}: kpt_shape, keypoints in YOLO files are not read; convert them to COCO JSON.'
-        )
+    names = _names_of(content['names'], path)
+    pose = _pose(content, names, path) if content.get('kpt_shape') else None
     root = content.get('path')
     root = root if isinstance(root, str) else ''
-    return _Description(_names_of(content['names'], path), _sets(content, path, root, files))
+    return _Description(names, _sets(content, path, root, files), pose)
+
+
+def _pose(content: dict[str, Any], names: Mapping[int, str], path: str) -> _Pose:
+    """Returns the keypoints of a data.yaml with `kpt_shape`."""
+    shape, flip = content['kpt_shape'], content.get('flip_idx') or []
+    if (
+        not isinstance(shape, list)
+        or not all(isinstance(value, int) for value in shape)
+        or len(shape) != 2
+        or not (0 < shape[0] <= _MAX_KEYPOINTS and shape[1] in (2, 3))
+    ):
+        what = f'the number of keypoints, 1 to {_MAX_KEYPOINTS}, and 2 or 3 values of each'
+        raise expected(f'{path}: kpt_shape', what, str(shape)[:100])
+    count = shape[0]
+    numbers = [index for index in flip if isinstance(index, int)] if isinstance(flip, list) else []
+    if flip and (len(numbers) != len(flip) or sorted(numbers) != [*range(count)]):
+        raise expected(f'{path}: flip_idx', f'the numbers 0 to {count - 1}', str(flip)[:100])
+    default = [f'keypoint_{index}' for index in range(count)]
+    if flip == _PERSON_FLIP:
+        default = [*PERSON_KEYPOINTS]
+    given = content.get('kpt_names') or {}
+    # A list, or one for each class.
+    of_classes = {i: given.get(i, default) if isinstance(given, dict) else given for i in names}
+    for of_class in of_classes.values():
+        texts_of_class = {name for name in of_class if isinstance(name, str) and name}
+        if not isinstance(of_class, list) or len(of_class) != count or len(texts_of_class) != count:
+            what = f'{count} different names, or as many for each number of a class'
+            raise expected(f'{path}: kpt_names', what, str(of_class)[:100])
+    categories = [{'id': i, 'name': names[i], 'keypoints': of_classes[i]} for i in names]
+    layout = coco_keypoints.keypoint_layout(categories)
+    return _Pose((count, shape[1]), layout, numbers)
 
 
 def _names_of(names: Any, path: str) -> dict[int, str]:
@@ -390,19 +470,37 @@ def _stems(image: str) -> list[str]:
     return ([f'{before}/labels/{after}'[1:]] if separator else []) + [stem]
 
 
-def _numbers(words: list[str]) -> np.ndarray:
-    """Returns the numbers of a line: four of a box, or at least six of a polygon, float64."""
+def _keypoints(numbers: np.ndarray, pose: _Pose, size: np.ndarray) -> np.ndarray:
+    """Returns keypoints in pixels, float64 [K, 3] of (x, y, visibility); zeros of a line without.
+
+    Those without visibility are visible, unless they are (0, 0) or negative.
+    """
+    if not len(numbers):
+        return np.zeros((pose.shape[0], 3))
+    rows = numbers.reshape(pose.shape)
+    xy = rows[:, :2]
+    is_placed = (xy >= 0).all(1) & (xy > 0).any(1)
+    visibility = rows[:, 2:] if pose.shape[1] == 3 else 2.0 * is_placed[:, None]
+    return np.concatenate([xy * size * (visibility != 0), visibility], axis=1)
+
+
+def _numbers(words: list[str], pose: _Pose | None) -> np.ndarray:
+    """Returns the numbers of a line: of a box, of it and keypoints, or of a polygon, float64."""
     try:
         numbers = np.array(words, np.float64)
     except ValueError as error:
         text = f'expected numbers, received {" ".join(words)[:200]}'
         raise UnusableError('bad_box', text) from error
-    is_polygon = len(numbers) >= 6 and len(numbers) % 2 == 0
+    is_more = len(numbers) >= 6 and len(numbers) % 2 == 0
+    more = 'an even number of a polygon'
+    if pose:
+        count = 4 + pose.shape[0] * pose.shape[1]
+        is_more, more = len(numbers) == count, f'{count} of a box and its keypoints'
     # Pixels in place of shares of the image are such numbers too; NaN is not below either.
-    if not (len(numbers) == 4 or is_polygon) or not (np.abs(numbers) < _MAX_NUMBER).all():
+    if not (len(numbers) == 4 or is_more) or not (np.abs(numbers) < _MAX_NUMBER).all():
         raise UnusableError(
             'bad_box',
-            'expected four numbers of a box or an even number of a polygon, received '
+            f'expected four numbers of a box or {more}, received '
             f'{len(numbers)}: {" ".join(words)[:200]}'
             + (' (a box with a confidence, as of predictions?)' if len(numbers) == 5 else ''),
         )

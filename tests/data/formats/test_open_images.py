@@ -1,7 +1,10 @@
+import dataclasses
+import io
 import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import label_map
@@ -9,6 +12,7 @@ from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats, source
 from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.dataset_tools import oid_hierarchical_labels_expansion as expansion
+from object_detection.errors import UserError
 
 FILES = LocalFiles()
 _HEADER = 'ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf'
@@ -55,6 +59,82 @@ def test_boxes_and_image_labels(tmp_path, png):
     assert details[keys.IMAGE_CLASS_LABEL].tolist() == [1, 2]
     assert details[keys.IMAGE_CLASS_CONFIDENCE].tolist() == [1, 0]
     assert [error.reason for _, error in second.problems] == ['bad_confidence', 'bad_box']
+
+
+_SEGMENTS = 'MaskPath,ImageID,LabelName,BoxID,BoxXMin,BoxXMax,BoxYMin,BoxYMax,PredictedIoU,Clicks'
+
+
+def _mask_file(path, *boxes, size=(20, 40)):
+    pixels = np.zeros(size, np.uint8)
+    for top, left, bottom, right in boxes:
+        pixels[top:bottom, left:right] = 255
+    path.parent.mkdir(exist_ok=True)
+    Image.fromarray(pixels).convert('1').save(path)
+
+
+def _with_masks(folder, image: bytes):
+    data = _write(
+        folder,
+        image,
+        ['a,/m/1,0.25,0.5,0.5,1,1', 'a,/m/2,0,1,0,1,0', 'b,/m/1,0,1,0,1,1'],
+    )
+    rows = [
+        'a_m1_0.png,a,/m/1,0,0.250000,0.500000,0.500000,1.000000,0.8,',
+        'b_m3_1.png,b,/m/3,1,0,1,0,1,0.8,',
+        'b_m3_2.png,b,/m/3,2,0,1,0,1,0.8,',
+        '../boxes.csv,b,/m/3,3,0,1,0,1,0.8,',
+    ]
+    (folder / 'train-annotations-object-segmentation.csv').write_text('\n'.join([_SEGMENTS, *rows]))
+    _mask_file(folder / 'masks/a_m1_0.png', (11, 12, 19, 18))
+    # Of half the size, in the folder of its first letter.
+    _mask_file(folder / 'masks/B/b_m3_1.png', (0, 0, 5, 10), size=(10, 20))
+    return dataclasses.replace(
+        data,
+        segmentations_file=str(folder / 'train-annotations-object-segmentation.csv'),
+        masks_dir=str(folder / 'masks'),
+    )
+
+
+def test_segmentations_are_the_objects_with_the_flags_of_their_boxes(tmp_path, png):
+    opened, (first, second) = _read(_with_masks(tmp_path, png(40, 20)))
+    assert opened.num_images == 2
+    assert sum(n for note, n in opened.notes.items() if 'box without a segmentation' in note) == 2
+    assert first.image.boxes.tolist() == [[0.5, 0.25, 1, 0.5]]
+    assert first.image.object_details[keys.GROUP_OF].tolist() == [1]
+    assert first.image.areas.tolist() == [48]
+    sums = [
+        int(np.asarray(Image.open(io.BytesIO(mask))).sum())
+        for result in (first, second)
+        for mask in result.image.masks
+    ]
+    assert sums == [48, 10 * 20]
+    assert second.image.object_details[keys.GROUP_OF].tolist() == [0]
+    assert [error.reason for _, error in second.problems] == ['bad_mask', 'bad_image']
+
+
+def test_segmentations_without_boxes_are_found(tmp_path, png):
+    data = _with_masks(tmp_path, png(40, 20))
+    [found] = formats.detect(str(tmp_path), FILES)['open_images']
+    assert found.source.boxes_file == data.boxes_file
+    assert found.reason == 'boxes.csv; train-annotations-object-segmentation.csv has masks'
+    (tmp_path / 'boxes.csv').unlink()
+    [found] = formats.detect(str(tmp_path), FILES)['open_images']
+    assert found.name == 'train'
+    assert (found.source.boxes_file, found.source.masks_dir) == ('', data.masks_dir)
+    assert [len(result.image) for result in _read(found.source)[1]] == [1, 1]
+    with pytest.raises(UserError, match='expected --segmentations and --masks_dir'):
+        dataclasses.replace(data, masks_dir='').open(FILES, None)
+
+
+def test_segmentations_of_a_fixture(shared):
+    folder = shared / 'data/datumaro_format_fixtures/open_images_dataset/v6'
+    data = OpenImagesSource(
+        image_dir=str(folder / 'images/train'),
+        segmentations_file=str(folder / 'annotations/train-annotations-object-segmentation.csv'),
+        masks_dir=str(folder / 'masks/train'),
+    )
+    _, results = _read(data)
+    assert [len(result.image) for result in results] == [0, 1]
 
 
 def test_label_map_of_mids_or_names(tmp_path, png):

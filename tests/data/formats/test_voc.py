@@ -1,7 +1,11 @@
+import dataclasses
+import io
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from object_detection.data import label_map, tf_examples
 from object_detection.data.file_access import LocalFiles
@@ -199,3 +203,58 @@ def test_no_format_is_found_in_other_folders(tmp_path):
     assert formats.detect(str(tmp_path), FILES) == {}
     shutil.rmtree(tmp_path)
     assert formats.detect(str(tmp_path), FILES) == {}
+
+
+# Of an image 40 wide and 30 high: two objects, the border of the first, and one of no object.
+_NUMBERS = np.zeros((30, 40), np.uint8)
+_NUMBERS[4:10, 4:12] = 255
+_NUMBERS[5:9, 5:11] = 1
+_NUMBERS[20:25, 20:30] = 2
+_NUMBERS[28:, 38:] = 9
+
+
+def _masks(folder: pathlib.Path, image: bytes, *, colors: bool = False) -> VocSource:
+    two = _xml(_object(4, 4, 12, 10), _object(20, 20, 30, 25, name='dog'), _object(0, 0, 4, 4))
+    data = _write(folder, image, a=two, b=_xml(_object(0, 0, 9, 9), name='b.png'))
+    picture = Image.fromarray(_NUMBERS)
+    # Bits of a number, from the lowest on, are the highest of red, green, blue, red, ...
+    palette = {1: (128, 0, 0), 2: (0, 128, 0), 9: (192, 0, 0), 255: (224, 224, 192)}
+    picture.putpalette([byte for i in range(256) for byte in palette.get(i, (0, 0, 0))])
+    (folder / 'SegmentationObject').mkdir()
+    picture.convert('RGB' if colors else 'P').save(folder / 'SegmentationObject/a.png')
+    return dataclasses.replace(data, masks=True)
+
+
+@pytest.mark.parametrize('colors', [False, True])
+def test_masks_of_segmentation_object(tmp_path, png, colors):
+    data = _masks(tmp_path, png(40, 30), colors=colors)
+    opened = data.open(FILES, None)
+    assert opened.num_images == 1
+    assert [*opened.notes.items()] == [
+        ('not_converted: image without a file in SegmentationObject (--masks)', 1)
+    ]
+    [result] = _read(data)
+    assert result.image.class_texts == ('cat', 'dog')
+    np.testing.assert_allclose(result.image.boxes[0], [4 / 30, 0.1, 10 / 30, 0.3])
+    masks = [np.asarray(Image.open(io.BytesIO(mask))) for mask in result.image.masks]
+    assert [int(mask.sum()) for mask in masks] == [24, 50] == result.image.areas.tolist()
+    assert masks[1][20:25, 20:30].all()
+    assert [error.reason for _, error in result.problems] == ['bad_mask']
+    assert result.notes == {'not_converted: number in SegmentationObject of no object': 1}
+
+
+def test_lists_of_images_with_masks(tmp_path, png):
+    data = _masks(tmp_path, png(40, 30))
+    (tmp_path / 'ImageSets/Main/train.txt').write_text('a\nb\n')
+    [found] = VocSource.detect(str(tmp_path), FILES)
+    assert not found.source.masks
+    assert found.reason.endswith('--masks reads SegmentationObject')
+    train = dataclasses.replace(data, split='train')
+    reasons = [entry.problem[:1] for entry in train.entries(FILES)]
+    assert reasons == [(), ('not_annotated',)]
+    (tmp_path / 'ImageSets/Segmentation').mkdir()
+    (tmp_path / 'ImageSets/Segmentation/train.txt').write_text('a\n')
+    assert [entry.image['id'] for entry in train.entries(FILES)] == ['a']
+    (tmp_path / 'Annotations/b.xml').unlink()
+    [found] = VocSource.detect(str(tmp_path), FILES)
+    assert found.source.masks

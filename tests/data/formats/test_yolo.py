@@ -138,7 +138,13 @@ def test_darknet(tmp_path, png):
         ('names: 5\ntrain: train', 'expected `names`, a list'),
         ('names: [a]\ntrain: absent', 'none of the folders'),
         (f'names: {{{10**400}: a}}\ntrain: train', 'expected `names`, a list'),
-        ('names: [a]\ntrain: train\nkpt_shape: [2, 3]', 'keypoints in YOLO files are not read'),
+        (
+            'names: [a]\ntrain: train\nkpt_shape: [2, 4]',
+            r'kpt_shape: expected .*Received: \[2, 4\]',
+        ),
+        ('names: [a]\ntrain: train\nkpt_shape: [9999, 2]', 'kpt_shape: expected'),
+        ('names: [a]\ntrain: train\nkpt_shape: [2, 3]\nflip_idx: [0, 0]', 'flip_idx: expected'),
+        ('names: [a]\ntrain: train\nkpt_shape: [2, 3]\nkpt_names: [b]', 'kpt_names: expected 2'),
     ],
 )
 def test_descriptions_that_cannot_be_used(tmp_path, png, content, match):
@@ -146,6 +152,62 @@ def test_descriptions_that_cannot_be_used(tmp_path, png, content, match):
     pathlib.Path(data.data_file).write_text(content)
     with pytest.raises((ValueError, OSError), match=match):
         data.open(FILES, None)
+
+
+_POSE = 'kpt_shape: [3, {}]\nflip_idx: [0, 2, 1]\nkpt_names: {{0: [a, b, c], 1: [a, x, y]}}\n'
+
+
+@pytest.mark.parametrize(
+    ('dims', 'line', 'visible'),
+    [(3, '.5 .5 2 0 0 0 .75 .2 1', [2, 0, 1]), (2, '.5 .5 0 0 .75 .2', [2, 0, 2])],
+)
+def test_keypoints(tmp_path, png, dims, line, visible):
+    data = _ultralytics(
+        tmp_path, png(40, 30), a=f'1 .5 .5 .5 .6 {line}\n0 .5 .5 1 1\n0 .5 .5 1 1 .5'
+    )
+    path = pathlib.Path(data.data_file)
+    path.write_text(path.read_text() + _POSE.format(dims))
+    opened = data.open(FILES, None)
+    assert opened.keypoints.names == ('a', 'b', 'c', 'x', 'y')
+    assert opened.keypoints.slots == {0: [0, 1, 2], 1: [0, 3, 4]}
+    [note] = opened.notes
+    assert note.endswith('flip_idx, as keypoint_flip_permutation: [0, 2, 1]')
+    [result] = _read(data)
+    image = result.image
+    np.testing.assert_allclose(image.boxes[0], [0.2, 0.25, 0.8, 0.75])
+    assert image.keypoint_visibilities.tolist() == [
+        [visible[0], 0, 0, *visible[1:]],
+        [0] * 5,
+    ]
+    # Rows of (y, x).
+    np.testing.assert_allclose(image.keypoints[0, [0, 3, 4]], [[0.5, 0.5], [0, 0], [0.2, 0.75]])
+    assert image.num_keypoints.tolist() == [2, 0]
+    [(_, error)] = result.problems
+    assert f'a box or {4 + 3 * dims} of a box and its keypoints, received 5' in str(error)
+    assert not result.notes
+
+
+def test_keypoints_of_persons_are_known_by_their_pairs(tmp_path, png):
+    data = _ultralytics(tmp_path, png(40, 30), a='0 .5 .5 1 1')
+    path = pathlib.Path(data.data_file)
+    text = path.read_text()
+    for flip, first in (
+        ('[0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]', 'nose'),
+        ('', 'keypoint_0'),
+    ):
+        path.write_text(f'{text}kpt_shape: [17, 3]\nflip_idx: {flip}\n')
+        names = data.open(FILES, None).keypoints.names
+        assert (names[0], len(names)) == (first, 17)
+
+
+def test_oriented_boxes_are_read_as_the_upright_boxes_around_them(tmp_path, png):
+    # Eight pixels wide and four high, turned by 45 degrees around the centre.
+    corners = '.5 .3 .65 .5 .55 .6333333 .4 .4333333'
+    data = _ultralytics(tmp_path, png(40, 30), a=f'0 {corners}')
+    [result] = _read(data)
+    np.testing.assert_allclose(result.image.boxes, [[0.3, 0.4, 0.6333333, 0.65]])
+    [(note, count)] = result.notes.items()
+    assert ('oriented box, of which the upright box is (--masks)' in note, count) == (True, 1)
 
 
 def test_missing_sets_and_text_files_are_errors(tmp_path, png):
