@@ -281,7 +281,10 @@ _NOT_THERE = {
     ),
     'data.yaml': ('kpt_shape: [3]\nnames: [a]\n', 'looks like YOLO, but .*kpt_shape: expected'),
     'b.yaml': ('train: x\nnames: [a]\n', 'none of the folders of train, val and test is there'),
-    'a.xml': ('<annotations><track/></annotations>', 'like CVAT, but .* "CVAT for video"'),
+    'a.xml': (
+        '<annotations><track><box frame="1"/></track></annotations>',
+        'like CVAT, but .*expected the frames of the video as image files',
+    ),
     'a.csv': (
         'filename,class,xmin,ymin,xmax,ymax\nb.jpg,cat,1,1,9,9\n',
         'a.csv looks like CSV, but',

@@ -1,4 +1,7 @@
-"""Data sets of CVAT, "CVAT for images 1.1": an XML file with all images."""
+"""Data sets of CVAT: an XML file with all images, "CVAT for images 1.1", or all tracks of a video.
+
+Frames of a video are image files, as CVAT exports them; `cvat_tracks` says how they are found.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -16,7 +19,7 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
-from object_detection.data.formats import csv_files, shapes
+from object_detection.data.formats import csv_files, cvat_tracks, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
@@ -28,13 +31,14 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, expected
+from object_detection.errors import UnusableError, UserError
 
 _MAX_BYTES = 1 << 30
 _HEAD = 1 << 10
 _SIDES = ('xtl', 'ytl', 'xbr', 'ybr')
 _BOX, _POLYGON, _ELLIPSE, _MASK = 'box', 'polygon', 'ellipse', 'mask'
 _AREAS = (_BOX, _POLYGON, _ELLIPSE, _MASK)
+_PARENTS = ('image', 'track')
 # Elements of an image that are no shapes.
 _OTHERS = ('tag', 'attribute')
 
@@ -58,8 +62,11 @@ class CvatSource(FileSource):
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         shapes.check_groups(self.groups)
         root = self._root(files)
-        num_images = sum(1 for _ in self._images(root))
-        if not num_images:
+        is_video = cvat_tracks.is_video(root)
+        images = [image.get('name', '') for image in self._images(root)]
+        if is_video and not self.split:
+            images = [entry.image['file_name'] for entry in self._frames(root, files)]
+        if not images:
             subsets = {image.get('subset', '') for image in root.iterfind('image')} - {''}
             raise UserError(
                 f'{self.annotations_file}: expected images of the set {self.split!r}. '
@@ -67,15 +74,24 @@ class CvatSource(FileSource):
             )
         # The labels of the task come first, in their order, also if they are not used.
         names = [csv_files.text(label, 'name') for label in root.iterfind('meta//labels/label')]
-        names += sorted({item.get('label', '') for item in root.iterfind('image/*')} - {*names})
+        items = root.iterfind('track' if is_video else 'image/*')
+        names += sorted({item.get('label', '') for item in items} - {*names})
         labels = formats_source.number_classes(names, label_map)
-        alone = file_access.are_alone(image.get('name', '') for image in self._images(root))
-        images = (image.get('name', '') for image in root.iterfind('image'))
-        unlisted = file_access.unlisted(self.folder, images, files)
-        return DataSet(CvatReader(self, labels, alone), num_images, labels, unlisted=unlisted)
+        reader = CvatReader(self, labels, file_access.are_alone(images), is_video=is_video)
+        of_all = images if is_video else (item.get('name', '') for item in root.iterfind('image'))
+        return DataSet(
+            reader,
+            len(images),
+            labels,
+            unlisted=file_access.unlisted(self.folder, of_all, files),
+            notes=not_converted(item.tag for item in root.iterfind('track/*/attribute')),
+        )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        for image in self._images(self._root(files)):
+        root = self._root(files)
+        if cvat_tracks.is_video(root):
+            yield from self._frames(root, files)
+        for image in self._images(root):
             keep = {key: image.get(key) for key in ('height', 'width', 'subset')}
             annotations = [
                 {'kind': item.tag, **item.attrib}
@@ -103,7 +119,15 @@ class CvatSource(FileSource):
                 continue
             except OSError:
                 continue
-            masks = root.find(f'image/{_POLYGON}') is not None
+            of_masks = (f'{parent}/{kind}' for parent in _PARENTS for kind in (_POLYGON, _MASK))
+            masks = any(root.find(each) is not None for each in of_masks)
+            if cvat_tracks.is_video(root):
+                try:
+                    next(cls(path)._frames(root, files))
+                except UserError as error:
+                    errors.append(UserError(f'It looks like CVAT, but {error}'))
+                    continue
+                found.append(Found('', cls(path, masks=masks), f'{name} with <track> elements'))
             for subset in sorted({image.get('subset', '') for image in root.iterfind('image')}):
                 source = cls(path, split=subset, masks=masks)
                 found.append(Found(subset, source, f'{name} with <image> elements'))
@@ -117,9 +141,28 @@ class CvatSource(FileSource):
                 'bad_annotations',
                 f'{self.annotations_file}: expected <annotations>, received <{root.tag}>',
             )
-        if root.find('track') is not None:
-            raise expected(self.annotations_file, '"CVAT for images", or COCO', '"CVAT for video"')
         return root
+
+    def _frames(self, root: etree._Element, files: Files) -> Iterator[ImageEntry]:
+        """Yields the frames of a video: those that are there, and those that have a shape."""
+        names = [*filter(file_access.is_image, files.list(self.folder, recursive=True))]
+        if not names:
+            raise UserError(
+                f'{self.annotations_file}: expected the frames of the video as image files, such '
+                f'as images/frame_000000.PNG, in {self.folder or "."}. Received: none; export '
+                'with "Save images", or take them out of the video.'
+            )
+        images = cvat_tracks.numbered(names)
+        parts = cvat_tracks.segments(root, self.annotations_file)
+        frames = sorted({*images, *(part.start for part in parts)})
+        size = {
+            side: root.findtext(f'meta//original_size/{side}', '').strip()
+            for side in ('height', 'width')
+        }
+        for frame, items in cvat_tracks.at_frames(parts, frames):
+            name = images.get(frame, f'images/frame_{frame:06d}')
+            keep = {'subset': None, 'others': [], **size}
+            yield ImageEntry({'id': name, 'file_name': name, **keep}, items)
 
     def _images(self, root: etree._Element) -> Iterator[etree._Element]:
         for image in root.iterfind('image'):
@@ -129,11 +172,18 @@ class CvatSource(FileSource):
 
 @dataclasses.dataclass(frozen=True)
 class CvatReader(SourceReader[CvatSource]):
-    """Reads images, see `SourceReader`; labels by the name of a class."""
+    """Reads images, see `SourceReader`; labels by the name of a class.
+
+    Attributes:
+      is_video: whether images are frames, in which objects have the numbers of their tracks.
+    """
+
+    is_video: bool = False
 
     @property
     def provided(self) -> Provided:
-        return Provided(masks=self.source.masks, details={keys.OCCLUDED: int})
+        details = {keys.OCCLUDED: int, **({keys.TRACK_ID: int} if self.is_video else {})}
+        return Provided(masks=self.source.masks, details=details)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files
@@ -167,7 +217,9 @@ class CvatReader(SourceReader[CvatSource]):
         outlines = [item for item in annotation if not _is_box(item)] or boxes
         parts = [_part(item, file) for item in outlines]
         found = shapes.of_parts(label, parts, file, masks=self.source.masks, rasterize=rasterize)
-        found = found._replace(details={keys.OCCLUDED: int(is_occluded)})
+        track = annotation[0].get('track', '')
+        details = {keys.TRACK_ID: int(track) if track.isdecimal() else -1} if self.is_video else {}
+        found = found._replace(details={keys.OCCLUDED: int(is_occluded), **details})
         if len(outlines) == len(annotation):
             return found
         around = shapes.of_polygons(label, [_part(item, file) for item in boxes], file)

@@ -67,7 +67,7 @@ _FORMATS = {
     ),
     'cvat': Format(
         CvatSource,
-        'CVAT for images 1.1: one XML file',
+        'CVAT for images 1.1 or for video 1.1: one XML file',
         'Without --label_map, the labels of the task are numbered from 1 on in their order.',
         numbers_used=True,
     ),

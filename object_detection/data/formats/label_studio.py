@@ -18,7 +18,7 @@ from object_detection.data.annotated_image import (
     not_converted,
 )
 from object_detection.data.file_access import Files
-from object_detection.data.formats import shapes
+from object_detection.data.formats import outlines, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
@@ -35,7 +35,8 @@ from object_detection.errors import UnusableError, UserError
 _MAX_BYTES = 1 << 30
 # Kinds of labels of regions: the value of a region has a list under this key.
 _RECTANGLE, _POLYGON, _ELLIPSE = 'rectanglelabels', 'polygonlabels', 'ellipselabels'
-_AREAS = (_RECTANGLE, _POLYGON, _ELLIPSE)
+_BRUSH = 'brushlabels'
+_AREAS = (_RECTANGLE, _POLYGON, _ELLIPSE, _BRUSH)
 # Keys of values that are said of a region, and do not draw it.
 _NOT_DRAWN = {'choices', 'text', 'rating', 'number', 'datetime', 'taxonomy'}
 # What Label Studio puts before the names of uploaded files.
@@ -103,7 +104,7 @@ class LabelStudioSource(FileSource):
             if not kinds.isdisjoint(_AREAS):
                 images = file_access.join(folder, 'images')
                 images = images if files.exists(images) else ''
-                made = cls(path, images, masks=_POLYGON in kinds)
+                made = cls(path, images, masks=not kinds.isdisjoint((_POLYGON, _BRUSH)))
                 return [Found('', made, f'{name} with regions')]
         return []
 
@@ -161,7 +162,7 @@ class LabelStudioReader(SourceReader[LabelStudioSource]):
             raise UnusableError(
                 'unknown_shape',
                 f'a region of the type {kind or "unknown"} is not read; expected rectangles, '
-                'polygons or ellipses (export brush labels as PNG files)',
+                'polygons, ellipses or brush labels',
             )
         label = formats_source.label_of(name, self.labels)
         parts = [_part(item, file) for item in annotation]
@@ -177,8 +178,10 @@ def _region_of(item: Any) -> tuple[str, str] | None:
 
 
 def _part(item: Any, file: ImageFile) -> np.ndarray:
-    """Returns a region as a polygon, see `shapes.of_parts`."""
+    """Returns a region as a polygon or a mask, see `shapes.of_parts`."""
     kind, value = _class_of(item)[0], _value(item)
+    if kind == _BRUSH:
+        return _mask(value.get('rle'), file)
     scale = np.array([file.width, file.height]) / 100  # Percent of the image.
     if kind == _POLYGON:
         return shapes.points(value.get('points'), 'points') * scale
@@ -190,6 +193,16 @@ def _part(item: Any, file: ImageFile) -> np.ndarray:
     points = shapes.rectangle(0, 0, *size.tolist()) if is_box else shapes.ellipse((0, 0), size)
     # Around the first corner of a rectangle, or the middle of an ellipse.
     return shapes.rotated(points, degrees, (0, 0)) + start
+
+
+def _mask(rle: Any, file: ImageFile) -> np.ndarray:
+    """Returns a brush label, bool [H, W]: the opaque pixels of a picture of four channels."""
+    try:
+        packed = bytes(rle if isinstance(rle, list) else [])
+    except (TypeError, ValueError) as error:
+        raise UnusableError('bad_mask', f'rle must be a list of bytes: {error}') from error
+    pixels = outlines.unpack_rle(packed, file.height * file.width * 4)
+    return pixels[3::4].reshape(file.height, file.width) > 0
 
 
 def _image_name(data: Mapping[str, Any]) -> str:

@@ -1,8 +1,10 @@
-"""Outlines and run lengths of binary masks, in the formats of COCO JSON files."""
+"""Outlines and run lengths of binary masks, in the formats of COCO JSON files and Label Studio."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from object_detection.errors import UnusableError
 
 
 class Outlines(NamedTuple):
@@ -49,6 +51,67 @@ def encode_rle(mask: np.ndarray) -> dict[str, Any]:
     if flat.size and flat[0]:
         counts.insert(0, 0)
     return {'size': list(mask.shape), 'counts': counts}
+
+
+def unpack_rle(packed: bytes, count: int) -> np.ndarray:
+    """Unpacks the run lengths of Label Studio, those of the package `@thi.ng/rle-pack`.
+
+    All fields are numbers of some bits, the highest first: 32 for the count of words, 5 for the
+    bits of a word - 1, four times 4 for the bits of a length - 1, by their size. Then follow
+    blocks: 1 for a repeated word (0: words one by one), 2 for the size of the length, the length
+    - 1, and the word or words.
+
+    Args:
+      packed: the bytes.
+      count: number of words that are expected.
+
+    Returns:
+      uint8 [count].
+
+    Raises:
+      UnusableError: if the bytes end too early, or are of another number of words.
+    """
+    bits = _Bits(packed)
+    stated, word = bits.number(32), bits.number(5) + 1
+    if stated != count or word > 8:
+        text = f'run lengths are of {stated} words of {word} bits; expected {count} of up to 8'
+        raise UnusableError('bad_mask', text)
+    sizes = [bits.number(4) + 1 for _ in range(4)]
+    words = np.zeros(count, np.uint8)
+    start = 0
+    while start < count:
+        is_run = bits.number(1)
+        end = start + bits.number(sizes[bits.number(2)]) + 1
+        if end > count:
+            raise UnusableError('bad_mask', f'run lengths add up to more than {count} words')
+        words[start:end] = bits.number(word) if is_run else bits.numbers(end - start, word)
+        start = end
+    return words
+
+
+class _Bits:
+    """Reads numbers of some bits, the highest first, one after the other."""
+
+    def __init__(self, content: bytes):
+        self._content, self._place = content, 0
+
+    def number(self, size: int) -> int:
+        start, end = self._advance(size)
+        part = int.from_bytes(self._content[start // 8 : -(-end // 8)])
+        return part >> (-end % 8) & ((1 << size) - 1)
+
+    def numbers(self, count: int, size: int) -> np.ndarray:
+        start, end = self._advance(count * size)
+        part = np.frombuffer(self._content[start // 8 : -(-end // 8)], np.uint8)
+        bits = np.unpackbits(part)[start % 8 :][: count * size].reshape(count, size)
+        return bits @ (1 << np.arange(size)[::-1])
+
+    def _advance(self, size: int) -> tuple[int, int]:
+        start, end = self._place, self._place + size
+        if end > 8 * len(self._content):
+            raise UnusableError('bad_mask', 'run lengths end too early')
+        self._place = end
+        return start, end
 
 
 def _directed_edges(mask: np.ndarray) -> dict[tuple[int, int], list[tuple[int, int]]]:

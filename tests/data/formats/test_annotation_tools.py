@@ -269,7 +269,7 @@ def test_cvat_shapes_of_one_label_and_group_are_one_object(tmp_path, png):
         ('<!DOCTYPE a [<!ENTITY x "ha">]><annotations>&x;</annotations>', 'DOCTYPE'),
         ('<annotations>', 'is not an XML file'),
         ('<other/>', 'expected <annotations>'),
-        ('<annotations><track/></annotations>', 'CVAT for video'),
+        ('<annotations><track/></annotations>', 'expected images'),
         ('<annotations/>', 'expected images'),
     ],
 )
@@ -278,6 +278,112 @@ def test_broken_cvat_files(tmp_path, png, content, match):
     (tmp_path / 'annotations.xml').write_text(content)
     with pytest.raises(ValueError, match=match):
         data.open(FILES, None)
+
+
+def _frame_box(frame, left, outside=0, more=''):
+    return (
+        f'<box frame="{frame}" keyframe="1" outside="{outside}" occluded="{int(frame > 3)}" '
+        f'xtl="{left}" ytl="2" xbr="{left + 8}" ybr="6" z_order="0"{more}/>'
+    )
+
+
+def _video(folder, png: bytes, tracks: str, names=tuple(f'frame_{i:06d}.PNG' for i in range(8))):
+    for name in names:
+        path = folder / 'images' / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png)
+    size = '<original_size><width>40</width><height>20</height></original_size>'
+    labels = _LABELS.replace('<labels>', f'{size}<labels>')
+    (folder / 'annotations.xml').write_text(
+        f'<annotations><version>1.1</version>{labels}</labels></task></meta>{tracks}</annotations>'
+    )
+    return CvatSource(annotations_file=str(folder / 'annotations.xml'))
+
+
+# Of frames 0 to 7: moves to the right from 1 to 3, is gone from 4 to 5, and stays from 6 on.
+_TRACKS = (
+    '<track id="5" label="cat" source="manual">'
+    f'{_frame_box(1, 4)}{_frame_box(3, 8)}{_frame_box(4, 8, outside=1)}{_frame_box(6, 20)}</track>'
+    '<track id="6" label="dog"><polygon frame="2" outside="0" points="4,2;12,2;12,6;4,6"/>'
+    '<polygon frame="4" outside="1" points="8,4;16,4;16,8;8,8"/></track>'
+)
+
+
+def test_tracks_of_a_video_move_evenly_between_their_shapes(tmp_path, png):
+    results = _read(_video(tmp_path, png(40, 20), _TRACKS))
+    assert [result.image.class_texts for result in results] == [
+        *((), ('cat',), ('cat', 'dog'), ('cat', 'dog'), (), (), ('cat',), ('cat',))
+    ]
+    boxes = [result.image.boxes * [20, 40, 20, 40] for result in results]
+    np.testing.assert_allclose(boxes[2], [[2, 6, 6, 14], [2, 4, 6, 12]])
+    # The polygon moves towards the shape that ends it.
+    np.testing.assert_allclose(boxes[3], [[2, 8, 6, 16], [3, 6, 7, 14]])
+    np.testing.assert_allclose(boxes[7], [[2, 20, 6, 28]])
+    details = results[3].image.object_details
+    assert details[keys.TRACK_ID].tolist() == [5, 6]
+    assert details[keys.OCCLUDED].tolist() == [0, 0]
+    assert results[7].image.object_details[keys.OCCLUDED].tolist() == [1]
+    assert results[3].image.source_id == 'images/frame_000003.PNG'
+    found = _detected(tmp_path, 'cvat')
+    assert found.masks
+    assert [len(result.image.masks) for result in _read(found)] == [0, 1, 2, 2, 0, 0, 1, 1]
+
+
+def test_boxes_of_tracks_turn_the_shorter_way(tmp_path, png):
+    turned = (_frame_box(0, 16, more=' rotation="350"'), _frame_box(2, 16, more=' rotation="10"'))
+    results = _read(_video(tmp_path, png(40, 20), f'<track label="cat">{"".join(turned)}</track>'))
+    # Upright in the middle.
+    np.testing.assert_allclose(results[1].image.boxes, [[0.1, 0.4, 0.3, 0.6]], atol=1e-9)
+    assert results[0].image.boxes[0, 2] > 0.31
+    assert results[0].image.object_details[keys.TRACK_ID].tolist() == [-1]
+
+
+def test_images_of_other_names_are_frames_in_their_order(tmp_path, png):
+    names = ('b/1.png', 'a/2.png')
+    data = _video(tmp_path, png(40, 20), f'<track label="cat">{_frame_box(1, 4)}</track>', names)
+    ids = [entry.image['id'] for entry in data.entries(FILES) if entry.annotations]
+    assert ids == ['images/b/1.png']
+
+
+@pytest.mark.parametrize(
+    ('tracks', 'match'),
+    [
+        ('<track label="cat"><box frame="x"/></track>', "frame of a shape: .*Received: 'x'"),
+        (
+            '<track task_id="1"><box frame="1"/></track>'
+            '<track task_id="2"><box frame="1"/></track>',
+            'tasks 1, 2; export each of them',
+        ),
+    ],
+)
+def test_broken_tracks(tmp_path, png, tracks, match):
+    with pytest.raises(UserError, match=match):
+        _video(tmp_path, png(40, 20), tracks).open(FILES, None)
+
+
+def test_frames_that_are_missing_are_named(tmp_path, png):
+    data = _video(tmp_path, png(40, 20), _TRACKS)
+    (tmp_path / 'images/frame_000006.PNG').unlink()
+    opened = data.open(FILES, None)
+    entry = [*data.entries(FILES)][6]
+    with pytest.raises(UnusableError, match='cannot be read'):
+        source.read(opened.reader, entry, FILES)
+    for path in (tmp_path / 'images').iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match='expected the frames of the video as image files'):
+        data.open(FILES, None)
+    with pytest.raises(UserError, match=r'looks like CVAT, but .*expected the frames'):
+        formats.detect(str(tmp_path), FILES)
+
+
+def test_image_tasks_made_of_a_video_have_names_without_suffix(tmp_path, png):
+    (tmp_path / 'images').mkdir()
+    (tmp_path / 'images/frame_000000.PNG').write_bytes(png(40, 20))
+    content = _CVAT.replace('a.png', 'frame_000000').format(shapes=_CVAT_BOX.format(more=''))
+    (tmp_path / 'annotations.xml').write_text(content)
+    data = CvatSource(annotations_file=str(tmp_path / 'annotations.xml'))
+    assert not data.open(FILES, None).unlisted
+    np.testing.assert_allclose(_one(data).image.boxes, [_BOX])
 
 
 def test_cvat_fixtures(shared):
@@ -321,7 +427,7 @@ def test_label_studio_regions(tmp_path, png):
         _region('polygonlabels', 'dog', points=corners),
         _region('ellipselabels', x=50, y=50, radiusX=20, radiusY=20),
         _region('rectanglelabels', x=30, y=10, width=10, height=40, rotation=90),
-        _region('brushlabels', format='rle', rle=[1]),
+        _region('keypointlabels', x=10, y=10, width=1),
         _region('rectanglelabels', x='a', y=1, width=1, height=1),
         _region('rectanglelabels', '', **_RECTANGLE),
         {'type': 'choices', 'value': {'choices': ['sunny']}},
@@ -338,6 +444,59 @@ def test_label_studio_regions(tmp_path, png):
     assert result.image.class_texts == ('cat', 'dog', 'cat', 'cat')
     assert result.image.source_id == '7'
     assert _reasons(result) == [*('unknown_shape', 'bad_box', 'unknown_category', 'unknown_shape')]
+    assert _detected(tmp_path, 'label_studio').masks
+
+
+def _packed(values: np.ndarray, *, sizes=(3, 4, 8, 12)) -> list[int]:
+    """Returns the bytes of Label Studio's run lengths of a picture uint8 [N]."""
+    bits = f'{len(values):032b}{7:05b}' + ''.join(f'{size - 1:04b}' for size in sizes)
+    ends = [*(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
+    start = 0
+    for end in ends:
+        count = end - start
+        size = next(i for i, size in enumerate(sizes) if count <= 1 << size)
+        is_run = count > 4
+        words = values[start:end][: 1 if is_run else count]
+        bits += f'{is_run:b}{size:02b}{count - 1:0{sizes[size]}b}'
+        bits += ''.join(f'{word:08b}' for word in words)
+        start = end
+    bits += '0' * (-len(bits) % 8)
+    return [int(bits[i : i + 8], 2) for i in range(0, len(bits), 8)]
+
+
+def _picture(*boxes) -> np.ndarray:
+    """Returns the four equal channels of a brush label, 20 high and 40 wide, as one list."""
+    opaque = np.zeros((20, 40, 4), np.uint8)
+    for ymin, xmin, ymax, xmax in boxes:
+        opaque[ymin:ymax, xmin:xmax] = 255
+    return opaque.ravel()
+
+
+def test_brush_labels(tmp_path, png):
+    picture = _picture((2, 4, 6, 12), (10, 30, 11, 31))
+    # A soft edge, of words one by one.
+    picture[4 * 50 : 4 * 51] = [1, 2, 3, 4]
+    packed = _packed(picture)
+    packed_twice = _packed(_picture((2, 4, 6, 12)))
+    others = [
+        packed[:-9],
+        [1, *packed[1:]],
+        [*packed, 'x'],
+        [],
+        [300],
+        # Runs of more words than there are.
+        [*packed_twice[:7], *([255] * (len(packed_twice) - 7))],
+    ]
+    task = _task(
+        _region('brushlabels', format='rle', rle=packed),
+        _region('brushlabels', 'dog', format='rle', rle=packed_twice),
+        *(_region('brushlabels', format='rle', rle=each) for each in others),
+    )
+    result = _one(_label_studio(tmp_path, png(40, 20), [task]))
+    assert _mask_sums(result) == [34, 32]
+    np.testing.assert_allclose(result.image.boxes, [[0.05, 0.1, 0.55, 0.775], _BOX])
+    assert result.image.areas.tolist() == [34, 32]
+    assert _reasons(result) == ['bad_mask'] * len(others)
     assert _detected(tmp_path, 'label_studio').masks
 
 
