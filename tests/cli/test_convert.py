@@ -228,13 +228,19 @@ def _as_csv(folder, name, label):
     (folder / '_annotations.csv').write_text(f'{header}{name},20,10,{label},1,1,9,9\n')
 
 
+def _as_createml(folder, name, label):
+    place = {'x': 5, 'y': 5, 'width': 8, 'height': 8}
+    content = [{'image': name, 'annotations': [{'label': label, 'coordinates': place}]}]
+    (folder / '_annotations.createml.json').write_text(json.dumps(content))
+
+
 def _as_labelme(folder, name, label):
     shape = {'label': label, 'shape_type': 'rectangle', 'points': [[1, 1], [9, 9]]}
     content = {'imagePath': name, 'shapes': [shape]}
     (folder / name.replace('jpg', 'json')).write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize('write', [_as_voc, _as_csv, _as_labelme])
+@pytest.mark.parametrize('write', [_as_voc, _as_csv, _as_createml, _as_labelme])
 def test_auto_takes_the_folders_of_splits_and_gives_them_one_label_map(
     split_folders, tmp_path, write
 ):
@@ -289,6 +295,11 @@ _NOT_THERE = {
         'filename,class,xmin,ymin,xmax,ymax\nb.jpg,cat,1,1,9,9\n',
         'a.csv looks like CSV, but',
     ),
+    'captions_val.json': (
+        '{"images": [], "annotations": [{"caption": "a cat"}]}',
+        'captions_val.json looks like COCO captions, which is not read: it has no boxes',
+    ),
+    '_annotations.txt': ('a.jpg 1,2,3,4,0\n', 'looks like Keras YOLO v3, which is not read: expo'),
     'other.yaml': ('services: {}\n', 'no format that is known here: COCO'),
 }
 

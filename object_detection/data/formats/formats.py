@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from object_detection.data import file_access
 from object_detection.data.file_access import Files
+from object_detection.data.formats import known
 from object_detection.data.formats.ava import AvaSource
 from object_detection.data.formats.coco import CocoSource
+from object_detection.data.formats.createml import CreateMlSource
 from object_detection.data.formats.csv_boxes import CsvSource
 from object_detection.data.formats.cvat import CvatSource
 from object_detection.data.formats.hubs.hf import HfSource
@@ -21,6 +23,7 @@ from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.data.formats.panoptic import PanopticSource
 from object_detection.data.formats.pets import PetsSource
 from object_detection.data.formats.source import SPLITS, Found, Source
+from object_detection.data.formats.via import ViaSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UserError, format_list
@@ -58,6 +61,12 @@ _FORMATS = {
         AvaSource,
         'AVA: a CSV file of actions, and frames of videos',
         'The ids of --label_map are those of the actions; without it, they have no names.',
+    ),
+    'createml': Format(
+        CreateMlSource,
+        'Create ML: one JSON file',
+        _BY_ALPHABET.format('the file'),
+        numbers_used=True,
     ),
     'csv': Format(
         CsvSource,
@@ -106,7 +115,7 @@ _FORMATS = {
     ),
     'open_images': Format(
         OpenImagesSource,
-        'Open Images: CSV files of boxes and image-level labels',
+        'Open Images: CSV files of boxes, segmentations and image-level labels',
         'Without --label_map, the classes of --class_descriptions are numbered from 1 on in their '
         'order, so that the label maps of all splits are equal.',
     ),
@@ -119,6 +128,12 @@ _FORMATS = {
         PetsSource,
         'Oxford-IIIT Pets: XML files of faces, trimaps of bodies',
         'Without --label_map, the breeds are numbered from 1 on in the order of the alphabet.',
+    ),
+    'via': Format(
+        ViaSource,
+        'VGG Image Annotator: a JSON or CSV file',
+        _BY_ALPHABET.format('the file'),
+        numbers_used=True,
     ),
     'voc': Format(
         VocSource,
@@ -158,6 +173,8 @@ def detect(folder: str, files: Files) -> dict[str, list[Found]]:
         reasons += [reason for _, each in inner.values() for reason in each]
         sets = {name: each for name, (each, _) in inner.items() if each}
         found = _of_one_folder(folder, sets)
+    if not found:
+        reasons += known.reasons(folder, files)
     if not found and reasons:
         raise UserError(f'{folder} cannot be converted as it is. {" ".join(reasons)}')
     return {name: _with_unique_names(sets) for name, sets in found.items()}

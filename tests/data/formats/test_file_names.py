@@ -13,11 +13,13 @@ from object_detection.data.formats import records as coco_records
 from object_detection.data.formats import source
 from object_detection.data.formats.camera_traps import CameraTrapsSource
 from object_detection.data.formats.coco import CocoSource
+from object_detection.data.formats.createml import CreateMlSource
 from object_detection.data.formats.csv_boxes import CsvSource
 from object_detection.data.formats.cvat import CvatSource
 from object_detection.data.formats.label_studio import LabelStudioSource
 from object_detection.data.formats.labelme import LabelMeSource
 from object_detection.data.formats.panoptic import PanopticSource
+from object_detection.data.formats.via import ViaSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UnusableError
@@ -50,6 +52,20 @@ def _of_panoptic(folder, name):
     pixels[2:8, 1:9, 0] = 5
     Image.fromarray(pixels).save(folder / 'masks/m/a.png')
     return PanopticSource(f'{folder}/images', f'{folder}/a.json', f'{folder}/masks')
+
+
+def _of_createml(folder, name):
+    place = {'x': 5, 'y': 5, 'width': 8, 'height': 6}
+    content = [{'image': name, 'annotations': [{'label': 'cat', 'coordinates': place}]}]
+    (folder / 'a.json').write_text(json.dumps(content))
+    return CreateMlSource(f'{folder}/a.json', f'{folder}/images')
+
+
+def _of_via(folder, name):
+    shape = {'name': 'rect', 'x': 1, 'y': 2, 'width': 8, 'height': 6}
+    content = {'x': {'filename': name, 'regions': [{'shape_attributes': shape}]}}
+    (folder / 'a.json').write_text(json.dumps(content))
+    return ViaSource(f'{folder}/a.json', f'{folder}/images')
 
 
 def _of_csv(folder, name):

@@ -14,6 +14,7 @@ from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats, source
 from object_detection.data.formats.ava import AvaSource
 from object_detection.data.formats.coco import CocoSource
+from object_detection.data.formats.createml import CreateMlSource
 from object_detection.data.formats.csv_boxes import CsvSource
 from object_detection.data.formats.cvat import CvatSource
 from object_detection.data.formats.kitti import KittiSource
@@ -24,6 +25,7 @@ from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.data.formats.panoptic import PanopticSource
 from object_detection.data.formats.pets import PetsSource
 from object_detection.data.formats.source import Source
+from object_detection.data.formats.via import ViaSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.dataset_tools.converters import conversion, conversion_report
@@ -93,6 +95,11 @@ _REGION = {
     'value': {'x': 10, 'y': 20, 'width': 80, 'height': 60, 'rectanglelabels': ['cat']},
 }
 _NO_REGION = {'type': 'rectanglelabels', 'value': {'rectanglelabels': ['cat']}}
+_CENTER = {'label': 'cat', 'coordinates': {'x': 5, 'y': 5, 'width': 8, 'height': 6}}
+_REGION_OF_VIA = {
+    'shape_attributes': {'name': 'rect', 'x': 1, 'y': 2, 'width': 8, 'height': 6},
+    'region_attributes': {'label': 'cat'},
+}
 _CVAT = (
     '<annotations><image name="a.png"><box label="cat" xtl="1" ytl="2" xbr="9" ybr="8"/>'
     '<polygon label="cat" points=""/></image>'
@@ -141,6 +148,21 @@ _CASES = {
         r'1 x bad_image.*\n  .*v_000903.png: cannot be read',
         _UNLISTED,
         r'1 x box_without_area.*\n  .*v_000902.png, annotation line 2',
+    ),
+    'createml': _Case(
+        lambda d: CreateMlSource(f'{d}/x.json'),
+        {
+            **dict.fromkeys(('a.png', 'b.png')),
+            'x.json': json.dumps(
+                [
+                    {'image': 'a.png', 'annotations': [_CENTER, {'label': 'cat'}]},
+                    {'image': 'gone.png', 'annotations': [_CENTER]},
+                ]
+            ),
+        },
+        r'1 x bad_image.*\n  gone.png: cannot be read',
+        _UNLISTED,
+        r'1 x bad_box.*\n  a.png, annotation 1: it has no coordinates',
     ),
     'csv': _Case(
         lambda d: CsvSource(f'{d}/x.csv'),
@@ -239,6 +261,21 @@ _CASES = {
         r'1 x bad_image.*\n  gone_1.jpg: cannot be read',
         _UNLISTED,
         r'1 x bad_box.*\n  a_1.jpg, annotation 1: object has no bndbox',
+    ),
+    'via': _Case(
+        lambda d: ViaSource(f'{d}/x.json'),
+        {
+            **dict.fromkeys(('a.png', 'b.png')),
+            'x.json': json.dumps(
+                {
+                    'a.png9': {'filename': 'a.png', 'regions': [_REGION_OF_VIA, {}]},
+                    'gone.png9': {'filename': 'gone.png', 'regions': [_REGION_OF_VIA]},
+                }
+            ),
+        },
+        r'1 x bad_image.*\n  gone.png: cannot be read',
+        _UNLISTED,
+        r'1 x unknown_category.*\n  a.png, annotation 1: it has no class',
     ),
     'voc': _Case(
         lambda d: VocSource(d, annotations_dir='', images_dir=''),
