@@ -23,6 +23,10 @@ _CVAT_IMAGE = """<image id="{0}" name="{0}.jpg" width="24" height="20">
 <mask label="cat" rle="0,32" left="4" top="2" width="8" height="4"/>
 <ellipse label="cat" cx="12" cy="10" rx="8" ry="4"/></image>
 """
+# One run of opaque words, as long as four channels of an image.
+_BITS = f'{4 * _WIDTH * _HEIGHT:032b}{7:05b}{2:04b}{3:04b}{7:04b}{15:04b}'
+_BITS += f'111{4 * _WIDTH * _HEIGHT - 1:016b}{255:08b}'
+_RLE = [int(_BITS[i : i + 8].ljust(8, '0'), 2) for i in range(0, len(_BITS), 8)]
 _KITTI = 'Car 0.25 2 -1.5 4 6 14 18 1.5 1.6 3.7 -2.5 1.25 20.5 0.25\n'
 
 
@@ -30,6 +34,7 @@ def make() -> dict[str, dict[str, bytes]]:
     """Returns name of a format -> path in a folder -> content of the file."""
     made = {
         'ava': _ava(),
+        'createml': _with_images({'train.json': json.dumps([_centers(n) for n in range(3)])}),
         'csv': _with_images({'train_labels.csv': _csv()}),
         'cvat': _cvat(),
         'kitti': _each('training/image_2/{}.png', image('PNG'), 'training/label_2/{}.txt', _KITTI),
@@ -38,6 +43,7 @@ def make() -> dict[str, dict[str, bytes]]:
         'masks': _masks(),
         'open_images': _open_images(),
         'pets': _pets(),
+        'via': _with_images({'via.json': json.dumps({f'{n}.jpg9': _via(n) for n in range(3)})}),
         'voc': _each('JPEGImages/{}.jpg', image('JPEG'), 'Annotations/{}.xml', _VOC),
         'yolo': _yolo(),
         **_coco(),
@@ -89,6 +95,22 @@ def _ava() -> dict:
     return {**frames, 'ava_train.csv': '\n'.join(lines) + '\n'}
 
 
+def _centers(number: int) -> dict:
+    place = {'x': 8, 'y': 4, 'width': 8, 'height': 4}
+    return {'image': f'{number}.jpg', 'annotations': [{'label': 'cat', 'coordinates': place}]}
+
+
+def _via(number: int) -> dict:
+    shapes = [
+        {'name': 'rect', 'x': 4, 'y': 2, 'width': 8, 'height': 4},
+        {'name': 'ellipse', 'cx': 12, 'cy': 10, 'rx': 8, 'ry': 4, 'theta': 0.5},
+        {'name': 'polygon', 'all_points_x': [4, 12, 12], 'all_points_y': [2, 2, 6]},
+    ]
+    attributes = {'label': 'cat'}
+    regions = [{'shape_attributes': each, 'region_attributes': attributes} for each in shapes]
+    return {'filename': f'{number}.jpg', 'size': 9, 'regions': regions, 'file_attributes': {}}
+
+
 def _csv() -> str:
     rows = [f'{n}.jpg,24,20,cat,4,2,12,6\n' for n in range(3)]
     return 'filename,width,height,class,xmin,ymin,xmax,ymax\n' + ''.join(rows)
@@ -108,6 +130,7 @@ def _task(number: int) -> dict:
         region('rectanglelabels', x=10, y=10, width=20, height=20, rotation=10),
         region('polygonlabels', points=[[10, 10], [30, 10], [30, 30]]),
         region('ellipselabels', x=50, y=50, radiusX=20, radiusY=20),
+        region('brushlabels', format='rle', rle=_RLE),
     ]
     data = {'image': f'/data/upload/1/0123abcd-{number}.jpg'}
     return {'id': number, 'data': data, 'annotations': [{'result': regions}]}

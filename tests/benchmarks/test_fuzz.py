@@ -35,7 +35,7 @@ def test_wrong_batches_are_found(load):
 
 
 def test_mutated_files_raise_errors_of_users(load, tmp_path):
-    counts = load('fuzz_files').run(3, 68, tmp_path, tmp_path / 'beat')
+    counts = load('fuzz_files').run(3, 76, tmp_path, tmp_path / 'beat')
     names = [key.removesuffix(': mutated') for key in counts if key.endswith('mutated')]
     assert sorted(names) == sorted(
         [*ANNOTATION_FORMATS, 'label map', 'config', 'JPEG image', 'PNG image']
