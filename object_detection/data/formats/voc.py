@@ -34,7 +34,7 @@ from object_detection.data.formats.source import (
 )
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError, format_list
+from object_detection.errors import UnusableError, UserError, expected, format_list
 
 _YEARS = ('VOC2007', 'VOC2012')
 _SETS, _SETS_WITH_MASKS = 'ImageSets/Main', 'ImageSets/Segmentation'
@@ -86,6 +86,8 @@ class VocSource(Source):
     )
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        if self.masks and not any(_drawn(root, files) for root in self._roots()):
+            raise expected(self.data_dir, f'masks in a folder {_MASKS}', 'none')
         images = [entry.image['file_name'] for entry in self.entries(files)]
         # All files, so that the label maps of all sets agree.
         names = label_map.text_to_id if label_map else self._class_names(files)

@@ -1,5 +1,7 @@
 """Readers of folders in PASCAL VOC and YOLO format, compared with records of the same images."""
 
+import shutil
+
 import numpy as np
 import pytest
 from google.protobuf import text_format
@@ -19,6 +21,7 @@ from object_detection.validation import records as checks
 from tests import rows, slow_cases
 from tests.builders.input_readers.test_annotation_files import CONFIG
 from tests.data import examples
+from tests.dataset_tools import records
 
 _MAP = "item { id: 3 name: 'dog' } item { id: 1 name: 'cat' }"
 _OBJECT = (
@@ -118,7 +121,36 @@ def test_checks_of_the_files(data, kind, tmp_path):
         annotation_files.build(reader, where)
 
 
-def test_masks_of_boxes_are_refused(data):
+def test_masks_of_pascal_voc_are_those_of_its_folder(data):
     reader = _reader(data, 'voc', load_instance_masks=True)
-    with pytest.raises(ConfigError, match='load_instance_masks: expected false'):
+    with pytest.raises(UserError, match=r'data_dir: .*expected masks in a folder'):
+        annotation_files.build(reader, 'r')
+    numbers = np.zeros((20, 40), np.uint8)
+    numbers[4:12, 2:12], numbers[12:20, 5:35] = 1, 2
+    (data / 'SegmentationObject').mkdir()
+    (data / 'SegmentationObject/1.png').write_bytes(examples.png(numbers[..., None]))
+    try:
+        [ours] = annotation_files.build(reader, 'r')
+        features = records.parse(ours.example(0))
+    finally:
+        shutil.rmtree(data / 'SegmentationObject')
+    assert len(ours) == 1
+    assert features['image/object/area'].tolist() == [80, 240]
+    assert len(features['image/object/mask']) == 2
+
+
+def test_keypoints_of_yolo_are_read(data, tmp_path):
+    shutil.copytree(data / 'images', tmp_path / 'images')
+    (tmp_path / 'labels').mkdir()
+    for i in range(5):
+        (tmp_path / f'labels/{i}.txt').write_text('0 .5 .5 .5 .5 .25 .5 2 0 0 0')
+    (tmp_path / 'data.yaml').write_text('train: images\nnames: [cat]\nkpt_shape: [2, 3]')
+    reader = _reader(tmp_path, 'yolo', num_keypoints=2)
+    [ours] = annotation_files.build(reader, 'r')
+    features = records.parse(ours.example(3))
+    assert features['image/object/keypoint/x'].tolist() == [0.25, 0]
+    assert features['image/object/keypoint/visibility'].tolist() == [2, 0]
+    assert features['image/object/keypoint/text'] == [b'keypoint_0', b'keypoint_1']
+    reader.num_keypoints = 3
+    with pytest.raises(UserError, match='num_keypoints: expected 2'):
         annotation_files.build(reader, 'r')
