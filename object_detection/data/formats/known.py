@@ -32,10 +32,10 @@ class Known(NamedTuple):
 _EXPORT = 'export it as COCO JSON'
 _NO_OBJECTS = 'it has no objects of their own, only the class of each pixel'
 _KNOWN = (
-    Known('VGG Image Annotator 3', '*.json', ('"project"', '"metadata"', '"view"'), _EXPORT),
+    Known('VGG Image Annotator 3', '*.json', ('"pid"', 'software/via'), _EXPORT),
     Known('COCO captions', '*.json', ('"annotations"', '"caption"'), 'it has no boxes'),
     Known('a list of images of COCO', 'image_info*.json', ('"images"',), 'it has no annotations'),
-    Known('BDD100K', '*.json', ('"labels"', '"box2d"'), 'convert it to COCO JSON by `bdd2coco`'),
+    Known('BDD100K', '*.json', ('"labels"', '"box2d"'), 'convert it by `bdd100k.label.to_coco`'),
     Known('V7 Darwin', '*.json', ('"bounding_box"', '"annotations"', '"dataset"'), _EXPORT),
     Known('Supervisely', '*.json', ('"geometryType"', '"objects"'), _EXPORT),
     Known('Labelbox', '*.ndjson', ('"data_row"',), _EXPORT),

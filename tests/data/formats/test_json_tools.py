@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from object_detection.data.file_access import LocalFiles
-from object_detection.data.formats import formats, source
+from object_detection.data.formats import formats, known, source
 from object_detection.data.formats.createml import CreateMlSource
 from object_detection.data.formats.via import ViaSource
 from object_detection.errors import UserError
@@ -183,6 +183,20 @@ def test_broken_files_of_the_vgg_image_annotator(tmp_path, name, content):
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=name):
         ViaSource(f'{tmp_path}/{name}').open(FILES, None)
+
+
+def test_every_format_that_is_not_read_is_named_with_the_reason(tmp_path):
+    for number, row in enumerate(known._KNOWN):
+        folder = tmp_path / str(number)
+        (folder / 'data').mkdir(parents=True)
+        path = folder / 'data' / row.pattern.replace('*', '1')
+        path.write_text(' '.join(row.marks).upper())
+        with pytest.raises(UserError) as caught:
+            formats.detect(str(folder), FILES)
+        text = f'data/{path.name} looks like {row.title}, which is not read: {row.reason}.'
+        assert text in str(caught.value)
+        path.write_text('')
+        assert not all(row.marks) or not formats.detect(str(folder), FILES)
 
 
 def _roboflow_coco(folder, stem):
