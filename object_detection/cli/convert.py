@@ -106,13 +106,9 @@ def _own_option(field: dataclasses.Field) -> click.Parameter:
     return click.Option(names, **options)
 
 
-def _own_fields(source: type[Source]) -> list[dataclasses.Field]:
-    return [field for field in dataclasses.fields(source) if field.metadata]
-
-
 def _command(name: str, row: Format) -> click.Command:
     """Returns the command `tfod convert NAME`."""
-    own = [_own_option(field) for field in _own_fields(row.source)]
+    own = [_own_option(field) for field in formats.fields(row.source)]
     return click.Command(
         name,
         callback=functools.partial(_convert, row.source),
@@ -179,7 +175,7 @@ def _with_shared_classes(
     It is that of the set to train on, which comes first.
     """
     sets = [item._replace(source=dataclasses.replace(item.source, **given)) for item in sets]
-    fields = _own_fields(type(sets[0].source))
+    fields = formats.fields(type(sets[0].source))
     place = next(field.name for field in fields if field.metadata['required'])
     places = {getattr(item.source, place) for item in sets}
     if not ANNOTATION_FORMATS[name].numbers_used or given['label_map_file'] or len(places) == 1:
@@ -219,7 +215,7 @@ def _label_map_path(prefix: str) -> str:
 def _command_line(name: str, found: Found, output: str) -> str:
     """Returns the command that converts a data set that was found."""
     words = ['tfod', 'convert', name]
-    for field in _own_fields(type(found.source)):
+    for field in formats.fields(type(found.source)):
         value = getattr(found.source, field.name)
         flag = field.metadata['flag'] or field.name
         if field.metadata['positional']:

@@ -52,7 +52,7 @@ def make(row: type[T], config: Plugin | ExperimentalModel, path: str) -> T:
     Raises:
       UserError: if an option is unknown, missing, of another type or refused by the dataclass.
     """
-    options = _options(row, config.options, path)
+    options = options_of(row, config.options, path)
     try:
         return row(**options)
     except ValueError as error:
@@ -81,8 +81,12 @@ def checked_name(name: str, table: Registry[Any], path: str) -> str:
     )
 
 
-def _options(row: type, texts: Mapping[str, str], path: str) -> dict[str, Any]:
-    """Returns field -> value for the options of a config."""
+def options_of(row: type, texts: Mapping[str, str], path: str) -> dict[str, Any]:
+    """Returns field of a dataclass -> value for the options of a config.
+
+    Raises:
+      UserError: if an option is no field, has another type, or is missing; it begins with `path`.
+    """
     hints = typing.get_type_hints(row)
     fields = {field.name: field for field in dataclasses.fields(row) if field.init}
     for name in texts:

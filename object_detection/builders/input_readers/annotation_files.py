@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from object_detection.builders.input_readers import repeat_factors, rules
 from object_detection.data import label_map, tf_examples
+from object_detection.data.formats import formats
 from object_detection.data.formats import records as file_records
 from object_detection.data.formats.records import ImageRecords
 from object_detection.data.formats.voc import VocSource
@@ -36,13 +37,14 @@ def build(reader: input_reader_pb2.InputReader, where: str) -> list[ImageRecords
     """
     raise_if_any(rules.check(reader, where))
     records = []
-    for i, load in enumerate(_loaders(reader)):
+    for i, load in enumerate(_loaders(reader, where)):
         try:
             records.append(load())
         except (ValueError, OSError) as error:
             text = file_errors.describe(error, ())
             raise UserError(f'{fields(reader, where, i).annotations}: {text}') from error
         _check_keypoints(reader, where, records[-1])
+        _check_contents(reader, where, records[-1])
     return records
 
 
@@ -60,6 +62,7 @@ def fields(reader: input_reader_pb2.InputReader, where: str, index: int | None =
         'coco_input_reader': ('annotation_file', 'image_dir'),
         'voc_input_reader': ('data_dir', 'data_dir'),
         'yolo_input_reader': ('data', 'data'),
+        'annotation_input_reader': ('options', 'options'),
     }[kind]
     number = '' if index is None or kind != 'coco_input_reader' else f'[{index}]'
     return Fields(*(f'{where}.{kind}.{name}{number}' for name in names))
@@ -75,7 +78,7 @@ def described(reader: input_reader_pb2.InputReader) -> Iterator[str]:
         yield f'{name}, {len(records)} images, sha256 {digest.hexdigest()[:16]}'
 
 
-def _loaders(reader: input_reader_pb2.InputReader) -> list[Callable[[], ImageRecords]]:
+def _loaders(reader: input_reader_pb2.InputReader, where: str) -> list[Callable[[], ImageRecords]]:
     """Returns a function for each data set of a reader, which opens it."""
     limit = reader.max_image_pixels or sys.maxsize
     masks = reader.load_instance_masks
@@ -98,6 +101,15 @@ def _loaders(reader: input_reader_pb2.InputReader) -> list[Callable[[], ImageRec
     if reader.HasField('yolo_input_reader'):
         path = reader.yolo_input_reader.data
         source = YoloSource(path, reader.yolo_input_reader.set, masks, max_pixels=limit)
+        return [functools.partial(file_records.load, source, path, reader.label_map_path)]
+    if reader.HasField('annotation_input_reader'):
+        config = reader.annotation_input_reader
+        field = f'{where}.annotation_input_reader'
+        source = formats.source_of(
+            config.format, config.options, field, masks=masks, max_pixels=limit
+        )
+        first = next(each for each in formats.fields(source) if each.metadata['required'])
+        path = getattr(source, first.name)
         return [functools.partial(file_records.load, source, path, reader.label_map_path)]
     options = {
         'by_text': bool(reader.label_map_path),
@@ -289,6 +301,19 @@ def _usable(
         sum(map(len, numbers)) - sum(int(each.sum()) for each in usable),
     )
     return usable
+
+
+def _check_contents(
+    reader: input_reader_pb2.InputReader, where: str, records: ImageRecords
+) -> None:
+    provided = records.data.reader.provided
+    if provided.clips:
+        raise UserError(
+            f'{where}.annotation_input_reader: {records.path} has clips, which are read from '
+            'records only; option `examples` reads their frames.'
+        )
+    if reader.load_instance_masks and not provided.masks:
+        raise expected(f'{where}.load_instance_masks', f'false, as {records.path} has none', 'true')
 
 
 def _check_keypoints(

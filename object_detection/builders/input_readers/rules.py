@@ -24,7 +24,12 @@ _NOT_IN_SEQUENCES = (
     'num_keypoints',
 )
 # The readers of images and annotation files, which need no records.
-ANNOTATION_READERS = ('coco_input_reader', 'voc_input_reader', 'yolo_input_reader')
+ANNOTATION_READERS = (
+    'coco_input_reader',
+    'voc_input_reader',
+    'yolo_input_reader',
+    'annotation_input_reader',
+)
 # What TensorFlow would take for a pattern.
 _PATTERN_LETTERS = '*?[]\\'
 
@@ -38,6 +43,8 @@ def check(reader: InputReader, path: str) -> Iterator[str]:
         yield from _required(reader.voc_input_reader, 'data_dir', f'{path}.{kind}')
     elif kind == 'yolo_input_reader':
         yield from _required(reader.yolo_input_reader, 'data', f'{path}.{kind}')
+    elif kind == 'annotation_input_reader':
+        yield from _required(reader.annotation_input_reader, 'format', f'{path}.{kind}')
     elif kind != 'synthetic_input_reader' and not reader.tf_record_input_reader.input_path:
         yield f'{path}.tf_record_input_reader.input_path is not set.'
     if holds_sequences(reader):

@@ -3,8 +3,10 @@
 import collections
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from object_detection.config import plugins
 from object_detection.data import file_access
 from object_detection.data.file_access import Files
 from object_detection.data.formats import known
@@ -26,7 +28,7 @@ from object_detection.data.formats.source import SPLITS, Found, Source
 from object_detection.data.formats.via import ViaSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
-from object_detection.errors import UserError, format_list
+from object_detection.errors import UserError, expected, format_list
 from object_detection.registry import Registry
 
 
@@ -151,6 +153,44 @@ _FORMATS = {
 ANNOTATION_FORMATS = Registry('annotation format', _FORMATS, Format)
 
 
+def fields(source: Source | type[Source]) -> list[dataclasses.Field]:
+    """Returns the fields of a source that are options of its command."""
+    return [field for field in dataclasses.fields(source) if field.metadata]
+
+
+def source_of(
+    name: str, options: Mapping[str, str], path: str, *, masks: bool, max_pixels: int
+) -> Source:
+    """Returns a data set that a config describes.
+
+    Args:
+      name: the format.
+      options: option of its command, without dashes -> value.
+      path: of the message in the config, for errors.
+      masks: whether masks are read; of formats without masks, nothing is.
+      max_pixels: see `Source`.
+
+    Raises:
+      UserError: if there is no such format, an option is unknown or has no such value, or one that
+        is needed is missing.
+    """
+    if name not in ANNOTATION_FORMATS:
+        raise expected(f'{path}.format', f'one of {", ".join(ANNOTATION_FORMATS.names())}', name)
+    kind = ANNOTATION_FORMATS[name].source
+    named = {field.metadata['flag'] or field.name: field for field in fields(kind)}
+    has_masks = named.pop('masks', None) is not None
+    for flag, field in named.items():
+        if field.metadata['required'] and flag not in options:
+            what = field.metadata['help'].removesuffix('.')
+            raise expected(f'{path}.options[{flag}]', what[0].lower() + what[1:], 'nothing')
+    for flag in options:
+        if flag not in named:
+            raise expected(f'{path}.options[{flag}]', f'one of {", ".join(named)}', flag)
+    texts = {named[flag].name: text for flag, text in options.items()}
+    values = plugins.options_of(kind, texts, path)
+    return kind(**values, **({'masks': masks} if has_masks else {}), max_pixels=max_pixels)
+
+
 def detect(folder: str, files: Files) -> dict[str, list[Found]]:
     """Returns format name -> the data sets of this format in a folder, for those with any.
 
@@ -260,8 +300,7 @@ def _with_unique_names(sets: list[Found]) -> list[Found]:
 
 def _stem(source: Source) -> str:
     """Returns the name of a source's file without suffix; '' if it has none."""
-    options = (field.name for field in dataclasses.fields(source) if field.metadata)
-    name = next((name for name in options if name.endswith('_file')), '')
+    name = next((field.name for field in fields(source) if field.name.endswith('_file')), '')
     return os.path.splitext(os.path.basename(getattr(source, name)))[0] if name else ''
 
 

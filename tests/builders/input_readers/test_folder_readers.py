@@ -1,5 +1,6 @@
 """Readers of folders in PASCAL VOC and YOLO format, compared with records of the same images."""
 
+import json
 import shutil
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.builders.input_readers.test_annotation_files import CONFIG
 from tests.data import examples
 from tests.dataset_tools import records
 
+_MASKS = {'load_instance_masks': True}
 _MAP = "item { id: 3 name: 'dog' } item { id: 1 name: 'cat' }"
 _OBJECT = (
     '<object><name>{}</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax>'
@@ -137,6 +139,71 @@ def test_masks_of_pascal_voc_are_those_of_its_folder(data):
     assert len(ours) == 1
     assert features['image/object/area'].tolist() == [80, 240]
     assert len(features['image/object/mask']) == 2
+
+
+@pytest.fixture
+def regions(data):
+    """The file of the VGG Image Annotator of two of the images."""
+    triangle = {'name': 'polygon', 'all_points_x': [4, 24, 24], 'all_points_y': [2, 2, 12]}
+    region = {'shape_attributes': triangle, 'region_attributes': {'label': 'dog'}}
+    images = {f'{i}': {'filename': f'{i}.png', 'regions': [region] * (i + 1)} for i in range(2)}
+    path = data / 'via.json'
+    path.write_text(json.dumps(images))
+    return path
+
+
+def _by_name(name, label_map_path='', options=None, **others) -> input_reader_pb2.InputReader:
+    reader = input_reader_pb2.InputReader(label_map_path=label_map_path, **others)
+    reader.annotation_input_reader.format = name
+    reader.annotation_input_reader.options.update(options or {})
+    return reader
+
+
+def test_other_formats_are_read_by_their_names(data, regions):
+    options = {'annotations': str(regions), 'images': str(data / 'images'), 'attribute': 'label'}
+    reader = _by_name('via', str(data / 'map.pbtxt'), options, load_instance_masks=True)
+    pipeline = text_format.Parse(CONFIG, pipeline_pb2.TrainEvalPipelineConfig())
+    pipeline.train_input_reader.CopyFrom(reader)
+    pipeline.train_input_reader.num_epochs = 1
+    batches = list(dataset_builder.build_train(pipeline, seed=1))
+    assert sorted(i for batch in batches for i in batch[F.SOURCE_ID].numpy()) == [
+        b'0.png',
+        b'1.png',
+    ]
+    assert batches[0][F.GROUNDTRUTH_INSTANCE_MASKS].shape[2:] == [16, 16]
+    [ours] = annotation_files.build(reader, 'r')
+    features = [records.parse(ours.example(i)) for i in range(2)]
+    assert [each['image/object/class/label'] for each in features] == [[3], [3, 3]]
+    assert [len(each['image/object/mask']) for each in features] == [1, 2]
+    assert features[0]['image/object/area'] == [100]
+
+
+def test_options_of_other_formats_are_checked(data, regions):
+    where = 'r.annotation_input_reader'
+    options = {'annotations': str(regions)}
+    for reader, match in (
+        (_by_name(''), 'format is not set'),
+        (_by_name('vya', options=options), f'{where}.format: expected one of coco, ava, '),
+        (_by_name('via'), rf'{where}.options\[annotations\]: expected file of the annotations'),
+        (
+            _by_name('via', options={**options, 'masks': 'true'}),
+            rf'{where}.options\[masks\]: expected one of annotations, images, attribute, cl',
+        ),
+        (
+            _by_name('label_studio', options={**options, 'keep_not_annotated': 'x'}),
+            rf'{where}.options\[keep_not_annotated\]: expected true or false',
+        ),
+        (_by_name('via', options={'annotations': 'x'}), f'^{where}.options: .*no annotation file'),
+        (
+            _by_name('createml', options={'annotations': str(data / 'c.json')}, **_MASKS),
+            'r.load_instance_masks: expected false',
+        ),
+    ):
+        (data / 'c.json').write_text(
+            '[{"image": "0.png", "annotations": [{"label": "cat", "coordinates": {}}]}]'
+        )
+        with pytest.raises(UserError, match=match):
+            annotation_files.build(reader, 'r')
 
 
 def test_keypoints_of_yolo_are_read(data, tmp_path):
