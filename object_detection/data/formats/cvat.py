@@ -155,10 +155,11 @@ class CvatSource(FileSource):
         images = cvat_tracks.numbered(names)
         parts = cvat_tracks.segments(root, self.annotations_file)
         frames = sorted({*images, *(part.start for part in parts)})
-        size = {
-            side: root.findtext(f'meta//original_size/{side}', '').strip()
-            for side in ('height', 'width')
-        }
+        # A project has a size for each of its tasks.
+        stated = root.findall('meta//original_size')
+        size = {}
+        if len(stated) == 1:
+            size = {side: csv_files.text(stated[0], side) for side in ('height', 'width')}
         for frame, items in cvat_tracks.at_frames(parts, frames):
             name = images.get(frame, f'images/frame_{frame:06d}')
             keep = {'subset': None, 'others': [], **size}
