@@ -61,15 +61,21 @@ class OpenImagesSource(Source):
     Attributes:
       image_dir: folder of the images, which are named by their ids.
       boxes_file: CSV file of boxes; '' reads none.
+      image_labels_file: CSV file of image-level labels with confidences; '' reads none.
+      class_descriptions_file: CSV file of MIDs and names of the classes; '' names them by MID.
       segmentations_file: CSV file of segmentations, which are the objects then; `boxes_file` only
         says which are groups, occluded, ... '' reads none.
       masks_dir: folder of the mask files, or of folders of those with one first letter.
-      image_labels_file: CSV file of image-level labels with confidences; '' reads none.
-      class_descriptions_file: CSV file of MIDs and names of the classes; '' names them by MID.
     """
 
     image_dir: str = option('', 'Folder of the images.', flag='images', required=True)
     boxes_file: str = option('', 'CSV file of boxes.', flag='boxes')
+    image_labels_file: str = option(
+        '', 'CSV file of image-level labels with confidences.', flag='image_labels'
+    )
+    class_descriptions_file: str = option(
+        '', 'CSV file of MIDs and names of classes.', flag='class_descriptions'
+    )
     segmentations_file: str = option(
         '',
         'CSV file of segmentations: its rows are the objects, with masks; boxes without one are '
@@ -77,12 +83,6 @@ class OpenImagesSource(Source):
         flag='segmentations',
     )
     masks_dir: str = option('', 'Folder of the mask files of --segmentations.')
-    image_labels_file: str = option(
-        '', 'CSV file of image-level labels with confidences.', flag='image_labels'
-    )
-    class_descriptions_file: str = option(
-        '', 'CSV file of MIDs and names of classes.', flag='class_descriptions'
-    )
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         if not self._paths():
