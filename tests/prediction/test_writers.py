@@ -12,7 +12,7 @@ from PIL import Image
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import source
 from object_detection.data.formats.csv_boxes import CsvSource
-from object_detection.data.formats.labelme import LabelMeSource
+from object_detection.data.formats.tools.labelme import LabelMeSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.prediction import writers

@@ -12,20 +12,20 @@ from object_detection.data.file_access import Files
 from object_detection.data.formats import known
 from object_detection.data.formats.ava import AvaSource
 from object_detection.data.formats.coco import CocoSource
-from object_detection.data.formats.createml import CreateMlSource
 from object_detection.data.formats.csv_boxes import CsvSource
-from object_detection.data.formats.cvat import CvatSource
 from object_detection.data.formats.hubs.hf import HfSource
 from object_detection.data.formats.hubs.tfds import TfdsSource
 from object_detection.data.formats.kitti import KittiSource
-from object_detection.data.formats.label_studio import LabelStudioSource
-from object_detection.data.formats.labelme import LabelMeSource
 from object_detection.data.formats.mask_files import MaskFilesSource
 from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.data.formats.panoptic import PanopticSource
 from object_detection.data.formats.pets import PetsSource
 from object_detection.data.formats.source import SPLITS, Found, Source
-from object_detection.data.formats.via import ViaSource
+from object_detection.data.formats.tools.createml import CreateMlSource
+from object_detection.data.formats.tools.cvat import CvatSource
+from object_detection.data.formats.tools.label_studio import LabelStudioSource
+from object_detection.data.formats.tools.labelme import LabelMeSource
+from object_detection.data.formats.tools.via import ViaSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UserError, expected, format_list

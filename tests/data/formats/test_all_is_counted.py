@@ -14,14 +14,14 @@ from object_detection.data.formats.ava import AvaSource
 from object_detection.data.formats.camera_traps import CameraTrapsSource
 from object_detection.data.formats.coco import CocoSource
 from object_detection.data.formats.csv_boxes import CsvSource
-from object_detection.data.formats.cvat import CvatSource
 from object_detection.data.formats.kitti import KittiSource
-from object_detection.data.formats.label_studio import LabelStudioSource
-from object_detection.data.formats.labelme import LabelMeSource
 from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.data.formats.panoptic import PanopticSource
 from object_detection.data.formats.pets import PetsSource
 from object_detection.data.formats.source import ImageEntry, Source
+from object_detection.data.formats.tools.cvat import CvatSource
+from object_detection.data.formats.tools.label_studio import LabelStudioSource
+from object_detection.data.formats.tools.labelme import LabelMeSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UnusableError

@@ -13,9 +13,9 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats, source
 from object_detection.data.formats.csv_boxes import CsvSource
-from object_detection.data.formats.cvat import CvatSource
-from object_detection.data.formats.label_studio import LabelStudioSource
-from object_detection.data.formats.labelme import LabelMeSource
+from object_detection.data.formats.tools.cvat import CvatSource
+from object_detection.data.formats.tools.label_studio import LabelStudioSource
+from object_detection.data.formats.tools.labelme import LabelMeSource
 from object_detection.errors import UnusableError, UserError
 
 FILES = LocalFiles()

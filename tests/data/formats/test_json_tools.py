@@ -7,8 +7,8 @@ import pytest
 
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats, known, source
-from object_detection.data.formats.createml import CreateMlSource
-from object_detection.data.formats.via import ViaSource
+from object_detection.data.formats.tools.createml import CreateMlSource
+from object_detection.data.formats.tools.via import ViaSource
 from object_detection.errors import UserError
 
 FILES = LocalFiles()

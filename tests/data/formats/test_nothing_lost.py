@@ -12,11 +12,11 @@ from object_detection.data.formats import records, source
 from object_detection.data.formats.coco import CocoSource
 from object_detection.data.formats.csv_boxes import CsvSource
 from object_detection.data.formats.kitti import KittiSource
-from object_detection.data.formats.label_studio import LabelStudioSource
-from object_detection.data.formats.labelme import LabelMeSource
 from object_detection.data.formats.mask_files import MaskFilesSource
 from object_detection.data.formats.open_images import OpenImagesSource
 from object_detection.data.formats.panoptic import PanopticSource
+from object_detection.data.formats.tools.label_studio import LabelStudioSource
+from object_detection.data.formats.tools.labelme import LabelMeSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
 from object_detection.errors import UnusableError

@@ -19,7 +19,7 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
-from object_detection.data.formats import csv_files, cvat_tracks, shapes
+from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
@@ -29,6 +29,7 @@ from object_detection.data.formats.source import (
     SourceReader,
     option,
 )
+from object_detection.data.formats.tools import cvat_tracks
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
