@@ -43,6 +43,11 @@ _TURNS = {
 }
 _SIDEWAYS = (5, 6, 7, 8)
 _JPEG_QUALITY = 95
+# Side of the picture that is hashed, and its lowest frequencies along an axis.
+_HASHED_SIDE, _NUM_WAVES = 32, 8
+_COSINES = np.cos(np.pi / _HASHED_SIDE * np.outer(np.arange(_NUM_WAVES), np.arange(32) + 0.5))
+# The standard deviation, of grey values, below which a picture shows nothing to compare.
+_MIN_CONTRAST = 1.0
 # PIL's limit of pixels is a global variable of its module.
 _limit_lock = threading.Lock()
 
@@ -139,8 +144,11 @@ def first_picture(encoded: bytes, max_pixels: int = MAX_PIXELS) -> bytes:
         return _encode_anew(image, encoded, 1, []).encoded if _is_animated(image) else encoded
 
 
-def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
+def check(encoded: bytes, max_pixels: int = MAX_PIXELS, *, hashes: bool = False) -> int:
     """Checks that an image file can be decoded (a JPEG file at an eighth of its size).
+
+    Returns:
+      With `hashes`, that of the picture, see `picture_hash`; 0 without.
 
     Raises:
       UnusableError: if it cannot be decoded, or as `read_upright`.
@@ -154,8 +162,33 @@ def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
     # `verify` depends on the format; it accepts a truncated JPEG file.
     with _opened(encoded, max_pixels) as image:
         if isinstance(image, JpegImagePlugin.JpegImageFile):
-            image.draft(image.mode, (max(width // 8, 1), max(height // 8, 1)))
+            least = _HASHED_SIDE if hashes else 1
+            image.draft(image.mode, (max(width // 8, least), max(height // 8, least)))
         image.load()
+        return picture_hash(_as_8_bit(image)) if hashes else 0
+
+
+def picture_hash(image: Image.Image) -> int:
+    """Returns a hash of 64 bits of which similar pictures have most in common.
+
+    The bits say which of the 64 lowest frequencies of the picture (a discrete cosine transform) are
+    above their median, as in pHash (Zauner, 2010, "Implementation and Benchmarking of Perceptual
+    Image Hash Functions").
+
+    Args:
+      image: of 8 bits.
+
+    Returns:
+      0 for a picture without contrast, which would look like any other one.
+    """
+    small = image.convert('L').resize((_HASHED_SIDE, _HASHED_SIDE), Image.Resampling.BOX)
+    grey = np.asarray(small, np.float64)
+    if grey.std() < _MIN_CONTRAST:
+        return 0
+    waves = (_COSINES @ grey @ _COSINES.T).ravel()
+    # The first one is the mean of the picture.
+    bits = waves > np.median(waves[1:])
+    return int.from_bytes(np.packbits(bits).tobytes(), 'big')
 
 
 def decode(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:

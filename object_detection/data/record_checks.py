@@ -108,6 +108,7 @@ class CheckedRecord(NamedTuple):
       reason: a sentence about the first problem.
       notes: see `annotated_image.notes_of_boxes`.
       ignored: see `annotation_checks.ignored`; of the usable objects.
+      picture: hash of the picture, see `image_files.picture_hash`; 0 where it is not decoded.
     """
 
     source_id: str
@@ -120,6 +121,7 @@ class CheckedRecord(NamedTuple):
     reason: str
     notes: Mapping[str, int] = {}
     ignored: Mapping[tuple[str, int | str], int] = {}
+    picture: int = 0
 
 
 class _BadRecordError(Exception):
@@ -157,8 +159,8 @@ def check(serialized: bytes, expected: Expectations) -> CheckedRecord:
     )
     try:
         _check_types(features)
-        size = _check_image(encoded, expected)
-        record = record._replace(size=size)
+        size, picture = _check_image(encoded, expected)
+        record = record._replace(size=size, picture=picture)
         num_objects = _check_counts(features)
         record = record._replace(num_objects=num_objects)
         _check_masks(features, num_objects, size, expected)
@@ -191,8 +193,8 @@ def _check_types(features) -> None:
             raise _BadRecordError('not_an_example', f'{key} is a {kind}; expected a {expected}')
 
 
-def _check_image(encoded: bytes, expected: Expectations) -> tuple[int, int]:
-    """Returns (height, width)."""
+def _check_image(encoded: bytes, expected: Expectations) -> tuple[tuple[int, int], int]:
+    """Returns (height, width) and the hash of the picture."""
     if not encoded:
         raise _BadRecordError('image', f'{keys.ENCODED} is missing or empty')
     if image_files.is_foreign_tiff(encoded):
@@ -205,11 +207,12 @@ def _check_image(encoded: bytes, expected: Expectations) -> tuple[int, int]:
                 'image_too_large',
                 f'height {height} x width {width}; expected at most {expected.max_pixels} pixels',
             )
-        if expected.decodes:
-            image_files.check(encoded, expected.max_pixels or height * width)
+        if not expected.decodes:
+            return (height, width), 0
+        max_pixels = expected.max_pixels or height * width
+        return (height, width), image_files.check(encoded, max_pixels, hashes=True)
     except UnusableError as error:
         raise _BadRecordError('image', f'the image {error}') from None
-    return height, width
 
 
 def _check_counts(features) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from object_detection.data import record_checks
 from object_detection.dataset_tools.inspection import findings, record_pictures
+from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.findings import CheckedSet
 from object_detection.dataset_tools.inspection.record_pictures import RecordPicture
 from object_detection.dataset_tools.inspection.summary import Duplicates, Finding, Place
@@ -19,6 +20,8 @@ _MAX_ROWS = 20
 _NUM_PICTURES = 12
 # Pictures of each kind of problem, and in all.
 _MAX_KIND_PICTURES, _MAX_BAD_PICTURES = 2, 16
+# Pictures of pairs of each kind of duplicates.
+_MAX_PAIRS = 8
 _MEANINGS = {
     **record_checks.RECORD_KINDS,
     **record_checks.OBJECT_KINDS,
@@ -208,46 +211,51 @@ def _images(checked: CheckedSet) -> str:
 
 
 def _duplicates(checked: CheckedSet) -> str:
-    parts = []
-    for found, what in (
-        (checked.same_id, 'the same source id'),
-        (checked.same_content, 'the same image file'),
-    ):
-        if found.num_records:
-            parts.append(_groups(checked, found, what))
-    if checked.in_training is not None and checked.in_training.num_records:
-        rows = [('file', 'offset')] + [
-            (checked.file_name(group[0]), str(group[0].offset))
-            for group in checked.in_training.groups[:_MAX_ROWS]
-        ]
-        parts.append(
-            f'<p>{checked.in_training.num_records:,} images are in the training data too.</p>'
-            + report.text_table(rows)
-        )
-    return ''.join(parts)
-
-
-def _groups(checked: CheckedSet, found: Duplicates, what: str) -> str:
-    rows = [('records', 'number')] + [
+    own, training = checked.records, checked.training
+    compared = [
+        ('records repeat the source id of an earlier one', checked.same_id, own),
+        ('records repeat the image file of an earlier one', checked.same_content, own),
+        ('images are almost the same as an earlier one', checked.similar, own),
+        ('images are in the training data too', checked.in_training, training),
         (
-            '; '.join(f'{checked.file_name(place)} at {place.offset}' for place in group[:3]),
-            str(len(group)),
-        )
-        for group in found.groups[:_MAX_ROWS]
+            'images are almost the same as one of the training data',
+            checked.similar_in_training,
+            training,
+        ),
     ]
-    return f'<p>{found.num_records:,} records repeat {what}.</p>{report.text_table(rows)}'
+    return ''.join(
+        f'<p>{found.num_records:,} {text}.</p>{_pairs(found, own, others)}'
+        for text, found, others in compared
+        if found is not None and found.num_records
+    )
+
+
+def _pairs(found: Duplicates, records: RecordSet, others: RecordSet) -> str:
+    """Shows the first two of each group, of which the second is one of `others`."""
+    rows = [('records', 'number')]
+    for first, *rest in found.groups[:_MAX_ROWS]:
+        places = [_where(records, first), *(_where(others, place) for place in rest[:2])]
+        rows.append(('; '.join(places), str(len(rest) + 1)))
+    pictures = (
+        record_pictures.draw_pair(records, group[0], others, group[1])
+        for group in found.groups[:_MAX_PAIRS]
+    )
+    shown = [(picture.name, picture.jpeg) for picture in pictures if picture is not None]
+    table = f'<details><summary>Where they are</summary>{report.text_table(rows)}</details>'
+    return report.picture_grid(shown, is_wide=True) + table
+
+
+def _where(records: RecordSet, place: Place) -> str:
+    name, where = record_pictures.name(records, place), os.path.basename(records.files[place.file])
+    return f'{name} ({where} at {place.offset})' if name else f'{where} at {place.offset}'
 
 
 def _examples(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
     """Yields pictures of records from all over the data."""
-    digests = np.frombuffer(checked.summary.digests, np.uint64).reshape(-1, 4)
-    step = max(1, len(digests) // _NUM_PICTURES)
-    for row in digests[::step][:_NUM_PICTURES]:
-        place = Place(int(row[2]), int(row[3]))
-        picture = record_pictures.draw(checked, place)
+    for place in checked.summary.examples(_NUM_PICTURES):
+        picture = record_pictures.draw(checked.records, place)
         if picture is not None:
-            where = f'{os.path.basename(checked.file_name(place))} at {place.offset}'
-            yield f'{picture.name} ({where})' if picture.name else where, picture.jpeg
+            yield _where(checked.records, place), picture.jpeg
 
 
 def _bad(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
@@ -261,7 +269,7 @@ def _bad(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
             if len(chosen) == _MAX_KIND_PICTURES or len(shown) == _MAX_BAD_PICTURES:
                 break
             is_shown = finding.place in shown
-            picture = None if is_shown else record_pictures.draw(checked, finding.place)
+            picture = None if is_shown else record_pictures.draw(checked.records, finding.place)
             if picture is not None:
                 chosen.append((finding, picture))
                 shown[finding.place] = None

@@ -22,6 +22,7 @@ from object_detection.dataset_tools.inspection.summary import (
     Summary,
     common,
     duplicates,
+    similar,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ class CheckedSet:
       records: the data set.
       summary: counts and samples.
       same_id, same_content: its records that repeat an earlier one.
-      in_training: its images that are in the training data too; None for the training data and for
-        sets that read the same files.
+      similar: its pictures that look almost like an earlier one.
+      training: the training data, unless this is it, or reads the same files.
+      in_training: its images that are in the training data too.
+      similar_in_training: its pictures that look almost like one of the training data.
       anchors: how the config's anchors fit its objects; None without a config or without anchors.
     """
 
@@ -51,7 +54,10 @@ class CheckedSet:
     summary: Summary
     same_id: Duplicates
     same_content: Duplicates
+    similar: Duplicates
+    training: RecordSet | None = None
     in_training: Duplicates | None = None
+    similar_in_training: Duplicates | None = None
     anchors: 'AnchorShare | None' = None
 
     def class_name(self, value: int | str) -> str:
@@ -70,16 +76,21 @@ def collect(
     anchors: 'AnchorShare | None',
 ) -> CheckedSet:
     """Returns a checked set; `training` is the training data that it is compared with, if any."""
-    shared = None
+    shared = {}
     if training is not None and set(training[0].files).isdisjoint(records.files):
-        shared = common(training[1].digests, summary.digests)
+        shared = {
+            'training': training[0],
+            'in_training': common(training[1].digests, summary.digests),
+            'similar_in_training': similar(summary.digests, training[1].digests),
+        }
     return CheckedSet(
         records=records,
         summary=summary,
         same_id=duplicates(summary.digests, 0),
         same_content=duplicates(summary.digests, 1),
-        in_training=shared,
+        similar=similar(summary.digests),
         anchors=anchors,
+        **shared,
     )
 
 
@@ -137,6 +148,15 @@ def warnings(checked: CheckedSet) -> list[str]:
         if same.num_records:
             count = _count(same.num_records, 'record')
             found.append(f'{count} with the same {what} as an earlier one.')
+    if checked.similar.num_records:
+        count = _count(checked.similar.num_records, 'image')
+        found.append(f'Almost the same picture as an earlier one: {count}.')
+    if checked.similar_in_training is not None and checked.similar_in_training.num_records:
+        count = _count(checked.similar_in_training.num_records, 'image')
+        found.append(
+            f'Almost the same picture as one of the training data: {count}. The metrics may be too '
+            'good.'
+        )
     return found
 
 
@@ -157,7 +177,7 @@ def _anchor_problem(anchors: 'AnchorShare', iou: float) -> str:
 
 def to_dict(checked: CheckedSet) -> dict[str, Any]:
     """Returns everything as values of JSON."""
-    summary, factors = checked.summary, repeat_factors(checked)
+    summary, factors, own = checked.summary, repeat_factors(checked), checked.records
     return {
         'name': checked.records.name,
         'files': list(checked.records.files),
@@ -202,9 +222,11 @@ def to_dict(checked: CheckedSet) -> dict[str, Any]:
         ),
         'boxes': percentiles(box_sizes(summary)),
         'duplicates': {
-            'source_id': _duplicates(checked, checked.same_id),
-            'content': _duplicates(checked, checked.same_content),
+            'source_id': _duplicates(own, checked.same_id, own),
+            'content': _duplicates(own, checked.same_content, own),
             'in_training': checked.in_training and checked.in_training.num_records,
+            'similar': _duplicates(own, checked.similar, own),
+            'similar_in_training': _duplicates(own, checked.similar_in_training, checked.training),
         },
         'anchors': checked.anchors and checked.anchors.to_dict(checked.class_name),
     }
@@ -270,11 +292,17 @@ def percentiles(values: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]
     }
 
 
-def _duplicates(checked: CheckedSet, found: Duplicates) -> dict[str, Any]:
-    return {
+def _duplicates(
+    own: RecordSet, found: Duplicates | None, others: RecordSet | None
+) -> dict[str, Any] | None:
+    """Describes duplicates, of which all but the first of a group are in `others`."""
+    return found and {
         'records': found.num_records,
         'first': [
-            [{'file': checked.file_name(place), 'offset': place.offset} for place in group]
+            [
+                {'file': (others if number else own).files[place.file], 'offset': place.offset}
+                for number, place in enumerate(group)
+            ]
             for group in found.groups[:_MAX_GROUPS]
         ],
     }

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.data.record_checks import CheckedRecord, digest
+from object_detection.dataset_tools.inspection import near_duplicates
 
 # Maximum number of findings of a kind that are kept.
 MAX_FINDINGS = 100
@@ -104,7 +105,7 @@ class Summary:
         or -1) of usable objects.
       images: rows (height, width, number of usable objects) of readable records.
       digests: of each record with an image: of its source id and its content, 0 without a source
-        id, and its place; 32 bytes a record.
+        id, the hash of its picture, and its place; 40 bytes a record.
     """
 
     num_records: int = 0
@@ -137,7 +138,7 @@ class Summary:
                 self.findings[kind].append(Finding(place, record.source_id, count, record.reason))
         if record.content:
             of_id = digest(record.source_id.encode()) if record.source_id else 0
-            self.digests.extend((of_id, record.content, place.file, place.offset))
+            self.digests.extend((of_id, record.content, record.picture, *place))
         if is_skipped:
             self.num_skipped += 1
         else:
@@ -171,20 +172,26 @@ class Summary:
         for kind, findings in other.findings.items():
             self.findings[kind] = (self.findings[kind] + findings)[:MAX_FINDINGS]
 
+    def examples(self, count: int) -> list[Place]:
+        """Returns the places of some records with images, from all over the data."""
+        rows = _rows(self.digests)
+        return [_place(row) for row in rows[:: max(1, len(rows) // count)][:count]]
+
 
 class Duplicates(NamedTuple):
-    """Records that are equal in their source id or in their image.
+    """Records that are equal or similar in their source id or in their image.
 
     Attributes:
-      num_records: number of records that repeat an earlier one.
-      groups: places of the records of each of the first `MAX_FINDINGS` groups.
+      num_records: number of records that repeat an earlier one, or one of another set.
+      groups: places of the records of each of the first `MAX_FINDINGS` groups; pairs of a record
+        and the one that it repeats, where similar pictures or other sets are compared.
     """
 
     num_records: int
     groups: list[list[Place]]
 
 
-_ROW = 4
+_COLUMNS = 5
 
 
 def duplicates(digests: array.array, column: int) -> Duplicates:
@@ -202,7 +209,7 @@ def duplicates(digests: array.array, column: int) -> Duplicates:
     groups = []
     for start in starts[:MAX_FINDINGS]:
         group = rows[rows[:, column] == rows[start, column]]
-        groups.append([Place(*map(int, row[2:])) for row in group[:MAX_FINDINGS]])
+        groups.append([_place(row) for row in group[:MAX_FINDINGS]])
     return Duplicates(int(is_repeated.sum()), groups)
 
 
@@ -213,11 +220,42 @@ def common(first: array.array, second: array.array) -> Duplicates:
     found = np.minimum(np.searchsorted(known[:, 1], rows[:, 1]), max(len(known) - 1, 0))
     is_common = known[found, 1] == rows[:, 1] if len(known) else np.zeros(len(rows), bool)
     pairs = [
-        [Place(*map(int, rows[i, 2:])), Place(*map(int, known[found[i], 2:]))]
-        for i in np.flatnonzero(is_common)[:MAX_FINDINGS]
+        [_place(rows[i]), _place(known[found[i]])] for i in np.flatnonzero(is_common)[:MAX_FINDINGS]
     ]
     return Duplicates(int(is_common.sum()), pairs)
 
 
+def similar(digests: array.array, known: array.array | None = None) -> Duplicates:
+    """Finds pictures that look almost like another, the most similar first.
+
+    Args:
+      digests: as `Summary.digests`.
+      known: those of another set, in which is searched; None searches the earlier records. Equal
+        images are left out.
+    """
+    rows, others = _pictures(digests), None
+    if known is not None:
+        others = _pictures(known)
+        rows = rows[~np.isin(rows[:, 1], others[:, 1])]
+    partners, distances = near_duplicates.nearest(
+        rows[:, 2], None if others is None else others[:, 2]
+    )
+    found = np.flatnonzero(partners >= 0)
+    order = found[np.argsort(distances[found], kind='stable')][:MAX_FINDINGS]
+    others = rows if others is None else others
+    return Duplicates(len(found), [[_place(rows[i]), _place(others[partners[i]])] for i in order])
+
+
+def _pictures(digests: array.array) -> np.ndarray:
+    """Returns the first row of each image of which there is a hash."""
+    rows = _rows(digests)
+    rows = rows[rows[:, 2] > 0]
+    return rows[np.sort(np.unique(rows[:, 1], return_index=True)[1])]
+
+
 def _rows(digests: array.array) -> np.ndarray:
-    return np.frombuffer(digests, np.uint64).reshape(-1, _ROW)
+    return np.frombuffer(digests, np.uint64).reshape(-1, _COLUMNS)
+
+
+def _place(row: np.ndarray) -> Place:
+    return Place(*map(int, row[3:]))

@@ -1,10 +1,13 @@
 """`tfod data check` counts what is in files and finds what is wrong with them."""
 
 import gzip
+import io
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from object_detection.cli import data
 from object_detection.data import tf_examples
@@ -176,3 +179,44 @@ def test_counts_of_images_and_repeat_factors(tmp_path, label_map):
     assert 'repeat_factor' not in without.to_dict()['sets'][0]['classes'][0]
     with pytest.raises(UserError, match='--image_counts: expected a label map'):
         without.write(str(tmp_path / 'page.html'), counts_path=str(counted))
+
+
+def test_images_that_are_almost_the_same(tmp_path, label_map):
+    pixels = np.random.default_rng(0).integers(0, 255, (6, 8, 3), np.uint8)
+    photo = Image.fromarray(pixels).resize((320, 240), Image.Resampling.BICUBIC)
+
+    def stored(image, name, **options):
+        file = io.BytesIO()
+        image.save(file, 'JPEG', **options)
+        named = tf_examples.bytes_feature([name.encode()])
+        return example(encoded=file.getvalue(), source_id=name, FILENAME=named)
+
+    others = [example(seed) for seed in range(3)]
+    train = write(
+        tmp_path / 'train',
+        [stored(photo, 'a.jpg', quality=95), *others, stored(photo.resize((160, 120)), 'b.jpg')],
+    )
+    brighter = photo.point(lambda value: min(255, round(1.2 * value)))
+    other = write(tmp_path / 'eval', [example(7), stored(brighter, 'c.jpg', quality=60)])
+    config = tmp_path / 'my.config'
+    reader = 'label_map_path: "%s" tf_record_input_reader { input_path: "%s" }'
+    config.write_text(
+        'train_input_reader { %s }' % (reader % (label_map, train))
+        + 'eval_input_reader { %s }' % (reader % (label_map, other))
+    )
+    result = check_command.check([str(config)])
+    assert 'Almost the same picture as an earlier one: 1 image.' in result.overview()
+    assert 'Almost the same picture as one of the training data: 1 image.' in result.overview()
+    training, evaluation = (each['duplicates'] for each in result.to_dict()['sets'])
+    ((later, earlier),) = training['similar']['first']
+    assert later['offset'] > earlier['offset'] == 12
+    ((found, known),) = evaluation['similar_in_training']['first']
+    assert (found['file'], known['file']) == (other, train)
+    assert evaluation['similar']['records'] == 0
+    result.write(str(tmp_path / 'page.html'))
+    text = (tmp_path / 'page.html').read_text()
+    assert 'b.jpg and a.jpg' in text
+    assert 'c.jpg and ' in text
+    # Headers alone show nothing.
+    headers = check_command.check([train], decodes=False)
+    assert headers.sets[0].similar.num_records == 0

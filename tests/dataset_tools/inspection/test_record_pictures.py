@@ -8,7 +8,7 @@ from PIL import Image
 
 from object_detection.data import tf_examples
 from object_detection.data.record_checks import Expectations
-from object_detection.dataset_tools.inspection import check_job, findings, record_pictures
+from object_detection.dataset_tools.inspection import check_job, record_pictures
 from object_detection.dataset_tools.inspection.summary import Place
 from object_detection.resizers.value_range import ValueRange
 from object_detection.visualization import drawing
@@ -27,7 +27,6 @@ def draw(tmp_path, monkeypatch):
         path.write_bytes(record(serialized))
         expected = Expectations(text_to_id=text_to_id, value_range=value_range)
         records = check_job.RecordSet('files', [str(path)], expected, names or {})
-        checked = findings.collect(records, check_job.run(records), None, None)
         drawn = {}
 
         def draw_instances(image, boxes, classes, **options):
@@ -36,7 +35,7 @@ def draw(tmp_path, monkeypatch):
 
         original = drawing.draw_instances
         monkeypatch.setattr(drawing, 'draw_instances', draw_instances)
-        return record_pictures.draw(checked, Place(0, 12)), drawn
+        return record_pictures.draw(records, Place(0, 12)), drawn
 
     return draw_one
 
