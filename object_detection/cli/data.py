@@ -325,6 +325,18 @@ def _split_coco(annotations: str, output: str, val_share: float, seed: int) -> N
     default=True,
     help='Decode images and masks; without, only their headers are read.',
 )
+@click.option(
+    '--model',
+    default='',
+    metavar='PATH',
+    help='Rank the labels by how much this model doubts them: an export, SavedModel or model_dir.',
+)
+@click.option(
+    '--top',
+    default=100,
+    type=click.IntRange(min=1),
+    help='Ranked labels on the page; the JSON file has all.',
+)
 @option_flags.set_option()
 def check(
     data: tuple[str, ...],
@@ -334,16 +346,27 @@ def check(
     label_map: str,
     workers: int | None,
     decodes: bool,
+    model: str,
+    top: int,
     settings: tuple[str, ...],
 ) -> None:
     """Checks all records for what hurts a training, and describes them on a page.
 
     DATA are TFRecord files or patterns of them, or a pipeline config, of which all input readers
     are checked, and the fit of the anchors. The exit status is 1 if something would hurt training.
+
+    With --model, the page shows the labels that are probably missing, of a wrong class, badly drawn
+    or of nothing. A model that was trained without these images finds more of them.
     """
     from object_detection.dataset_tools.inspection import check_command
-    from object_detection.system import cpu
+    from object_detection.system import cpu, tensorflow_setup
 
+    detector = None
+    if model:
+        tensorflow_setup.import_tensorflow()
+        from object_detection.prediction import loading
+
+        detector = loading.load(model)
     with progress.show('checking', 'records') as report:
         result = check_command.check(
             data,
@@ -353,6 +376,9 @@ def check(
             decodes=decodes,
             progress=report,
         )
+    if detector is not None:
+        with progress.show('ranking labels') as report:
+            result = check_command.rank_labels(result, detector, top, progress=report)
     result.write(output, json_path, image_counts)
     click.echo(result.overview())
     click.echo(f'{output}: the page{f", {json_path}: for programs" if json_path else ""}')

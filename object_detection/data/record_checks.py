@@ -124,6 +124,22 @@ class CheckedRecord(NamedTuple):
     picture: int = 0
 
 
+class Objects(NamedTuple):
+    """The objects of a record whose boxes can be used.
+
+    Attributes:
+      rows: int64 [n], their places in the lists of the record.
+      boxes: float32 [n, 4], normalized and clipped (ymin, xmin, ymax, xmax).
+      classes: ids, or texts without a label map; None where the label map lacks the class.
+      flags: name -> values, of those that `annotation_checks.IGNORED` names.
+    """
+
+    rows: np.ndarray
+    boxes: np.ndarray
+    classes: list[int | str | None]
+    flags: Mapping[str, np.ndarray]
+
+
 class _BadRecordError(Exception):
     def __init__(self, kind: str, reason: str):
         super().__init__(reason)
@@ -272,7 +288,24 @@ def _mask_problem(mask: bytes, size: tuple[int, int], decodes: bool) -> str:
     return ''
 
 
-def _with_objects(record: CheckedRecord, features, expected: Expectations) -> CheckedRecord:
+def objects(features, expected: Expectations) -> Objects | None:
+    """Returns the objects of a tf.Example by its features; None if their lists do not fit."""
+    try:
+        _check_types(features)
+        _check_counts(features)
+        boxes, classes, _ = _objects(features, expected)
+    except _BadRecordError:
+        return None
+    has_box = [row for row, box in enumerate(boxes.tolist()) if not _object_kind(box, 0)]
+    rows = np.array(has_box, np.int64)
+    flags = _flags(features, rows)
+    return Objects(rows, np.clip(boxes[rows], 0, 1), [classes[row] for row in rows], flags)
+
+
+def _objects(
+    features, expected: Expectations
+) -> tuple[np.ndarray, list[int | str | None], list[str]]:
+    """Returns boxes as they are, [n, 4], classes and the kinds of problems, '' for none."""
     sides = [np.asarray(features[side].float_list.value, np.float32) for side in keys.BOX_SIDES]
     boxes, classes = np.stack(sides, axis=1), _classes(features, expected)
     highest = max((value for value in classes if isinstance(value, int)), default=0)
@@ -281,6 +314,11 @@ def _with_objects(record: CheckedRecord, features, expected: Expectations) -> Ch
             'class_above_num_classes', f'class id {highest}; num_classes is {expected.num_classes}'
         )
     kinds = [_object_kind(box, value) for box, value in zip(boxes.tolist(), classes, strict=True)]
+    return boxes, classes, kinds
+
+
+def _with_objects(record: CheckedRecord, features, expected: Expectations) -> CheckedRecord:
+    boxes, classes, kinds = _objects(features, expected)
     problems = Counter(kind for kind in kinds if kind)
     reason = next(
         (

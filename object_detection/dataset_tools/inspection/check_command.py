@@ -1,11 +1,12 @@
 """Checks the data sets of files or of a config, and writes what was found."""
 
+import dataclasses
 import json
 import os
 import time
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from object_detection.config import families
 from object_detection.config.reader import read_pipeline
@@ -14,6 +15,9 @@ from object_detection.dataset_tools.inspection.findings import CheckedSet
 from object_detection.errors import UserError, expected
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
+
+if TYPE_CHECKING:
+    from object_detection.runtime.runtime import Runtime
 
 
 class Result(NamedTuple):
@@ -127,6 +131,38 @@ def check(
         'images': 'decoded' if decodes else 'headers only',
     }
     return Result(checked, [], facts)
+
+
+def rank_labels(
+    result: Result,
+    detector: 'Runtime',
+    top: int,
+    *,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
+) -> Result:
+    """Adds the labels that a detector doubts to each set.
+
+    Args:
+      result: what `check` returned.
+      detector: runs on all images.
+      top: how many labels of a set the page shows.
+      progress: called with the number of images that are done, and of all.
+
+    Raises:
+      UserError: if the detector does not classify, or has none of the classes of a set.
+    """
+    # Imported here, since it needs TensorFlow, as the detector does.
+    from object_detection.dataset_tools.inspection import label_judge
+
+    sets, done = [], 0
+    total = sum(checked.summary.num_records for checked in result.sets)
+    for checked in result.sets:
+        labels = label_judge.rank(
+            checked.records, detector, top, lambda number, done=done: progress(done + number, total)
+        )
+        sets.append(dataclasses.replace(checked, labels=labels))
+        done += checked.summary.num_records
+    return result._replace(sets=sets)
 
 
 def _anchors(pipeline: TrainEvalPipelineConfig | None, summary) -> Any:

@@ -2,12 +2,13 @@
 
 import html
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from object_detection.data import record_checks
-from object_detection.dataset_tools.inspection import findings, record_pictures
+from object_detection.dataset_tools.inspection import findings, label_errors, record_pictures
 from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.findings import CheckedSet
 from object_detection.dataset_tools.inspection.record_pictures import RecordPicture
@@ -60,6 +61,7 @@ def _sections(checked: CheckedSet, named: bool) -> Iterator[str]:
     yield report.section(f'{prefix}Result', _result(checked))
     yield report.section(f'{prefix}Problems', _problems(checked))
     yield report.section(f'{prefix}Records with problems', report.picture_grid(_bad(checked)))
+    yield report.section(f'{prefix}Labels that the model doubts', _suspects(checked))
     yield report.section(f'{prefix}Examples', report.picture_grid(_examples(checked)))
     yield report.section(f'{prefix}Classes', _classes(checked))
     yield report.section(f'{prefix}Anchors', _anchors(checked))
@@ -248,6 +250,29 @@ def _pairs(found: Duplicates, records: RecordSet, others: RecordSet) -> str:
 def _where(records: RecordSet, place: Place) -> str:
     name, where = record_pictures.name(records, place), os.path.basename(records.files[place.file])
     return f'{name} ({where} at {place.offset})' if name else f'{where} at {place.offset}'
+
+
+def _suspects(checked: CheckedSet) -> str:
+    ranking = checked.labels
+    if ranking is None:
+        return ''
+    counts, shown = (
+        Counter(each.kind for each in some) for some in (ranking.suspects, ranking.first)
+    )
+    rows = [('kind', 'all', f'of the first {len(ranking.first)}')]
+    rows += [
+        (f'{kind}: {meaning}', f'{counts[kind]:,}', str(shown[kind]))
+        for kind, meaning in label_errors.KINDS.items()
+    ]
+    pictures = []
+    for number, each in enumerate(ranking.first, start=1):
+        picture = record_pictures.draw_suspect(ranking.records, each)
+        if picture is not None:
+            what = f'label {each.label}' if each.label >= 0 else 'no label'
+            caption = f'{number}. {each.kind}: {picture.name}, {what}, score {each.score:.3f}'
+            pictures.append((caption, picture.jpeg))
+    note = report.note(ranking.said())
+    return note + report.text_table(rows) + report.picture_grid(pictures, is_wide=True)
 
 
 def _examples(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:

@@ -16,6 +16,7 @@ from object_detection.data import (
 from object_detection.data.pipeline import image_counts
 from object_detection.data.pipeline.image_counts import ImageCounts
 from object_detection.dataset_tools.inspection.check_job import RecordSet
+from object_detection.dataset_tools.inspection.label_errors import Ranking
 from object_detection.dataset_tools.inspection.summary import (
     Duplicates,
     Place,
@@ -48,6 +49,7 @@ class CheckedSet:
       in_training: its images that are in the training data too.
       similar_in_training: its pictures that look almost like one of the training data.
       anchors: how the config's anchors fit its objects; None without a config or without anchors.
+      labels: the labels that a model doubts; None without a model.
     """
 
     records: RecordSet
@@ -59,6 +61,7 @@ class CheckedSet:
     in_training: Duplicates | None = None
     similar_in_training: Duplicates | None = None
     anchors: 'AnchorShare | None' = None
+    labels: Ranking | None = None
 
     def class_name(self, value: int | str) -> str:
         """Returns the name of a class that `Summary` counts."""
@@ -229,6 +232,7 @@ def to_dict(checked: CheckedSet) -> dict[str, Any]:
             'similar_in_training': _duplicates(own, checked.similar_in_training, checked.training),
         },
         'anchors': checked.anchors and checked.anchors.to_dict(checked.class_name),
+        'labels': checked.labels and checked.labels.to_list(),
     }
 
 
@@ -326,4 +330,6 @@ def overview(sets: Sequence[CheckedSet]) -> str:
         )
         lines += [f'  HARMFUL  {text}' for text in harmful(checked)]
         lines += [f'  warning  {text}' for text in warnings(checked)]
+        if checked.labels is not None:
+            lines.append(f'  labels   {checked.labels.said()}')
     return '\n'.join(lines)

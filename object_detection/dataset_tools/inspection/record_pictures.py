@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -13,11 +13,18 @@ from object_detection.dataset_tools.inspection.check_job import RecordSet
 from object_detection.dataset_tools.inspection.summary import Place
 from object_detection.protos.tf_example_pb2 import TfExample
 from object_detection.visualization import drawing
+from object_detection.visualization.drawing import Instance
+
+if TYPE_CHECKING:
+    from object_detection.dataset_tools.inspection.label_errors import Suspect
 
 _SIDE = 480
 _JPEG_QUALITY = 80
 _MAX_OBJECTS = 100
+_THIN, _THICK = 1, 3
 _WHOLE = np.array([0.0, 0.0, 1.0, 1.0])
+# Of the part that is shown of an image: its least side, and its side in those of the object.
+_MIN_WINDOW, _SURROUNDINGS = 0.25, 2.5
 
 
 class RecordPicture(NamedTuple):
@@ -71,6 +78,41 @@ def draw_pair(
     return RecordPicture(f'{left.name} and {right.name}', _jpeg(drawn))
 
 
+def draw_suspect(records: RecordSet, suspect: 'Suspect') -> RecordPicture | None:
+    """Returns a doubted label in its surroundings and, beside it, what the detector finds there.
+
+    The outlines of other labels are thin, without names.
+    """
+    boxes = np.array([box for box in (suspect.box, suspect.found_box) if box is not None])
+    view = _view(records, suspect.place, _window(boxes))
+    if view is None:
+        return None
+    left, right = view.picture, view.picture
+    if view.classes is not None:
+        masks = view.masks or [None] * len(view.boxes)
+        labels = [
+            Instance(tuple(box), drawing.class_color(value), mask=mask)
+            for box, value, mask in zip(view.boxes, view.classes, masks, strict=True)
+        ]
+        others = [
+            each
+            for row, each in enumerate(labels)
+            if row != suspect.label and np.isfinite(each.box).all()
+        ]
+        left = drawing.paint(left, others, _THIN)
+        if suspect.label >= 0:
+            text = str(view.names.get(suspect.class_id, suspect.class_id))
+            left = drawing.paint(left, [labels[suspect.label]._replace(label=text)], _THICK)
+    if suspect.found_box is not None:
+        class_name = view.names.get(suspect.found_class, suspect.found_class)
+        text = f'{class_name} {suspect.found_score:.0%}'
+        mask = suspect.found_mask if suspect.found_mask is None else suspect.found_mask * 1.0
+        (box,) = _in_pixels(np.array([suspect.found_box]), view.window, view.picture.shape)
+        color = drawing.class_color(suspect.found_class)
+        right = drawing.paint(right, [Instance(tuple(box), color, text, mask)], _THICK)
+    return RecordPicture(view.name, _jpeg(drawing.side_by_side(left, right, ('label', 'model'))))
+
+
 def name(records: RecordSet, place: Place) -> str:
     """Returns the file name of the image of a record, or its source id; '' without both."""
     content = tf_record_files.read_record(records.files[place.file], place.offset)
@@ -99,6 +141,14 @@ def _jpeg(picture: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(picture).save(file, 'JPEG', quality=_JPEG_QUALITY)
     return file.getvalue()
+
+
+def _window(boxes: np.ndarray) -> np.ndarray:
+    """Returns the part of an image, normalized, around boxes [n, 4]."""
+    lowest, highest = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+    sides = np.clip(_SURROUNDINGS * (highest - lowest), _MIN_WINDOW, 1)
+    corner = np.clip((lowest + highest - sides) / 2, 0, 1 - sides)
+    return np.concatenate([corner, corner + sides])
 
 
 def _view(records: RecordSet, place: Place, window: np.ndarray = _WHOLE) -> _View | None:
