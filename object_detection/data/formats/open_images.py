@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import itertools
+import operator
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -34,6 +36,7 @@ from object_detection.data.formats.source import (
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, expected, format_list
+from object_detection.system.grouping import Groups, given
 
 _SIDES = ('XMin', 'XMax', 'YMin', 'YMax')
 _BOX_COLUMNS = ('ImageID', 'LabelName', *_SIDES)
@@ -92,43 +95,36 @@ class OpenImagesSource(Source):
         if bool(self.segmentations_file) != bool(self.masks_dir):
             raise UserError('Open Images: expected --segmentations and --masks_dir. Received: one.')
         file_access.check_exists(self.image_dir, 'image folder', files)
-        images, alike = self._images(files)
-        tables = self._tables(images, files)
-        if not images:
+        scan = self._scan(files)
+        num_images = scan.groups.number('SELECT COUNT(DISTINCT id) FROM images')
+        if not num_images:
             raise UserError(f'{self.image_dir}: expected images below it. Received: none.')
-        mids = {mid for table in tables.values() for mid in table.mids}
-        labels = _labels(mids, self._names(files), label_map)
-        boxes, segments = (tables.get(path) for path in (self.boxes_file, self.segmentations_file))
-        reader = OpenImagesReader(self, labels, flags=boxes.flags if boxes else ())
-        problems = tuple(problem for table in tables.values() for problem in table.problems)
+        labels = _labels(scan.mids, self._names(files), label_map)
         error = UnusableError(formats_source.DUPLICATE, 'another image has the same id')
-        problems += tuple(EntryProblem(error, name, _stem(name), None) for name in alike)
-        notes: collections.Counter[str] = collections.Counter()
-        for table in tables.values():
-            notes.update(table.notes)
-        if boxes and segments:
-            drawn = {key: {*map(_box_key, rows)} for key, rows in segments.rows.items()}
-            lost = (
-                _WITHOUT_SEGMENT
-                for key, rows in boxes.rows.items()
-                for row in rows
-                if _box_key(row) not in drawn.get(key, ())
-            )
-            notes.update(not_converted(lost))
-        return DataSet(reader, len(images), labels, problems, notes=notes)
+        alike = (
+            EntryProblem(error, name, key, None) for key, name in scan.groups.repeated_images()
+        )
+        if self.boxes_file and self.segmentations_file:
+            for _, tables in scan.groups:
+                boxes, segments, _ = _by_table(tables)
+                drawn = {*map(_box_key, segments)}
+                lost = (_WITHOUT_SEGMENT for row in boxes if _box_key(row) not in drawn)
+                scan.notes.update(not_converted(lost))
+        return DataSet(
+            OpenImagesReader(self, labels, flags=tuple(scan.flags)),
+            num_images,
+            labels,
+            (*scan.problems, *alike),
+            notes=scan.notes,
+        )
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
-        images, _ = self._images(files)
-        tables = self._tables(images, files)
-        paths = (self.boxes_file, self.segmentations_file, self.image_labels_file)
-        boxes, segments, labels = (tables[path].rows if path else {} for path in paths)
-        num_flags = len(tables[self.boxes_file].flags) if self.boxes_file else 0
-        for image_id, name in images.items():
-            image = {'id': image_id, 'file_name': name, 'labels': labels.get(image_id, [])}
-            rows = boxes.get(image_id, [])
+        scan = self._scan(files)
+        for name, tables in scan.groups:
+            boxes, segments, labels = _by_table(tables)
             if self.segmentations_file:
-                rows = _with_flags(segments.get(image_id, []), rows, num_flags)
-            yield ImageEntry(image, rows)
+                boxes = _with_flags(segments, boxes, len(scan.flags))
+            yield ImageEntry({'id': _stem(name), 'file_name': name, 'labels': labels}, boxes)
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -147,49 +143,61 @@ class OpenImagesSource(Source):
         paths = (self.boxes_file, self.segmentations_file, self.image_labels_file)
         return [path for path in paths if path]
 
-    def _tables(self, images: Mapping[str, str], files: Files) -> dict[str, '_Annotations']:
-        return {path: self._read(path, images, files) for path in self._paths()}
+    def _scan(self, files: Files) -> '_Scan':
+        scan = _Scan(Groups(), set(), [], [], collections.Counter())
+        for name in self._images(files):
+            scan.groups.add_image(_stem(name), name, name)
+        tables = (
+            (self.boxes_file, _BOX_COLUMNS),
+            (self.segmentations_file, _SEGMENT_COLUMNS),
+            (self.image_labels_file, _LABEL_COLUMNS),
+        )
+        for number, (path, needed) in enumerate(tables):
+            if path:
+                self._read(path, needed, number, scan, files)
+        return scan
 
-    def _images(self, files: Files) -> tuple[dict[str, str], list[str]]:
-        """Returns id -> path below the folder of the images; and paths of ids that are used."""
-        images: dict[str, str] = {}
-        listed = files.list(self.image_dir, recursive=True)
-        if masks := self.masks_dir and file_access.join(self.masks_dir, ''):
-            paths = ((name, file_access.join(self.image_dir, name)) for name in listed)
-            listed = [name for name, path in paths if not path.startswith(masks)]
-        names = filter(file_access.is_image, listed)
-        alike = [name for name in names if images.setdefault(_stem(name), name) != name]
-        return images, alike
+    def _images(self, files: Files) -> Iterator[str]:
+        """Yields the paths of the images below their folder."""
+        masks = self.masks_dir and file_access.join(self.masks_dir, '')
+        for name in filter(file_access.is_image, files.list(self.image_dir, recursive=True)):
+            if not (masks and file_access.join(self.image_dir, name).startswith(masks)):
+                yield name
 
-    def _read(self, path: str, images: Mapping[str, str], files: Files) -> '_Annotations':
-        needed = _LABEL_COLUMNS
-        if path != self.image_labels_file:
-            needed = _BOX_COLUMNS if path == self.boxes_file else _SEGMENT_COLUMNS
+    def _read(
+        self, path: str, needed: tuple[str, ...], number: int, scan: '_Scan', files: Files
+    ) -> None:
+        """Adds the rows of a file, as [`number`, [[line, MID, values ...], ...]]."""
         table = csv_files.table(path, files, needed)
         flags = tuple(name for name in _FLAGS if needed == _BOX_COLUMNS and name in table.columns)
-        values = (*needed[1:], *flags)
-        indices = [table.columns[name] for name in values]
-        rows: dict[str, list[list[Any]]] = {}
-        mids: set[str] = set()
-        others: dict[str, int] = {}
+        indices = [table.columns[name] for name in (*needed[1:], *flags)]
         unread = csv_files.UnreadColumns(table.columns, (*needed, *flags))
-        for line, fields in table.rows:
-            unread.add(fields)
-            image_id = fields[table.columns['ImageID']]
-            mids.add(fields[indices[0]])
-            if image_id in images:
-                rows.setdefault(image_id, []).append([line, *(fields[i] for i in indices)])
-            else:
-                others[image_id] = others.get(image_id, 0) + 1
-        problems = []
-        if others:
+        [[start]] = scan.groups.query('SELECT COUNT(*) FROM rows')
+        # The rows of an image follow each other, as a rule.
+        by_image = operator.itemgetter(table.columns['ImageID'])
+        for image_id, group in itertools.groupby(table.rows, lambda row: by_image(row[1])):
+            rows = []
+            for line, fields in group:
+                unread.add(fields)
+                scan.mids.add(fields[indices[0]])
+                rows.append([line, *(fields[i] for i in indices)])
+            content = [number, rows] if scan.groups.has_image(image_id) else None
+            scan.groups.add(image_id, content, len(rows))
+        scan.flags.extend(flags)
+        scan.notes.update(unread.notes())
+        others = scan.groups.query(
+            'SELECT image_id, SUM(id) FROM rows WHERE place > ? AND NOT EXISTS '
+            '(SELECT 1 FROM images WHERE images.id = image_id) GROUP BY image_id ORDER BY place',
+            start,
+        )
+        counts = {given(image_id): count for image_id, count in others}
+        if counts:
             text = (
-                f'{sum(others.values())} rows of {path} are of {len(others)} images that are not '
-                f'in {self.image_dir}: {format_list(others)}'
+                f'{sum(counts.values())} rows of {path} are of {len(counts)} images that are not '
+                f'in {self.image_dir}: {format_list(counts)}'
             )
             error = UnusableError('unknown_image', text)
-            problems.append(EntryProblem(error, None, None, None))
-        return _Annotations(rows, mids, flags, problems, unread.notes())
+            scan.problems.append(EntryProblem(error, None, None, None))
 
     def _names(self, files: Files) -> dict[str, str]:
         """Returns MID -> name of the described classes, in the order of the file."""
@@ -206,22 +214,30 @@ class OpenImagesSource(Source):
         return names
 
 
-class _Annotations(NamedTuple):
-    """A CSV file.
+class _Scan(NamedTuple):
+    """The CSV files, read once as streams.
 
     Attributes:
-      rows: image id -> [line, MID, values ...] of each row.
+      groups: paths of images by their ids, with the rows of all files.
       mids: MIDs of all rows.
       flags: names of the columns of flags.
       problems: rows that belong to no image.
       notes: the columns that are not read, as of `ImageAnnotations`.
     """
 
-    rows: dict[str, list[list[Any]]]
+    groups: Groups
     mids: set[str]
-    flags: tuple[str, ...]
+    flags: list[str]
     problems: list[EntryProblem]
-    notes: dict[str, int]
+    notes: collections.Counter[str]
+
+
+def _by_table(found: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Returns the rows of boxes, segmentations and labels, from those of an image."""
+    tables: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    for number, rows in found:
+        tables[number].extend(rows)
+    return tables
 
 
 @dataclasses.dataclass(frozen=True)
