@@ -211,7 +211,7 @@ class ImageRecords:
             entry = ImageEntry(self.entries.image(i), [])
             try:
                 said = self._annotations(entry)
-                if not any(map(listings.has, said.paths)):
+                if not said.embedded and not any(map(listings.has, said.paths)):
                     yield str(self._error(entry, 'does not exist', said))
             except ImageFileError as error:
                 yield str(error)

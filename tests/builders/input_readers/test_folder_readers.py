@@ -1,5 +1,6 @@
 """Readers of folders in PASCAL VOC and YOLO format, compared with records of the same images."""
 
+import base64
 import json
 import shutil
 
@@ -176,6 +177,17 @@ def test_other_formats_are_read_by_their_names(data, regions):
     assert [each['image/object/class/label'] for each in features] == [[3], [3, 3]]
     assert [len(each['image/object/mask']) for each in features] == [1, 2]
     assert features[0]['image/object/area'] == [100]
+
+
+def test_images_within_annotation_files_are_not_missing(tmp_path):
+    image = examples.png(examples.noise(20, 40))
+    shape = {'label': 'cat', 'shape_type': 'rectangle', 'points': [[4, 2], [12, 6]]}
+    document = {'imagePath': 'a.png', 'shapes': [shape]}
+    document['imageData'] = base64.b64encode(image).decode()
+    (tmp_path / 'a.json').write_text(json.dumps(document))
+    [ours] = annotation_files.build(_by_name('labelme', options={'data_dir': str(tmp_path)}), 'r')
+    assert not list(ours.missing_images())
+    assert records.parse(ours.example(0))['image/encoded'] == [image]
 
 
 def test_options_of_other_formats_are_checked(data, regions):
