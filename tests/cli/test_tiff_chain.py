@@ -33,6 +33,10 @@ DIRECT = (
 class Detector(test_chain.Detector):
     """Takes images of any number of channels."""
 
+    @property
+    def num_image_channels(self):
+        return self.boxes.kernel.shape[0]
+
     def build_variables(self):
         for part in self.parts().values():
             part.build([None, image_channels.current()])
