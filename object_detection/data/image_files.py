@@ -154,8 +154,12 @@ def check(encoded: bytes, max_pixels: int = MAX_PIXELS, *, hashes: bool = False)
       UnusableError: if it cannot be decoded, or as `read_upright`.
     """
     if plain_files.is_tiff(encoded):
-        tiff_files.read(encoded, max_pixels)
-        return
+        values = tiff_files.read(encoded, max_pixels).values
+        if not hashes:
+            return 0
+        # In the range of the image's own, as the upper 8 of 16 bits may be nearly black.
+        values = values if values.dtype == np.uint8 else values.astype(np.float32)
+        return picture_hash(Image.fromarray(_shown(values, None)))
     with _opened(encoded, max_pixels) as image:
         width, height = image.size
         image.verify()

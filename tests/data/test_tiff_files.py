@@ -94,6 +94,19 @@ def test_other_programs_open_plain_files(channels, dtype):
         np.testing.assert_array_equal(np.asarray(opened).reshape(image.shape), image)
 
 
+def test_the_hash_of_a_picture_is_that_of_its_colours():
+    noise = np.asarray(Image.fromarray(examples.noise(6, 8)).resize((WIDTH, HEIGHT)))
+    png = io.BytesIO()
+    Image.fromarray(noise).save(png, 'PNG')
+    expected = image_files.check(png.getvalue(), hashes=True)
+    dark = noise.astype(np.uint16) * 4
+    for image in (noise, dark, np.concatenate([dark, dark], axis=-1)):
+        found = image_files.check(plain_files.encode(image), hashes=True)
+        assert (found ^ expected).bit_count() <= 2
+    assert image_files.check(plain_files.encode(dark)) == 0
+    assert expected not in (0, 2**64 - 1)
+
+
 def test_files_that_claim_too_much_or_are_cut_off_are_refused():
     encoded = plain_files.encode(values(3, 'uint16'))
     for broken in (
