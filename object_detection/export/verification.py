@@ -17,8 +17,6 @@ from object_detection.runtime.runtime import Runtime
 _TOLERANCE = 1e-3
 # Of normalized keypoints, which may be whole pixels of the resized image.
 _POINT_TOLERANCE = 2e-3
-# Where the best cell of a heat map scores less, others are as good, and rounding chooses.
-_FLAT = 0.01
 # Of quantized models: the clear detections of an image, and the IoU of a counterpart.
 _MAX_CLEAR, _MIN_IOU = 10, 0.5
 
@@ -29,12 +27,15 @@ class Comparison(NamedTuple):
     Attributes:
       detections: number of detections in process, over all images.
       unmatched: detections without a counterpart of the same class whose box, score and mask differ
-        by at most 1e-3, and keypoints by 2e-3 of the image, of the side of each image that has more
-        of them: two that are exchanged, since their scores are nearly equal, are one difference.
+        by at most 1e-3, and so the scores of their keypoints, of the side of each image that has
+        more of them: two that are exchanged, since their scores are nearly equal, are one
+        difference.
       largest_difference: largest difference of a box coordinate, score, mask probability or
-        keypoint score, or half of that of a keypoint, over the matched detections.
-      keypoints: number of keypoints in process whose places were compared.
-      flat: number of the others. Their heat maps are flat: the best cell scores less than 0.01.
+        keypoint score over the matched detections.
+      keypoints: number of keypoints of the matched detections whose places differ by at most 2e-3
+        of the image.
+      flat: number of the others, whose scores agree: their heat maps have two places that are as
+        good as each other, such as flat ones, and rounding chooses.
       missing: arrays of the detections in process that the export does not return.
     """
 
@@ -57,9 +58,9 @@ class Comparison(NamedTuple):
             f'{self.largest_difference:.1e}'
         )
         if self.keypoints or self.flat:
-            text += f'; {self.keypoints} keypoints compared'
+            text += f'; {self.keypoints} keypoints agree'
         if self.flat:
-            text += f', {self.flat} left out, as their heat maps are flat'
+            text += f', {self.flat} left out, which lie elsewhere with the same score'
         if self.missing:
             text += f'; not compared, as the export does not have them: {", ".join(self.missing)}'
         return text
@@ -151,16 +152,16 @@ def compare_with(
         (ours,) = Detections.from_batch(outputs, [image.shape[:2]])
         (theirs,) = exported.run([image])
         names = ours.arrays().keys() & theirs.arrays().keys()
-        one = _compare_rows(_rows(ours, names), _rows(theirs, names))
-        flat = points = 0
+        places = None
         if 'keypoints' in names:
-            flat, points = int(_is_flat(ours).sum()), int(np.prod(ours.keypoints.shape[:2]))
+            places = tuple(each.keypoints / each.size for each in (ours, theirs))
+        one = _compare_rows(_rows(ours, names), _rows(theirs, names), places)
         total = Comparison(
             total.detections + one.detections,
             total.unmatched + one.unmatched,
             max(total.largest_difference, one.largest_difference),
-            total.keypoints + points - flat,
-            total.flat + flat,
+            total.keypoints + one.keypoints,
+            total.flat + one.flat,
             tuple(sorted(ours.arrays().keys() - names)),
         )
     return total
@@ -194,7 +195,7 @@ def resemble(
 def _rows(found: Detections, names: Collection[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Classes int [n], and the values of arrays that must agree, float [n, V].
 
-    Places of keypoints with flat heat maps are NaN. `names` None takes all arrays.
+    Those of keypoints are their scores. `names` None takes all arrays.
     """
     names = found.arrays() if names is None else names
     values = [found.shares(), found.scores[:, np.newaxis]]
@@ -203,37 +204,32 @@ def _rows(found: Detections, names: Collection[str] | None = None) -> tuple[np.n
     if 'keypoint_scores' in names:
         # Of torchvision's detectors they are logits, which round by shares of themselves.
         values.append(np.sign(found.keypoint_scores) * np.log1p(np.abs(found.keypoint_scores)))
-    if 'keypoints' in names:
-        places = found.keypoints / found.size * (_TOLERANCE / _POINT_TOLERANCE)
-        values.append(np.where(_is_flat(found)[..., np.newaxis], np.nan, places))
     flattened = [each.reshape(len(found), int(np.prod(each.shape[1:]))) for each in values]
     return found.ids(), np.concatenate(flattened, axis=1)
 
 
-def _is_flat(found: Detections) -> np.ndarray:
-    """Which keypoints have flat heat maps, bool [n, P]."""
-    if found.keypoint_scores is None:
-        return np.zeros(found.keypoints.shape[:2], bool)
-    return found.keypoint_scores < _FLAT
-
-
 def _compare_rows(
-    ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray]
+    ours: tuple[np.ndarray, np.ndarray],
+    theirs: tuple[np.ndarray, np.ndarray],
+    places: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Comparison:
+    """Compares what `_rows` returns, and the normalized places of keypoints, [n, P, 2]."""
     our_classes, our_values = ours
     their_classes, their_values = theirs
     is_free = np.ones(len(their_classes), bool)
-    matched, largest = 0, 0.0
-    for label, values in zip(our_classes, our_values, strict=True):
+    matched, largest, points, apart = 0, 0.0, 0, 0
+    for row, (label, values) in enumerate(zip(our_classes, our_values, strict=True)):
         candidates = np.flatnonzero(is_free & (their_classes == label))
         if not len(candidates):
             continue
-        # Values that are NaN on a side are not compared.
-        differences = np.nanmax(np.abs(their_values[candidates] - values), axis=1)
+        differences = np.abs(their_values[candidates] - values).max(axis=1)
         best = differences.argmin()
         if differences[best] <= _TOLERANCE:
             is_free[candidates[best]] = False
             matched += 1
             largest = max(largest, float(differences[best]))
+            if places is not None:
+                away = np.abs(places[0][row] - places[1][candidates[best]]).max(axis=-1)
+                points, apart = points + len(away), apart + int((away > _POINT_TOLERANCE).sum())
     unmatched = max(len(our_classes), len(their_classes)) - matched
-    return Comparison(len(our_classes), unmatched, largest)
+    return Comparison(len(our_classes), unmatched, largest, points - apart, apart)

@@ -40,7 +40,6 @@ POSE = {
     DetectionFields.SCORES: np.array([[0.9, 0.8]], np.float32),
     DetectionFields.CLASSES: np.array([[0, 0]]),
     DetectionFields.NUM_DETECTIONS: np.array([2]),
-    # The second keypoint of the second object has a flat heat map.
     DetectionFields.KEYPOINTS: np.array([[[[0.2, 0.3], [0.4, 0.3]], [[0.5, 0.6], [0.7, 0.8]]]]),
     DetectionFields.KEYPOINT_SCORES: np.array([[[0.6, 0.5], [0.4, 0.003]]], np.float32),
 }
@@ -65,18 +64,18 @@ def moved(row, point, share):
     return {DetectionFields.KEYPOINTS: points}
 
 
-def test_keypoints_are_compared_but_for_flat_heat_maps_which_are_counted():
-    assert compared({}) == (2, 0, 0.0, 3, 1, ())
+def test_keypoints_that_lie_elsewhere_with_the_same_score_are_counted():
+    assert compared({}) == (2, 0, 0.0, 4, 0, ())
     assert compared(moved(1, 1, 0.3)) == (2, 0, 0.0, 3, 1, ())
-    assert compared(moved(0, 1, 0.003)).unmatched == 1
-    near = compared(moved(0, 1, 0.0015))
-    assert (near.unmatched, near.largest_difference) == (0, pytest.approx(0.00075))
-    # A heat map that is flat in one of both has another score there.
+    assert compared(moved(0, 1, 0.003))[3:5] == (3, 1)
+    assert compared(moved(0, 1, 0.0015))[3:5] == (4, 0)
+    assert '3 keypoints agree, 1 left out' in str(compared(moved(1, 1, 0.3)))
+    # Another score is another detection.
     scores = POSE[DetectionFields.KEYPOINT_SCORES].copy()
     scores[0, 1, 1] = 0.5
     other = compared({DetectionFields.KEYPOINT_SCORES: scores})
-    assert other.unmatched == 1
-    with pytest.raises(UserError, match='3 keypoints compared, 1 left out, as their heat maps are'):
+    assert (other.unmatched, other.keypoints) == (1, 2)
+    with pytest.raises(UserError, match='--format onnx: expected the detections of the model'):
         other.raise_unless_it_agrees('--format onnx')
 
 
