@@ -18,8 +18,9 @@ def benchmark(monkeypatch):
 
 def test_the_two_differ_in_their_stages_alone(benchmark):
     text = (benchmark.learned.SAMPLES / f'{benchmark._SAMPLE}.config').read_text()
+    file = pathlib.Path('detections.json')
     plain, cascade = (
-        reader.parse_pipeline(benchmark.changed(text, stages=stages), '')
+        reader.parse_pipeline(benchmark.changed(text, stages=stages, detections=file), '')
         for stages in ((), benchmark._CASCADE)
     )
     stages = cascade.model.faster_rcnn.cascade_stages

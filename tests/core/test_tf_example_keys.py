@@ -8,6 +8,8 @@ import object_detection
 from object_detection.core import tf_example_keys
 
 PACKAGE = pathlib.Path(object_detection.__file__).parent
+# Names of the same form that are no keys of records: a feature of COCO in TensorFlow Datasets.
+OF_OTHERS = {'data/formats/hubs/rows.py': ['image/id']}
 
 
 def test_no_other_module_spells_a_key():
@@ -22,7 +24,7 @@ def test_no_other_module_spells_a_key():
         }
         if found := sorted(text for text in texts if re.match(r'image/\w', text)):
             spelled[path.relative_to(PACKAGE).as_posix()] = found
-    assert not spelled
+    assert spelled == OF_OTHERS
 
 
 def test_every_key_has_one_name():
