@@ -216,3 +216,7 @@ def _iou(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     sides = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])
     shared = np.maximum(sides, 0).prod(axis=1)
     return shared / ((box[2:] - box[:2]).prod() + (boxes[:, 2:] - boxes[:, :2]).prod(1) - shared)
+
+
+if __name__ == '__main__':
+    main()
