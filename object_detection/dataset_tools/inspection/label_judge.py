@@ -122,7 +122,9 @@ def _image(place: Place, content: bytes, records: RecordSet, detector: Runtime) 
         features = TfExample.FromString(content).features.feature
         encoded = features[keys.ENCODED].bytes_list.value[0]
         height, width = image_files.stored_size(encoded)
-        pixels = decode(encoded).numpy() if height * width <= max_pixels else None
+        pixels = (
+            decode(encoded, detector.channels).numpy() if height * width <= max_pixels else None
+        )
     except (DecodeError, IndexError, UnusableError, tf.errors.InvalidArgumentError):
         return None
     objects = record_checks.objects(features, records.expected)

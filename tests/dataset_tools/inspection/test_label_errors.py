@@ -109,6 +109,7 @@ class Detector:
     labels: label_map.LabelMap
     source: str = 'fake'
     value_range = None
+    channels = 3
 
     @property
     def class_names(self):
