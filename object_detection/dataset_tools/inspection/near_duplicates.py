@@ -2,8 +2,8 @@
 
 import numpy as np
 
-# Of most changes, such as another size, compression, brightness or an edge of 2 % cut off, a hash
-# has up to so many bits changed; those of different photos differ in 14 and more.
+# Of most changes, such as another size, compression or brightness, a hash has up to so many bits
+# changed; those of different photos differed in 12 to 14 and more.
 MAX_DISTANCE = 8
 # Pairs that are compared at a time.
 _MAX_PAIRS = 1 << 22
