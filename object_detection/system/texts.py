@@ -30,10 +30,15 @@ def decode(content: bytes, path: str) -> str:
         return content.decode(encoding_of(content))
     except UnicodeDecodeError as error:
         line = content.count(b'\n', 0, error.start) + 1
-        raise DataError(
-            f'{path}, line {line}: expected text in UTF-8. '
-            f'Received: {content[error.start : error.start + 4]!r}, which is not.'
-        ) from error
+        raise undecodable(error, path, line) from error
+
+
+def undecodable(error: UnicodeDecodeError, path: str, line: int) -> DataError:
+    """Returns the error of a file that is no text in UTF-8, by the line of its first such byte."""
+    received = error.object[error.start : error.start + 4]
+    return DataError(
+        f'{path}, line {line}: expected text in UTF-8. Received: {received!r}, which is not.'
+    )
 
 
 def visible(text: str) -> str:

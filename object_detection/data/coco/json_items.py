@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from object_detection.errors import DataError, expected
+from object_detection.system import texts
 
 # Characters that are read at a time, and the most that an entry may have.
 _BLOCK = 1 << 20
@@ -125,6 +126,14 @@ class _Text:
         self._place = end
         return value
 
+    def _line(self, end: int) -> int:
+        """Returns the number, from 1 on, of the line in which a byte of the file is."""
+        self._file.seek(0)
+        breaks = 0
+        while end > 0 and (content := self._file.read(min(end, _BLOCK))):
+            breaks, end = breaks + content.count(b'\n'), end - len(content)
+        return breaks + 1
+
     def _read(self) -> None:
         """Reads on; a long entry is not parsed again for each block of it."""
         left = self._part[self._place :]
@@ -133,5 +142,7 @@ class _Text:
         try:
             more = self._decoder.decode(content, final=not content)
         except UnicodeDecodeError as error:
-            raise self.error(str(error)) from error
+            # What the decoder kept of the block before is part of `error.object`.
+            before = self._file.tell() - len(error.object) + error.start
+            raise texts.undecodable(error, self._path, self._line(before)) from error
         self._part, self._place, self._is_end = left + more, 0, not content

@@ -31,7 +31,7 @@ def test_annotations_may_be_absent():
     ('text', 'match'),
     [
         ('{"images": [', r'is not a JSON file: .*\(at character 12\)'),
-        ('\xff', 'is not a JSON file'),
+        ('\xff', ', line 1: expected text in UTF-8'),
         ('{"images": ' + '[' * 100_000, 'is not a JSON file'),
         ('[]', 'expected an object .* Received: list'),
         ('{"categories": []}', '`images`: expected a list. Received: nothing'),

@@ -50,7 +50,6 @@ def test_entries_are_read_before_the_rest_of_the_file():
         (b'{"a": 1, "a": 2}', "a new text, is 'a'"),
         (b'{1: 2}', 'a new text, is .1.'),
         (b'{"a": [1', "',' is missing"),
-        (b'{"a": "\xff"}', "can't decode byte 0xff"),
         (b'{"a": ["' + b'b' * 99, 'an entry has more than 64 characters'),
     ],
 )
@@ -59,3 +58,11 @@ def test_broken_files(content, match, monkeypatch):
     monkeypatch.setattr(json_items, '_BLOCK', 4)
     with pytest.raises(ValueError, match=f'a.json is not a JSON file: .*{match}'):
         _read(content)
+
+
+def test_a_byte_that_is_no_text_is_named_by_its_line(monkeypatch):
+    monkeypatch.setattr(json_items, '_BLOCK', 8)
+    file = io.BytesIO(b'{"images":\n [1,\n 2, 3,\n "\xe9\xff"]}')
+    match = r'^a\.json, line 4: expected text in UTF-8. Received: b.\\xe9'
+    with pytest.raises(ValueError, match=match):
+        list(json_items.items(file, 'a.json'))
