@@ -324,11 +324,13 @@ def convert(
         whole = math.ceil(job.num_images / _IMAGES_PER_SHARD)
         num_shards = _MAX_SHARDS if runner else max(1, workers, min(whole, _MAX_SHARDS))
     opened = sharded_writer.open_output(output_prefix, num_shards, is_single_file=is_single_file)
-    with opened as output, tempfile.TemporaryDirectory() as folder:
+    with opened as output, contextlib.ExitStack() as stack:
         if not runner:
-            # The outputs may be in an object store.
-            is_local = not file_access.is_url(output.prefix)
-            index = output.scratch_path() if is_local else os.path.join(folder, 'index')
+            index = output.scratch_path()
+            if file_access.is_url(index):
+                # The outputs are in an object store, where a database cannot be.
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                index = os.path.join(folder, 'index')
             job = dataclasses.replace(job, index=index)
             _write_index(index, source, job.reader)
         report = shard_job.run(

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import errno
 import json
@@ -622,7 +623,7 @@ main()
 @pytest.mark.parametrize('workers', [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_interrupt_ends_quietly(tmp_path, workers):
     shapes.write_shapes(tmp_path, num_train=5, num_val=0, image_size=128)
-    # Nobody writes to this one, so that the job waits for it as long as it takes.
+    # Nothing is written to this one, so that the job waits for it as long as it takes.
     image = sorted((tmp_path / 'train').iterdir())[-1]
     image.unlink()
     os.mkfifo(image)
@@ -638,12 +639,17 @@ def test_interrupt_ends_quietly(tmp_path, workers):
         text=True,
         start_new_session=True,
     )
+    writer = None
     try:
         deadline = time.monotonic() + 240
-        while not list(tmp_path.glob('out/*.tmp-*')):
+        # It can be opened when the job reads it.
+        while writer is None:
             assert job.poll() is None, 'the job ended before it could be stopped'
             assert time.monotonic() < deadline
+            with contextlib.suppress(OSError):
+                writer = os.open(image, os.O_WRONLY | os.O_NONBLOCK)
             time.sleep(0.002)
+        assert list(tmp_path.glob('out/*.tmp-*'))
         # As a terminal does: to all processes of the job.
         os.killpg(job.pid, signal.SIGINT)
         _, errors = job.communicate(timeout=30)
@@ -651,6 +657,8 @@ def test_interrupt_ends_quietly(tmp_path, workers):
         job.kill()
         job.wait()
         job.stderr.close()
+        if writer is not None:
+            os.close(writer)
     assert job.returncode == 130
     # On a slow machine, a line of progress comes first.
     lines = [line for line in errors.splitlines() if line and 'converting: ' not in line]
