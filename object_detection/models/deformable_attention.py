@@ -100,13 +100,16 @@ class DeformableAttention(keras.layers.Layer):
         values = self.value_proj(tokens) if options.has_projections else tokens
         if seen is not None:
             values = tf.where(seen[..., tf.newaxis], values, tf.zeros([], values.dtype))
+        # Heads first, as the values are; rows of x and of y are cheaper to cut than pairs of them.
         offsets = tf.cast(self.sampling_offsets(queries), tf.float32)
         offsets = tf.reshape(offsets, [batch, count, heads, points, 2])
-        scales = tf.convert_to_tensor(self._scales)[:, tf.newaxis] * options.offset_scale
-        reach = boxes[:, :, tf.newaxis, tf.newaxis, 2:] * scales  # [B, Q, 1, P, 2]
-        places = boxes[:, :, tf.newaxis, tf.newaxis, :2] + offsets * reach
+        offsets = tf.unstack(tf.transpose(offsets, [4, 0, 2, 1, 3]))  # 2 * [B, heads, Q, P]
+        scales = tf.convert_to_tensor(self._scales) * options.offset_scale
+        x, y, width, height = tf.split(boxes[:, tf.newaxis], 4, axis=-1)  # [B, 1, Q, 1]
+        places = x + offsets[0] * (width * scales), y + offsets[1] * (height * scales)
         weights = tf.cast(self.attention_weights(queries), tf.float32)
         weights = tf.nn.softmax(tf.reshape(weights, [batch, count, heads, points]))
+        weights = tf.transpose(weights, [0, 2, 1, 3])
         found = _read(values, places, weights, sizes, options)
         return self.output_proj(found) if options.has_projections else found
 
@@ -116,12 +119,11 @@ def _read(values, places, weights, sizes, options: DeformableOptions) -> tf.Tens
 
     Args:
       values: [B, N, C], C being the channels of all heads.
-      places: float32 [B, Q, heads, P, 2], (x, y) as shares of the images.
-      weights: float32 [B, Q, heads, P].
+      places: x and y, each float32 [B, heads, Q, P], as shares of the images.
+      weights: float32 [B, heads, Q, P].
       sizes: (height, width) of each map; the first `options.points[0]` of P are in the first.
       options: of the attention.
     """
-    batch, count = dimensions(places, 0, 1)
     heads = options.num_heads
     starts, start = [], 0
     for height, width in sizes:
@@ -132,56 +134,39 @@ def _read(values, places, weights, sizes, options: DeformableOptions) -> tf.Tens
         tf.gather(tf.stack(each), of_points)  # int32 [P]
         for each in (*zip(*sizes, strict=True), starts)
     )
-    corner = _nearest if options.is_discrete else _bilinear
-    # [B, Q, heads, P, 1 or 4]
-    rows, columns, shares = corner(places[..., 1], places[..., 0], heights, widths)
-    indices = starts[:, tf.newaxis] + rows * widths[:, tf.newaxis] + columns
-    weights = weights[..., tf.newaxis] * shares
-    size = indices.shape[-1] * sum(options.points)
-    indices, weights = (
-        tf.reshape(tf.transpose(each, [0, 2, 1, 3, 4]), [batch * heads, count, size])
-        for each in (indices, weights)
-    )
-    (total,) = dimensions(values, 1)
+    along = _nearest if options.is_discrete else _bilinear
+    rows, columns = along(places[1], heights), along(places[0], widths)
+    corners = [(row, column) for row in rows for column in columns]
+    indices = tf.concat([starts + row * widths + column for (row, _), (column, _) in corners], -1)
+    weights = tf.concat([weights * share * other for (_, share), (_, other) in corners], -1)
+    batch, count, total = *dimensions(indices, 0, 2), *dimensions(values, 1)
     depth = values.shape[-1] // heads
     values = tf.transpose(tf.reshape(values, [batch, total, heads, depth]), [0, 2, 1, 3])
     values = tf.reshape(values, [batch * heads, total, depth])
+    size = indices.shape[-1]
+    indices = tf.reshape(indices, [batch * heads, count, size])
+    weights = tf.reshape(weights, [batch * heads, count, 1, size])
     read = tf.gather(values, indices, batch_dims=1)  # [B * heads, Q, size, depth]
-    found = tf.matmul(tf.cast(weights, read.dtype)[:, :, tf.newaxis], read)
+    found = tf.matmul(tf.cast(weights, read.dtype), read)
     found = tf.transpose(tf.reshape(found, [batch, heads, count, depth]), [0, 2, 1, 3])
     return tf.reshape(found, [batch, count, heads * depth])
 
 
-def _bilinear(y, x, heights, widths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns row, column and share of the four cells around points; those outside have none."""
-
-    def along(positions, counts):
-        positions = positions * tf.cast(counts, tf.float32) - 0.5
-        first = tf.floor(positions)
-        share = positions - first
-        cells = tf.cast(first, tf.int32)
-        found = []
-        for cell, part in ((cells, 1.0 - share), (cells + 1, share)):
-            is_inside = (cell >= 0) & (cell < counts)
-            found.append((tf.clip_by_value(cell, 0, counts - 1), tf.where(is_inside, part, 0.0)))
-        return found
-
-    rows, columns = along(y, heights), along(x, widths)
-    pairs = [(row, column) for row in rows for column in columns]
-    return (
-        tf.stack([row[0] for row, _ in pairs], axis=-1),
-        tf.stack([column[0] for _, column in pairs], axis=-1),
-        tf.stack([row[1] * column[1] for row, column in pairs], axis=-1),
-    )
+def _bilinear(positions, counts) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Returns (cell, share) of the two cells around positions; those outside have share 0."""
+    positions = positions * tf.cast(counts, tf.float32) - 0.5
+    first = tf.floor(positions)
+    share = positions - first
+    cells = tf.cast(first, tf.int32)
+    found = []
+    for cell, part in ((cells, 1.0 - share), (cells + 1, share)):
+        is_inside = (cell >= 0) & (cell < counts)
+        found.append((tf.clip_by_value(cell, 0, counts - 1), tf.where(is_inside, part, 0.0)))
+    return found
 
 
-def _nearest(y, x, heights, widths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns row, column and share (1) of the cell at points, or of the nearest one."""
-
-    def along(positions, counts):
-        # Towards zero, as in the published network.
-        cells = tf.cast(positions * tf.cast(counts, tf.float32) + 0.5, tf.int32)
-        return tf.clip_by_value(cells, 0, counts - 1)[..., tf.newaxis]
-
-    rows, columns = along(y, heights), along(x, widths)
-    return rows, columns, tf.ones_like(rows, tf.float32)
+def _nearest(positions, counts) -> list[tuple[tf.Tensor, float]]:
+    """Returns the cell at positions, or the nearest one, and its share, 1."""
+    # Towards zero, as in the published network.
+    cells = tf.cast(positions * tf.cast(counts, tf.float32) + 0.5, tf.int32)
+    return [(tf.clip_by_value(cells, 0, counts - 1), 1.0)]
