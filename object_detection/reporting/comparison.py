@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from object_detection.reporting import page, run_files
+from object_detection.reporting import evaluation_sections, page, run_files
 from object_detection.reporting.run_files import RunFiles
 from object_detection.system import disk, files, numbers
 from object_detection.visualization import report
@@ -44,10 +44,10 @@ def _sections(runs: Mapping[str, RunFiles]) -> Iterator[str]:
         yield section(f'By category{common}', _category_table(runs, reader))
         evaluated = {n: run.evaluated[reader] for n, run in runs.items() if reader in run.evaluated}
         if evaluated:
-            table = page.error_table(evaluated)
+            table = evaluation_sections.error_table(evaluated)
             yield section(f'Errors by kind{common}', table)
     yield section('Total loss', page.history_chart(runs, 'Loss/total_loss'))
-    yield section('Learning rate', page.history_chart(runs, 'learning_rate'))
+    yield section('Learning rate', page.history_chart(runs, 'learning_rate', is_linear=True))
     yield section('AP over time', page.ap_chart(runs))
     yield section('Speed and memory', _speed_table(runs))
     first, *others = runs
@@ -72,7 +72,7 @@ def _category_table(runs: Mapping[str, RunFiles], reader: str) -> str:
     columns = {}
     for name, run in runs.items():
         evaluated = run.evaluated.get(reader)
-        curves = page.category_curves(evaluated) if evaluated else {}
+        curves = evaluation_sections.category_curves(evaluated) if evaluated else {}
         values = page.category_values(run.metrics(reader), curves)
         if values:
             # The first is the metric of the config; without metrics by category, AP at IoU 0.5.

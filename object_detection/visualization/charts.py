@@ -1,4 +1,7 @@
-"""Charts as SVG text, for pages that work without a network: bars, histograms, points, lines."""
+"""Charts for pages that work without a network: bars, histograms and points as SVG text, lines.
+
+Lines are data, which uPlot (https://github.com/leeoniya/uPlot) draws in the page.
+"""
 
 import collections
 import contextlib
@@ -6,12 +9,12 @@ import html
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from object_detection.system.numbers import significant
+from object_detection.errors import format_list
 
 COLORS = ('#2563eb', '#dc2626', '#059669', '#d97706', '#7c3aed', '#0891b2', '#db2777', '#65a30d')
 # Readable on light and dark pages.
@@ -146,45 +149,20 @@ def histogram(
         return to_svg()
 
 
-def unit_chart(
-    lines: Mapping[str, tuple[np.ndarray, np.ndarray]],
-    *,
-    x_label: str,
-    y_label: str,
-    bars: np.ndarray | None = None,
-    has_diagonal: bool = False,
-    mark: float | None = None,
-) -> str:
-    """Draws curves of shares of 1, such as precision over recall, on axes from 0 to 1.
+def reliability_chart(precisions: np.ndarray) -> str:
+    """Draws the share of right detections by their score, with the line where both are equal.
 
     Args:
-      lines: name -> x and y, float [n]; at most eight.
-      x_label, y_label: labels of the axes.
-      bars: float [n], heights of bars of equal width from 0 to 1; NaN draws none.
-      has_diagonal: whether to draw the line on which both shares are equal.
-      mark: a value to mark with a vertical line.
+      precisions: float64 [n], of equal ranges of scores from 0 to 1; NaN draws no bar.
 
     Returns:
-      An <svg> element; '' without lines and bars.
+      An <svg> element.
     """
-    if not lines and bars is None:
-        return ''
-    with drawing((_WIDTH, 4.4), x_label, y_label) as (axes, to_svg):
-        if bars is not None:
-            edges = np.linspace(0, 1, len(bars) + 1)
-            width = 0.92 / len(bars)
-            centers = (edges[1:] + edges[:-1]) / 2
-            axes.bar(centers, np.nan_to_num(bars), width, color=COLORS[0], alpha=0.8)
-        if has_diagonal:
-            axes.plot([0, 1], [0, 1], '--', color=COLORS[1], linewidth=1.25)
-        if mark is not None:
-            axes.axvline(mark, linestyle='--', color=GREY, linewidth=1.25)
-        for (name, points), color in zip(lines.items(), COLORS, strict=False):
-            axes.plot(*points, color=color, linewidth=1.5, label=name[:_MAX_LETTERS])
-        if lines:
-            legend = axes.legend(frameon=False, loc='center left', bbox_to_anchor=(1.0, 0.5))
-            for text in legend.get_texts():
-                text.set_parse_math(False)
+    with drawing((_WIDTH, 4.4), 'score', 'precision') as (axes, to_svg):
+        centers = (np.arange(len(precisions)) + 0.5) / len(precisions)
+        width = 0.92 / len(precisions)
+        axes.bar(centers, np.nan_to_num(precisions), width, color=COLORS[0], alpha=0.8)
+        axes.plot([0, 1], [0, 1], '--', color=COLORS[1], linewidth=1.25)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.02)
         axes.grid(axis='x')
@@ -246,94 +224,83 @@ def _short_number(value: float, place: int | None = None) -> str:
 _LINE_CHART_MAX_POINTS = 300
 # A range of values wider than this is drawn on a logarithmic axis.
 _LOGARITHMIC_FROM = 20.0
-# Larger numbers would leave no room for others, or overflow in the arithmetic of the axes.
+# Larger numbers overflow in the arithmetic of the axes.
 _LARGEST, _SMALLEST = 1e100, 1e-100
+# Lengths of strokes and gaps in pixels.
+_DASHES: tuple[tuple[int, ...], ...] = ((), (7, 4), (2, 3), (9, 3, 2, 3))
 
-_DASHES = ('-', '--', ':', '-.')
-
-Points = Sequence[tuple[float, float]]
-
-
-class _Line(NamedTuple):
-    """The drawn points of a series.
-
-    Attributes:
-      points: float64 [n, 2], (x, y); y is NaN where nothing can be drawn.
-      lost: float64 [m], the x of values that are not finite or too large.
-    """
-
-    points: np.ndarray
-    lost: np.ndarray
-
-
-class _Style(NamedTuple):
-    """The colour of a line, and which of `_DASHES` it has."""
-
-    color: str
-    dash: int
+Points = Sequence[tuple[float, float]] | np.ndarray
 
 
 def line_chart(
     series: Mapping[str, Points],
     *,
     x_label: str,
+    y_label: str = '',
     emphasized: str = '',
     groups: Mapping[str, int] | None = None,
+    colors: Mapping[str, str] | None = None,
+    is_linear: bool = False,
+    is_share: bool = False,
+    mark: float | None = None,
 ) -> str:
-    """Draws lines over a common axis.
+    """Returns lines over a common axis, which the script of `report.page` draws.
 
-    Values that are not finite, or beyond 1e100, leave a gap and are marked with a cross at the
-    upper edge. Long series are drawn as the means of successive stretches. The value axis is
-    logarithmic where positive values differ by a factor above 20.
+    The legend shows the values at the pointer and hides a line at a click; dragging zooms. Values
+    that are not finite, or beyond 1e100, leave a gap and are named below. Long series are drawn as
+    the means of successive stretches. The value axis is logarithmic where positive values differ by
+    a factor above 20.
 
     Args:
       series: name -> (x, y) in the order of x.
-      x_label: label of the x axis.
+      x_label, y_label: labels of the axes.
       emphasized: name of the series to draw with a thicker line.
       groups: name -> number of its colour; those of one colour differ by their dashes. None gives
         each series a colour.
+      colors: name -> colour as CSS has it, in place of that of its number.
+      is_linear: whether the value axis is linear whatever the values.
+      is_share: whether x and y are shares of 1, whose axes are from 0 to 1.
+      mark: an x to mark with a vertical line.
 
     Returns:
-      An <svg> element and its legend, which shows the values at the pointer by the script of
-      `report.page`; or a sentence if there is no finite value.
+      An element; or a sentence if there is no finite value.
     """
-    lines = {name: _line(points) for name, points in series.items()}
-    values = np.concatenate([np.zeros(0), *(line.points[:, 1] for line in lines.values())])
+    drawn = {name: _thinned(points) for name, points in series.items()}
+    values = np.concatenate([np.zeros(0), *(points[:, 1] for points, _ in drawn.values())])
     values = values[np.isfinite(values)]
     if not len(values):
-        kind = 'finite values' if any(series.values()) else 'values'
+        kind = 'finite values' if any(map(len, series.values())) else 'values'
         return f'<p>No {kind} were recorded.</p>'
-    styles = _styles(lines, groups)
-    svg, frame = _draw(lines, styles, values, x_label, emphasized)
-    legend = ''.join(
-        f'<li><span style="border-top: 3px {"dashed" if style.dash else "solid"} {style.color}">'
-        f'</span>{html.escape(name)} <output></output></li>'
-        for name, style in styles.items()
-    )
-    if any(len(line.lost) for line in lines.values()):
-        legend += '<li>&times; not a finite number</li>'
-    # As many digits as are shown.
-    shown = [
-        [(x, float(f'{y:.4g}')) for x, y in line.points.tolist() if math.isfinite(y)]
-        for line in lines.values()
-    ]
-    data = {'frame': frame, 'lines': shown}
-    text = html.escape(json.dumps(data, separators=(',', ':')))
-    return f'<div class="plot" data-plot="{text}">{svg}<ul class="legend">{legend}</ul></div>'
-
-
-def _styles(names: Iterable[str], groups: Mapping[str, int] | None) -> dict[str, _Style]:
-    styles, seen = {}, collections.Counter()
-    for i, name in enumerate(names):
+    low, high = values.min(), values.max()
+    lines, seen = [], collections.Counter()
+    for i, (name, (points, _)) in enumerate(drawn.items()):
         group = i if groups is None else groups[name]
-        dash = 0 if groups is None else seen[group]
+        color = (colors or {}).get(name, COLORS[group % len(COLORS)])
+        dash = _DASHES[seen[group] % len(_DASHES) if groups is not None else 0]
         seen[group] += 1
-        styles[name] = _Style(COLORS[group % len(COLORS)], dash)
-    return styles
+        width = 2.5 if name == emphasized else 1.5
+        # As many digits as are shown.
+        shown = [(x, float(f'{y:.4g}') if math.isfinite(y) else None) for x, y in points.tolist()]
+        lines.append({'name': name, 'color': color, 'dash': dash, 'width': width, 'points': shown})
+    data = {
+        'x': x_label,
+        'y': y_label,
+        'log': bool(low > 0 and high / low > _LOGARITHMIC_FROM and not (is_linear or is_share)),
+        'share': is_share,
+        'mark': mark,
+        'lines': lines,
+    }
+    text = html.escape(json.dumps(data, separators=(',', ':')))
+    lost = ''.join(_lost(name, x_label, each) for name, (_, each) in drawn.items() if len(each))
+    return f'<div class="plot" data-plot="{text}"></div>{lost}'
 
 
-def _line(points: Points) -> _Line:
-    """Averages successive points to limit their number."""
+def _thinned(points: Points) -> tuple[np.ndarray, np.ndarray]:
+    """Averages successive points to limit their number.
+
+    Returns:
+      float64 [n, 2], (x, y), where y is NaN where nothing can be drawn; and the x of such values.
+    """
     points = np.array(points, np.float64).reshape(-1, 2)
     # Comparisons with NaN are false.
     is_drawn = np.abs(points[:, 1]) <= _LARGEST
@@ -344,7 +311,7 @@ def _line(points: Points) -> _Line:
     if stretch > 1:
         groups = np.split(points, range(stretch, len(points), stretch))
         points = np.stack([_mean(group) for group in groups])
-    return _Line(points, lost)
+    return points, lost
 
 
 def _mean(points: np.ndarray) -> np.ndarray:
@@ -353,57 +320,6 @@ def _mean(points: np.ndarray) -> np.ndarray:
     return np.array([points[:, 0].mean(), y.mean() if len(y) else np.nan])
 
 
-def _draw(
-    lines: Mapping[str, _Line],
-    styles: Mapping[str, _Style],
-    values: np.ndarray,
-    x_label: str,
-    emphasized: str,
-) -> tuple[str, list[float]]:
-    """Returns the <svg> element, and where its x axis begins and ends.
-
-    `values` are all finite values. The axis is given as two shares of the width and the two values
-    of x there.
-    """
-    # Imported here, since the import is slow and few programs draw.
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
-
-    with drawing((9.5, 4.0), x_label) as (axes, to_svg):
-        for i, (name, line) in enumerate(lines.items()):
-            _draw_line(axes, line, styles[name], 2.5 if name == emphasized else 1.25, str(i))
-        low, high = values.min(), values.max()
-        if low > 0 and high / low > _LOGARITHMIC_FROM:
-            axes.set_yscale('log')
-            axes.set_ylim(low / 1.1, high * 1.1)
-            few = high / low < 1e4
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
-            axes.yaxis.set_minor_locator(NullLocator())
-        else:
-            low = min(0.0, low)
-            axes.set_ylim(low, low + ((high - low) * 1.05 or 1.0))
-            axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-        axes.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
-        axes.xaxis.set_major_formatter(StrMethodFormatter('{x:,.10g}'))
-        axes.yaxis.set_major_formatter(lambda y, position: significant(y, 4))
-        svg = to_svg()
-        return svg, [*axes.get_position().intervalx.round(4).tolist(), *map(float, axes.get_xlim())]
-
-
-def _draw_line(axes: Any, line: _Line, style: _Style, width: float, name: str) -> None:
-    dash = _DASHES[style.dash % len(_DASHES)]
-    color = {'color': style.color}
-    axes.plot(*line.points.T, dash, linewidth=width, gid=f'line-{name}', **color)
-    alone = line.points[_is_isolated(line.points[:, 1])]
-    # Marks without points would count as one in the corner of the figure, and move the axes.
-    if len(alone):
-        axes.plot(*alone.T, 'o', markersize=2 * width, **color)
-    if len(line.lost):
-        at_top = np.ones(len(line.lost))
-        where = {'transform': axes.get_xaxis_transform(), 'clip_on': False}
-        axes.plot(line.lost, at_top, 'x', gid=f'lost-{name}', **where, **color)
-
-
-def _is_isolated(values: np.ndarray) -> np.ndarray:
-    """Returns which values, bool [n], have no neighbour to which a line could be drawn."""
-    is_finite = np.pad(np.isfinite(values), 1)
-    return is_finite[1:-1] & ~is_finite[:-2] & ~is_finite[2:]
+def _lost(name: str, x_label: str, places: np.ndarray) -> str:
+    text = f'{name}: not finite at {x_label} {format_list([f"{x:,.10g}" for x in places], 5)}'
+    return f'<p class="note">{html.escape(text)}</p>'

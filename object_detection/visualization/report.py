@@ -3,6 +3,7 @@
 import base64
 import functools
 import html
+import pathlib
 import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,99 +32,8 @@ _WORDS = {
 }
 # A number of detections, in all names of recall and in others if the config sets it.
 _LIMIT = re.compile(r'(?<=mAP|/AR)@(\d+)')
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1f2328; --soft: #656d76; --line: #d8dee4;
-  --page: #f6f8fa; --card: #ffffff; --bar: #2563eb22; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --line: #30363d;
-  --page: #0d1117; --card: #161b22; --bar: #4493f833; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 32px 20px 64px; }
-h1 { font-size: 26px; margin: 0 0 4px; }
-h2 { font-size: 18px; margin: 0 0 12px; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
-  padding: 20px 24px; margin-top: 20px; }
-.facts { display: flex; flex-wrap: wrap; gap: 4px 28px; margin: 8px 0 0; color: var(--soft); }
-.facts div { display: flex; gap: 8px; }
-.facts dd { margin: 0; color: var(--ink); }
-.chart { width: 100%; height: auto; display: block; }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 12px 0 0;
-  padding: 0; color: var(--soft); font-size: 13px; }
-.legend output { color: var(--ink); font-variant-numeric: tabular-nums; }
-.legend span { display: inline-block; width: 14px; height: 0;
-  margin-right: 7px; vertical-align: middle; }
-.tables { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 6px 12px; border-bottom: 1px solid var(--line); }
-thead th { color: var(--soft); font-weight: 600; font-size: 13px; }
-tbody th { font-weight: 400; }
-tbody tr:last-child > * { border-bottom: 0; }
-td, thead th:not(:first-child) { text-align: right; width: 130px; }
-td.part { background: linear-gradient(var(--bar), var(--bar)) no-repeat left / var(--part) 100%; }
-.dense, .dense thead th { font-size: 12px; }
-.dense td, .dense thead th:not(:first-child) { width: auto; padding: 6px 4px; }
-.dense th { padding: 6px 4px; }
-.tall { max-height: 520px; overflow-y: auto; }
-.tall thead th { position: sticky; top: 0; background: var(--card); }
-table.sortable thead th { cursor: pointer; user-select: none; white-space: nowrap; }
-table.sortable thead th::after { content: " \\2195"; opacity: .4; }
-th[aria-sort="ascending"]::after { content: " \\2191" !important; opacity: 1 !important; }
-th[aria-sort="descending"]::after { content: " \\2193" !important; opacity: 1 !important; }
-.matrix { width: auto; font-size: 13px; }
-.matrix td, .matrix thead th:not(:first-child) { width: auto; min-width: 44px; padding: 6px 8px;
-  text-align: center; background: rgb(37 99 235 / var(--share, 0)); }
-.matrix th { max-width: 160px; overflow: hidden; text-overflow: ellipsis; }
-.note { color: var(--soft); font-size: 13px; margin: 0 0 12px; max-width: 80ch; }
-h3 { font-size: 15px; margin: 20px 0 8px; }
-pre { overflow-x: auto; font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; }
-pre .added { color: #059669; } pre .removed { color: #dc2626; }
-.pictures { display: grid; gap: 16px;
-  grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); }
-.pictures.wide { grid-template-columns: repeat(auto-fill, minmax(460px, 1fr)); }
-.pair { display: grid; gap: 24px; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); }
-.pair h3 { margin-top: 0; }
-figure { margin: 0; }
-figure img { width: 100%; display: block; border-radius: 6px; border: 1px solid var(--line); }
-summary { cursor: pointer; font-weight: 600; }
-figcaption { color: var(--soft); font-size: 13px; margin-top: 4px; overflow-wrap: anywhere; }
-"""
 # Tables with more are set closer, so that they fit the page.
 _MAX_COLUMNS = 8
-# Shows the values of a line chart at the pointer in its legend.
-# Sorts a table by the column whose heading is clicked; cells without a value come last.
-_SCRIPT = """
-for (const plot of document.querySelectorAll('.plot')) {
-  const {frame: [left, right, low, high], lines} = JSON.parse(plot.dataset.plot);
-  const shown = plot.querySelectorAll('output'), svg = plot.querySelector('svg');
-  svg.addEventListener('pointermove', event => {
-    const box = svg.getBoundingClientRect(), share = (event.clientX - box.left) / box.width;
-    const x = low + (share - left) / (right - left) * (high - low);
-    lines.forEach((points, i) => {
-      if (!points.length) return;
-      const near = (a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a;
-      const [at, value] = points.reduce(near);
-      shown[i].textContent = `${value} at ${Math.round(at).toLocaleString('en')}`;
-    });
-  });
-  svg.addEventListener('pointerleave', () => shown.forEach(each => { each.textContent = ''; }));
-}
-for (const table of document.querySelectorAll('table.sortable')) {
-  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
-  heads.forEach((head, column) => head.addEventListener('click', () => {
-    const sign = head.getAttribute('aria-sort') === 'descending' ? 1 : -1;
-    heads.forEach(each => each.removeAttribute('aria-sort'));
-    head.setAttribute('aria-sort', sign > 0 ? 'ascending' : 'descending');
-    const key = row => row.cells[column].dataset.value ?? row.cells[column].textContent;
-    const isNumber = [...body.rows].every(row => key(row) === '' || !isNaN(key(row)));
-    body.append(...[...body.rows].sort((a, b) => {
-      const [left, right] = [key(a), key(b)];
-      if (left === '' || right === '') return (left === '') - (right === '');
-      return sign * (isNumber ? left - right : left.localeCompare(right));
-    }));
-  }));
-}
-"""
 
 
 def page(title: str, facts: Mapping[str, str], sections: Iterable[str]) -> str:
@@ -134,14 +44,31 @@ def page(title: str, facts: Mapping[str, str], sections: Iterable[str]) -> str:
       facts: name -> value, below the title.
       sections: HTML.
     """
+    body = '\n'.join(section for section in sections if section)
+    style, script = _kit('class="plot"' in body)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n'
+        f'<title>{html.escape(title)}</title><style>{style}</style></head>\n'
         f'<body><main><h1>{html.escape(title)}</h1>{_fact_list(facts)}\n'
-        + '\n'.join(section for section in sections if section)
-        + f'\n</main><script>{_SCRIPT}</script></body></html>\n'
+        f'{body}\n</main><script>{script}</script></body></html>\n'
     )
+
+
+def _kit(has_plots: bool) -> tuple[str, str]:
+    """Returns the style sheet and the script of a page, with those of uPlot if it has charts."""
+    folder = pathlib.Path(__file__).parent
+    style, script = (
+        (folder / f'page.{kind}').read_text(encoding='utf-8') for kind in ('css', 'js')
+    )
+    if not has_plots:
+        return style, script
+    library = folder / 'uplot'
+    licence, theirs, code = (
+        (library / name).read_text(encoding='utf-8')
+        for name in ('LICENSE', 'uPlot.min.css', 'uPlot.iife.min.js')
+    )
+    return f'{theirs}\n{style}', f'/* uPlot:\n{licence}*/\n{code}\n{script}'
 
 
 def section(title: str, content: str) -> str:
@@ -164,27 +91,36 @@ def _fact_list(facts: Mapping[str, str]) -> str:
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
-def loss_chart(
+def loss_charts(
     history: Sequence[Mapping[str, Any]], validation: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> str:
-    """Draws the losses of a training, and the total losses of its evaluations.
+    """Draws each loss of a training with that of its evaluations: the total, then its parts.
 
     Args:
       history: entries {'step': number, 'losses': {name: value}}.
       validation: reader -> entries {'step': number, 'metrics': {name: value}}.
     """
-    series: dict[str, list[tuple[float, float]]] = {}
-    for entry in history:
-        for name, value in entry['losses'].items():
-            series.setdefault(name.removeprefix('Loss/'), []).append((entry['step'], value))
-    for reader, entries in validation.items():
-        points = [(e['step'], e['metrics'].get(f'Loss/{_TOTAL_LOSS}')) for e in entries]
-        points = [(step, value) for step, value in points if value is not None]
-        if points:
-            series[f'{_TOTAL_LOSS} of evaluation {reader}'.strip()] = points
-    total_first = sorted(series, key=lambda name: name != _TOTAL_LOSS)
-    ordered = {name.replace('_', ' '): series[name] for name in total_first}
-    return line_chart(ordered, x_label='step', emphasized=_TOTAL_LOSS.replace('_', ' '))
+    names = dict.fromkeys(name for entry in history for name in entry['losses'])
+    total = f'Loss/{_TOTAL_LOSS}'
+    charts = {}
+    for name in sorted(names, key=lambda each: each != total):
+        series = {'training': [(e['step'], e['losses'].get(name)) for e in history]}
+        for reader, entries in validation.items():
+            words = f'evaluation {reader}'.strip()
+            series[words] = [(e['step'], e['metrics'].get(name)) for e in entries]
+        known = {n: [p for p in points if p[1] is not None] for n, points in series.items()}
+        title = name.removeprefix('Loss/').replace('_', ' ').replace('/', ': ')
+        charts[title] = line_chart({n: p for n, p in known.items() if p}, x_label='step')
+    if not charts:
+        return ''
+    first, *others = charts.items()
+    return f'<h3>{html.escape(first[0])}</h3>{first[1]}' + side_by_side(others)
+
+
+def side_by_side(charts: Iterable[tuple[str, str]]) -> str:
+    """Returns charts in columns, each under its title; those without content are left out."""
+    shown = [f'<div><h3>{html.escape(title)}</h3>{chart}</div>' for title, chart in charts if chart]
+    return f'<div class="pair">{"".join(shown)}</div>' if shown else ''
 
 
 def other_values(metrics: Mapping[str, float]) -> dict[str, float]:

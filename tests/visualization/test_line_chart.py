@@ -3,136 +3,81 @@ import json
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree
 
+import numpy as np
 import pytest
 
+from object_detection.visualization import report
 from object_detection.visualization.charts import COLORS, line_chart
 from tests import rows
 
-SVG = '{http://www.w3.org/2000/svg}'
 
-
-def _svg(chart):
-    return xml.etree.ElementTree.fromstring(re.search('<svg.*</svg>', chart, re.DOTALL)[0])
-
-
-def _group(chart, name):
-    found = (group for group in _svg(chart).iter(f'{SVG}g') if group.get('id') == name)
-    return next(found, None)
-
-
-def _parts(chart, line=0):
-    """The unbroken parts of a line, each a list of points, read from well-formed SVG."""
-    path = _group(chart, f'line-{line}').find(f'{SVG}path')
-    parts = (path.get('d') if path is not None else '').split('M')[1:]
-    return [
-        [tuple(map(float, point.split())) for point in part.replace('\n', ' ').split('L')]
-        for part in parts
-    ]
-
-
-def _labels(chart):
-    return [text.text for text in _svg(chart).iter(f'{SVG}text')]
-
-
-def _marks(chart, line=0):
-    """Where values that are not finite are marked."""
-    group = _group(chart, f'lost-{line}')
-    return [] if group is None else [float(mark.get('x')) for mark in group.iter(f'{SVG}use')]
-
-
-def _data(chart):
+def data(chart):
     return json.loads(html.unescape(re.search('data-plot="(.*?)"', chart)[1]))
 
 
-def test_the_axis_begins_at_the_left_edge():
-    left, right, low, high = _data(line_chart({'a': [(0, 1.0), (100, 2.0)]}, x_label='x'))['frame']
-    assert left < 0.06
-    assert right > 0.97
-    assert (low, high) == pytest.approx((-1, 101))
+def points(chart, line=0):
+    return data(chart)['lines'][line]['points']
 
 
-def test_values_at_the_pointer_are_those_drawn():
+def test_values_are_those_given_in_four_digits():
     chart = line_chart({'a': [(1, 0.123456), (2, float('nan'))], 'b': []}, x_label='x')
-    assert _data(chart)['lines'] == [[[1, 0.1235]], []]
+    assert points(chart) == [[1, 0.1235], [2, None]]
+    assert points(chart, 1) == []
 
 
 def test_series_of_a_group_have_one_color_and_other_dashes():
     series = {name: [(1, 0.5), (2, 0.75)] for name in ('run a', 'run b box', 'run b mask')}
     chart = line_chart(series, x_label='x', groups={'run a': 0, 'run b box': 1, 'run b mask': 1})
-    first, second = COLORS[:2]
-    styles = re.findall('border-top: 3px (.*?)"', chart)
-    assert styles == [f'solid {first}', f'solid {second}', f'dashed {second}']
+    lines = data(chart)['lines']
+    assert [line['color'] for line in lines] == [COLORS[0], COLORS[1], COLORS[1]]
+    assert lines[0]['dash'] == lines[1]['dash'] == []
+    assert lines[2]['dash']
 
 
-def test_values_are_drawn_in_proportion():
-    (line,) = _parts(line_chart({'loss': [(0, 0.0), (50, 10.0), (100, 5.0)]}, x_label='step'))
-    (x0, y0), (x1, y1), (x2, y2) = line
-    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
-    assert (y0 - y2) * 2 == pytest.approx(y0 - y1, abs=0.2)
+def test_given_colors_are_taken():
+    series = {'cat': [(0, 0.5)], 'mean': [(0, 0.75)]}
+    lines = data(line_chart(series, x_label='x', colors={'cat': '#123456'}))['lines']
+    assert [line['color'] for line in lines] == ['#123456', COLORS[1]]
 
 
-def test_ticks_are_round_numbers():
-    labels = _labels(line_chart({'loss': [(0, 0.0), (8000, 1.7)]}, x_label='step'))
-    steps = [f'{number},000' if number else '0' for number in range(9)]
-    assert labels == [*steps, 'step', '0', '0.5', '1', '1.5']
+def test_wide_ranges_are_logarithmic_unless_they_must_not_be():
+    series = {'loss': [(1, 0.01), (2, 0.1), (3, 1.0)]}
+    assert data(line_chart(series, x_label='step'))['log'] is True
+    assert data(line_chart(series, x_label='step', is_linear=True))['log'] is False
+    assert data(line_chart(series, x_label='recall', is_share=True))['log'] is False
+    assert data(line_chart({'loss': [(1, 0.5), (2, 1.0)]}, x_label='step'))['log'] is False
 
 
-def test_wide_ranges_are_logarithmic():
-    chart = line_chart({'loss': [(1, 0.01), (2, 0.1), (3, 1.0)]}, x_label='step')
-    ((_, y0), (_, y1), (_, y2)) = _parts(chart)[0]
-    assert y0 - y1 == pytest.approx(y1 - y2, abs=0.2)
-    assert {'0.01', '0.1', '1'} <= set(_labels(chart))
-
-
-def test_values_that_are_not_finite_are_gaps_with_marks():
+def test_values_that_are_not_finite_are_gaps_and_named():
     nan, infinity = float('nan'), float('inf')
-    points = [(1, 1.0), (2, 2.0), (3, nan), (4, infinity), (5, 2.0), (6, 2.0), (7, -infinity)]
-    chart = line_chart({'loss': points}, x_label='step')
-    first, second = _parts(chart)
-    assert len(first) == len(second) == 2
-    unit = first[1][0] - first[0][0]
-    places = [(x - first[0][0]) / unit + 1 for x in _marks(chart)]
-    assert places == pytest.approx([3, 4, 7], abs=0.01)
-    assert 'not a finite number' in chart
-    whole = line_chart({'loss': points[:2]}, x_label='step')
-    assert _marks(whole) == []
-    assert 'finite' not in whole
+    given = [(1, 1.0), (2, 2.0), (3, nan), (4, infinity), (5, 2.0), (6, 2.0), (7000, -infinity)]
+    chart = line_chart({'loss': given}, x_label='step')
+    assert [y for _, y in points(chart)] == [1, 2, None, None, 2, 2, None]
+    assert 'loss: not finite at step 3, 4, 7,000<' in chart
+    assert 'finite' not in line_chart({'loss': given[:2]}, x_label='step')
 
 
 @rows.parametrize('value', [1e308, -1e308, 5e-324, 1.7e38])
-def test_extreme_values_are_drawn_or_marked(value):
+def test_extreme_values_are_drawn_or_named(value):
     chart = line_chart({'loss': [(1, 1.0), (2, value), (3, 2.0)]}, x_label='step')
-    num_points = sum(len(part) for part in _parts(chart))
-    assert num_points + len(_marks(chart)) + chart.count('not a finite') >= 3
-    assert len(_marks(chart)) == (abs(value) > 1e100)
+    is_lost = abs(value) > 1e100
+    assert ('not finite at step 2' in chart) == is_lost
+    assert (points(chart)[1][1] is None) == is_lost
 
 
 def test_long_series_are_averaged():
-    (line,) = _parts(line_chart({'loss': [(i, i % 2) for i in range(9000)]}, x_label='step'))
-    assert {y for _, y in line} == {line[0][1]}
-    # Straight lines are drawn from end to end.
-    assert len(line) <= 300
+    drawn = points(line_chart({'loss': [(i, i % 2) for i in range(9000)]}, x_label='step'))
+    assert {y for _, y in drawn} == {0.5}
+    assert len(drawn) <= 300
 
 
 def test_one_lost_value_leaves_its_stretch():
-    points = [(i, float(i)) for i in range(3000)]
-    points[1500] = (1500, float('nan'))
-    chart = line_chart({'loss': points}, x_label='step')
-    assert len(_parts(chart)) == 1
-    assert len(_marks(chart)) == 1
-
-
-@rows.parametrize('points', [[(5, 0.3)], [(5, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0)]])
-def test_few_or_equal_values(points):
-    chart = line_chart({'loss': points}, x_label='step')
-    if len(points) > 1:
-        assert len(_parts(chart)[0]) == 2
-        return
-    # A line of one point would not show: it is a dot.
-    dots = [float(use.get('y')) for use in _svg(chart).iter(f'{SVG}use')]
-    assert dots
+    given = [(i, float(i)) for i in range(3000)]
+    given[1500] = (1500, float('nan'))
+    chart = line_chart({'loss': given}, x_label='step')
+    assert None not in [y for _, y in points(chart)]
+    assert 'not finite at step 1,500' in chart
 
 
 def test_no_values():
@@ -146,9 +91,49 @@ def test_names_are_escaped():
     assert '$&lt;b&gt;$' in chart
 
 
-def test_the_same_values_are_the_same_text():
-    points = {'loss': [(1, 1.0), (2, float('nan')), (3, 2.0)]}
-    assert line_chart(points, x_label='step') == line_chart(points, x_label='step')
+@pytest.fixture
+def drawn(tmp_path, open_page):
+    """A page of charts in a browser."""
+    series = {
+        'odd': {'loss': [(5, 0.3)], 'zero': [(5, 0.0), (9, float('nan')), (11, 1.0)]},
+        'equal': {'loss': [(1, 2.0), (2, 2.0)]},
+        'negative': {'loss': [(1, -1.0)]},
+        'logarithmic': {'loss': [(step, 10.0**-step) for step in range(5)]},
+    }
+    charts = [line_chart(each, x_label='step') for each in series.values()]
+    shares = np.linspace(0, 1, 11)
+    curve = {'cat': np.stack([shares, 1 - shares], axis=1)}
+    charts.append(line_chart(curve, x_label='recall', is_share=True, mark=0.3))
+    path = tmp_path / 'page.html'
+    path.write_text(report.page('charts', {}, [report.section('', each) for each in charts]))
+    return open_page(path)
+
+
+def test_charts_are_drawn_and_zoomed_in_a_browser(drawn):
+    plots = drawn.locator('.plot')
+    assert plots.locator('canvas').count() == plots.count() == 5
+    curve = plots.nth(4)
+    curve.scroll_into_view_if_needed()
+    area = curve.locator('.u-over')
+    box = area.bounding_box()
+    shown = curve.locator('.u-legend .u-value')
+    middle = box['y'] + box['height'] / 2
+
+    def values_at(share):
+        drawn.mouse.move(box['x'] + share * box['width'], middle)
+        return shown.all_inner_texts()
+
+    assert values_at(0.8) == ['0.8', '0.2']
+    values_at(0.25)
+    drawn.mouse.down()
+    values_at(0.55)
+    drawn.mouse.up()
+    # The area from 0.25 to 0.55 now fills the width.
+    assert values_at(0.5) == ['0.4', '0.6']
+    area.dblclick()
+    assert values_at(0.8) == ['0.8', '0.2']
+    curve.locator('.u-series th').nth(1).click()
+    assert 'u-off' in curve.locator('.u-series').nth(1).get_attribute('class')
 
 
 def test_matplotlib_is_imported_to_draw_only():

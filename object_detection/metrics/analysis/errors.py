@@ -360,9 +360,7 @@ def _without_crowds(image: ImageBoxes) -> ImageBoxes:
         return image
     keep = ~image.is_crowd
     kept = image.with_found(~match(image, overlaps(image), MATCHED_FROM).is_ignored)
-    return kept._replace(
-        boxes=image.boxes[keep], classes=image.classes[keep], is_crowd=image.is_crowd[keep]
-    )
+    return kept.with_objects(keep)
 
 
 def _of_image(image: ImageBoxes) -> tuple[list[_Detection], np.ndarray]:

@@ -6,6 +6,7 @@ Matches the detected boxes of an image to its annotated ones, as COCO's evaluati
 import dataclasses
 import os
 import zipfile
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ class ImageBoxes(NamedTuple):
       found_boxes: float [d, 4], detected, as `boxes`.
       found_classes: int [d].
       scores: float [d], descending.
+      overlap: float [d, g], of each detection and object what is compared in place of the IoU of
+        their boxes, such as that of their masks; None compares the boxes.
     """
 
     name: str
@@ -40,6 +43,7 @@ class ImageBoxes(NamedTuple):
     found_boxes: np.ndarray
     found_classes: np.ndarray
     scores: np.ndarray
+    overlap: np.ndarray | None = None
 
     def with_found(self, keep: np.ndarray) -> 'ImageBoxes':
         """Returns the image with those of its detections for which `keep`, bool [d], is true."""
@@ -47,7 +51,31 @@ class ImageBoxes(NamedTuple):
             found_boxes=self.found_boxes[keep],
             found_classes=self.found_classes[keep],
             scores=self.scores[keep],
+            overlap=None if self.overlap is None else self.overlap[keep],
         )
+
+    def with_objects(self, keep: np.ndarray) -> 'ImageBoxes':
+        """Returns the image with those of its objects for which `keep`, bool [g], is true."""
+        return self._replace(
+            boxes=self.boxes[keep],
+            classes=self.classes[keep],
+            is_crowd=self.is_crowd[keep],
+            overlap=None if self.overlap is None else self.overlap[:, keep],
+        )
+
+
+class Compared(NamedTuple):
+    """Images in which something else than boxes is compared.
+
+    Attributes:
+      title: what is compared, such as 'masks'.
+      class_ids: 1-based ids of the classes that have it.
+      images: the images, with their `overlap`.
+    """
+
+    title: str
+    class_ids: list[int]
+    images: list[ImageBoxes]
 
 
 class Picture(NamedTuple):
@@ -76,6 +104,7 @@ class EvaluatedImages:
       images: the stored images.
       num_images: number of evaluated images, of which the stored ones may be the first.
       pictures: the worst images and the best, each from the extreme on.
+      compared: the images by their masks and keypoints, where the metrics are.
     """
 
     step: int
@@ -83,6 +112,13 @@ class EvaluatedImages:
     images: list[ImageBoxes]
     num_images: int
     pictures: list[Picture]
+    compared: Sequence[Compared] = ()
+
+    def by(self, compared: Compared) -> 'EvaluatedImages':
+        """Returns the images in which something else than boxes is compared, without pictures."""
+        names = {i: name for i, name in self.names.items() if i in compared.class_ids}
+        images = compared.images
+        return EvaluatedImages(self.step, names, images, self.num_images, [])
 
 
 def save(path: str | os.PathLike, evaluated: EvaluatedImages) -> None:
@@ -94,6 +130,24 @@ def save(path: str | os.PathLike, evaluated: EvaluatedImages) -> None:
         'num_images': np.array(evaluated.num_images),
         'class_ids': np.array(list(evaluated.names), np.int64),
         'class_names': _texts(list(evaluated.names.values())),
+        **_image_columns(images),
+        'picture_names': _texts([picture.name for picture in pictures]),
+        'picture_captions': _texts([picture.caption for picture in pictures]),
+        'picture_is_best': np.array([picture.is_best for picture in pictures], bool),
+        'picture_sizes': np.array([len(picture.jpeg) for picture in pictures], np.int64),
+        'picture_bytes': np.frombuffer(b''.join(p.jpeg for p in pictures), np.uint8),
+        'compared': _texts([each.title for each in evaluated.compared]),
+    }
+    for number, each in enumerate(evaluated.compared):
+        columns[f'compared_{number}_class_ids'] = np.array(each.class_ids, np.int64)
+        for name, values in _image_columns(each.images).items():
+            columns[f'compared_{number}_{name}'] = values
+    with files.replacing(path) as draft, open(draft, 'wb') as file:
+        np.savez_compressed(file, **columns)
+
+
+def _image_columns(images: Sequence[ImageBoxes]) -> dict[str, np.ndarray]:
+    columns = {
         'image_names': _texts([image.name for image in images]),
         'sizes': np.array([[i.height, i.width] for i in images], np.int32).reshape(-1, 2),
         'num_objects': np.array([len(image.classes) for image in images], np.int32),
@@ -104,14 +158,9 @@ def save(path: str | os.PathLike, evaluated: EvaluatedImages) -> None:
         'found_boxes': _rows([image.found_boxes for image in images], np.float32, 4),
         'found_classes': _rows([image.found_classes for image in images], np.int32),
         'scores': _rows([image.scores for image in images], np.float32),
-        'picture_names': _texts([picture.name for picture in pictures]),
-        'picture_captions': _texts([picture.caption for picture in pictures]),
-        'picture_is_best': np.array([picture.is_best for picture in pictures], bool),
-        'picture_sizes': np.array([len(picture.jpeg) for picture in pictures], np.int64),
-        'picture_bytes': np.frombuffer(b''.join(p.jpeg for p in pictures), np.uint8),
     }
-    with files.replacing(path) as draft, open(draft, 'wb') as file:
-        np.savez_compressed(file, **columns)
+    overlaps = [image.overlap.ravel() for image in images if image.overlap is not None]
+    return columns | ({'overlaps': _rows(overlaps, np.float32)} if overlaps else {})
 
 
 def load(path: str | os.PathLike) -> EvaluatedImages:
@@ -135,16 +184,6 @@ def load(path: str | os.PathLike) -> EvaluatedImages:
 
 
 def _evaluated(columns: dict[str, np.ndarray]) -> EvaluatedImages:
-    objects = np.cumsum(columns['num_objects'])[:-1]
-    found = np.cumsum(columns['num_found'])[:-1]
-    parts = [np.split(columns[name], objects) for name in ('boxes', 'classes', 'is_crowd')]
-    parts += [np.split(columns[n], found) for n in ('found_boxes', 'found_classes', 'scores')]
-    images = [
-        ImageBoxes(str(name), int(height), int(width), *rows)
-        for name, (height, width), *rows in zip(
-            columns['image_names'], columns['sizes'], *parts, strict=False
-        )
-    ]
     content = columns['picture_bytes'].tobytes()
     ends = np.cumsum(columns['picture_sizes']).tolist()
     pictures = [
@@ -160,8 +199,39 @@ def _evaluated(columns: dict[str, np.ndarray]) -> EvaluatedImages:
     ]
     ids = columns['class_ids'].tolist()
     names = dict(zip(ids, map(str, columns['class_names']), strict=True))
+    compared = [
+        Compared(
+            str(title),
+            columns[f'compared_{number}_class_ids'].tolist(),
+            _images(columns, f'compared_{number}_'),
+        )
+        for number, title in enumerate(columns.get('compared', ()))
+    ]
     counts = int(columns['step']), int(columns['num_images'])
-    return EvaluatedImages(counts[0], names, images, counts[1], pictures)
+    return EvaluatedImages(counts[0], names, _images(columns), counts[1], pictures, compared)
+
+
+def _images(columns: dict[str, np.ndarray], prefix: str = '') -> list[ImageBoxes]:
+    """Returns the images of the columns whose names begin with `prefix`."""
+    sizes = (columns[f'{prefix}num_objects'], columns[f'{prefix}num_found'])
+    objects, found = (np.cumsum(each)[:-1] for each in sizes)
+    parts = [np.split(columns[prefix + n], objects) for n in ('boxes', 'classes', 'is_crowd')]
+    names = ('found_boxes', 'found_classes', 'scores')
+    parts += [np.split(columns[prefix + name], found) for name in names]
+    images = [
+        ImageBoxes(str(name), int(height), int(width), *rows)
+        for name, (height, width), *rows in zip(
+            columns[f'{prefix}image_names'], columns[f'{prefix}sizes'], *parts, strict=False
+        )
+    ]
+    if f'{prefix}overlaps' not in columns:
+        return images
+    pairs = np.cumsum(sizes[0].astype(np.int64) * sizes[1])[:-1]
+    overlaps = np.split(columns[f'{prefix}overlaps'], pairs)
+    return [
+        each._replace(overlap=values.reshape(len(each.scores), len(each.classes)))
+        for each, values in zip(images, overlaps, strict=True)
+    ]
 
 
 def _rows(parts: list[np.ndarray], dtype: type, *shape: int) -> np.ndarray:
@@ -203,8 +273,11 @@ class Quality(NamedTuple):
 def overlaps(image: ImageBoxes) -> np.ndarray:
     """Returns the IoU, float64 [d, g], of each detection and object, of all classes.
 
-    With crowds it is the intersection over the area of the detection.
+    With crowds it is the intersection over the area of the detection. Of images with an `overlap`
+    it is that one.
     """
+    if image.overlap is not None:
+        return np.asarray(image.overlap, np.float64)
     found = np.asarray(image.found_boxes, np.float64)[:, np.newaxis]
     boxes = np.asarray(image.boxes, np.float64)[np.newaxis]
     sides = np.minimum(found[..., 2:], boxes[..., 2:]) - np.maximum(found[..., :2], boxes[..., :2])

@@ -12,7 +12,7 @@ SCORES = np.arange(1, 100) / 100
 
 
 class Thresholds(NamedTuple):
-    """What the detections of all classes together are worth from each score of `SCORES` on.
+    """What detections are worth from each score of `SCORES` on.
 
     Attributes:
       precisions, recalls, f1: float64 [99]; the precision is NaN without detections.
@@ -26,9 +26,12 @@ class Thresholds(NamedTuple):
 
     def advice(self) -> dict[str, Any]:
         """Returns the advised threshold and what it gives, for files."""
+        return {'score_threshold': float(SCORES[self.best]), **self.at(self.best)}
+
+    def at(self, index: int) -> dict[str, float]:
+        """Returns precision, recall and F1 of the threshold `SCORES[index]`."""
         values = {'precision': self.precisions, 'recall': self.recalls, 'f1': self.f1}
-        best = {name: round(float(each[self.best]), 4) for name, each in values.items()}
-        return {'score_threshold': float(SCORES[self.best]), **best}
+        return {name: round(float(each[index]), 4) for name, each in values.items()}
 
 
 def by_score(images: Iterable[ImageBoxes], class_ids: Iterable[int]) -> Thresholds | None:
@@ -38,16 +41,27 @@ def by_score(images: Iterable[ImageBoxes], class_ids: Iterable[int]) -> Threshol
       images: the images.
       class_ids: ids of the label map; objects and detections of others do not count.
     """
-    classes, scores, is_true, objects = outcomes(images)
-    ids = list(class_ids)
-    is_known = np.isin(classes, ids)
+    return _count_classes(outcomes(images), list(class_ids))
+
+
+def by_class(images: Iterable[ImageBoxes], class_ids: Iterable[int]) -> dict[int, Thresholds]:
+    """Returns the thresholds of each class alone, without classes of which no object is found."""
+    found = outcomes(images)
+    each = {class_id: _count_classes(found, [class_id]) for class_id in class_ids}
+    return {class_id: values for class_id, values in each.items() if values is not None}
+
+
+def _count_classes(found: tuple[np.ndarray, ...], class_ids: list[int]) -> Thresholds | None:
+    """Counts what `outcomes` returned of some classes together."""
+    classes, scores, is_true, objects = found
+    is_known = np.isin(classes, class_ids)
     # Detections are matched from the best one on: those below a threshold change no match above.
     scores, is_true = scores[is_known], is_true[is_known] > 0
     shown = _count(scores)
     matched = _count(scores[is_true])
     if not matched.any():
         return None
-    num_objects = np.isin(objects, ids).sum()
+    num_objects = np.isin(objects, class_ids).sum()
     f1 = 2 * matched / (shown + num_objects)
     with np.errstate(invalid='ignore'):
         precisions = matched / shown

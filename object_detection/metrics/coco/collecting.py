@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from pycocotools import mask as mask_api
 
 from object_detection.core.detections import Detections, boxes_to_absolute
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError, expected
 from object_detection.metrics import detections as image_detections
+from object_detection.metrics.analysis.images import Compared, ImageBoxes
 from object_detection.metrics.coco import metrics
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.instances import Instances, box_areas, encode_png, mask_areas
@@ -340,6 +342,8 @@ class StoringEvaluator(CollectingEvaluator):
     # How many detections count; 0 where all do. Of an image and a class, or of an image.
     _published_limit = 0
     _limits_classes = True
+    # What `analysed` calls that which is compared; '' where boxes are.
+    _analysed_as = ''
     _areas: Sequence[str] = tuple(metrics.AREA_RANGES)
 
     def __init__(
@@ -367,6 +371,53 @@ class StoringEvaluator(CollectingEvaluator):
             f'image{of_class} count. eval_config.max_detections, or tfod eval --detections ... '
             '--max_detections, counts more.'
         ]
+
+    def analysed(self, max_images: int, max_detections: int) -> Compared | None:
+        """Returns the images added so far by what is compared besides boxes; None if nothing is.
+
+        Args:
+          max_images, max_detections: how many images, and best detections of each, are returned.
+        """
+        if not self._analysed_as:
+            return None
+        images = [self._analyse(each, max_detections) for each in self._all_images()[:max_images]]
+        class_ids = [1] if self._class_agnostic else list(self._category_ids)
+        return Compared(self._analysed_as, class_ids, images)
+
+    def _analyse(self, image: Image, max_detections: int) -> ImageBoxes:
+        annotated, detected = image.annotated, image.counted
+        order = np.argsort(-detected.scores, kind='stable')[:max_detections]
+        detected = detected.where(order)
+        is_crowd = np.zeros(len(annotated.classes), bool)
+        for flags in (annotated.is_crowd, annotated.is_ignored):
+            is_crowd = is_crowd if flags is None else is_crowd | flags
+        sides = ((each.boxes, each.classes) for each in (annotated, detected))
+        if self._class_agnostic:
+            sides = ((boxes, np.ones_like(classes)) for boxes, classes in sides)
+        (boxes, classes), (found_boxes, found_classes) = sides
+        overlap = self._overlap(image, detected) if len(order) and len(classes) else np.zeros(0)
+        return ImageBoxes(
+            str(image.image_id),
+            image.height,
+            image.width,
+            boxes,
+            classes,
+            is_crowd,
+            found_boxes,
+            found_classes,
+            detected.scores,
+            np.asarray(overlap).reshape(len(order), len(classes)),
+        )
+
+    def _overlap(self, image: Image, detected: Instances) -> np.ndarray:
+        """Returns float [d, g], how far detections are the annotated objects of an image."""
+        size, annotated = [image.height, image.width], image.annotated
+        found, objects = (
+            [{'size': size, 'counts': mask} for mask in each.masks]
+            for each in (detected, annotated)
+        )
+        is_crowd = np.zeros(len(objects)) if annotated.is_crowd is None else annotated.is_crowd
+        return mask_api.iou(found, objects, is_crowd.astype(np.uint8))
 
     def _most_objects(self, annotated: Instances) -> int:
         """Returns how many objects of an image, or of one of its classes, are to be found."""

@@ -79,6 +79,7 @@ class CocoEvaluator(StoringEvaluator):
         _check_super_categories(self._categories, self._super_categories)
         self._prefix = _PREFIXES[iou_type]
         self._compared = MASKS if iou_type == 'segm' else None
+        self._analysed_as = 'masks' if iou_type == 'segm' else ''
         self._per_category = per_category or all_per_category
         self._all_per_category = all_per_category
         self._only_labeled = only_labeled

@@ -83,6 +83,7 @@ class KeypointEvaluator(StoringEvaluator):
         self._positions = [positions[name] for name in self._keypoints]
         self._sigmas = _checked_sigmas(sigmas or {}, self._keypoints, class_name)
         self._category_ids = [self._label]
+        self._analysed_as = f'keypoints of {class_name}'
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
@@ -103,6 +104,19 @@ class KeypointEvaluator(StoringEvaluator):
     def _compare(self, images: Sequence[Image]) -> metrics.Compare:
         del images
         return metrics.keypoints(self._sigmas)
+
+    def _overlap(self, image: Image, detected: Instances) -> np.ndarray:
+        annotated = image.annotated
+        rows = np.indices((len(detected.classes), len(annotated.classes))).reshape(2, -1)
+        objects = annotated.where(rows[1])
+        corners = objects.boxes[:, [1, 0]]
+        return metrics.similarities(
+            detected.keypoints[rows[0]],
+            objects.keypoints,
+            np.hstack([corners, objects.boxes[:, [3, 2]] - corners]),
+            objects.areas,
+            (2 * self._sigmas) ** 2,
+        )
 
     def _entry(self, image: Image, row: int) -> dict[str, Any]:
         points = image.detected.keypoints[row][:, [1, 0, 2]]

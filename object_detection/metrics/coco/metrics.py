@@ -64,21 +64,43 @@ def _keypoints(
     detected: Table, annotated: Table, *, variances: np.ndarray
 ) -> Iterator[tuple[np.ndarray, ...]]:
     for of_detections, of_objects in _pairs(detected, annotated, len(variances)):
-        found, points = detected.keypoints[of_detections], annotated.keypoints[of_objects]
-        is_labeled = points[..., 2] > 0
-        distances = found[..., :2] - points[..., :2]
-        # An object without keypoints takes all that are near its box.
-        nearby = ~is_labeled.any(axis=1)
-        corners, sides = np.split(annotated.boxes[of_objects[nearby]][:, np.newaxis], 2, axis=2)
-        # As in the tables of objects, boxes begin with x and points with y.
-        low, high = (corners - sides)[..., ::-1], (corners + 2 * sides)[..., ::-1]
-        near = found[nearby][..., :2]
-        distances[nearby] = np.maximum(low - near, 0) + np.maximum(near - high, 0)
-        is_labeled[nearby] = True
-        areas = annotated.areas[of_objects][:, np.newaxis] + np.spacing(1)
-        errors = (distances**2).sum(axis=-1) / variances / areas / 2
-        similarities = np.where(is_labeled, np.exp(-errors), 0).sum(axis=1)
-        yield _enough(of_detections, of_objects, similarities / is_labeled.sum(axis=1))
+        overlaps = similarities(
+            detected.keypoints[of_detections],
+            annotated.keypoints[of_objects],
+            annotated.boxes[of_objects],
+            annotated.areas[of_objects],
+            variances,
+        )
+        yield _enough(of_detections, of_objects, overlaps)
+
+
+def similarities(
+    found: np.ndarray,
+    points: np.ndarray,
+    boxes: np.ndarray,
+    areas: np.ndarray,
+    variances: np.ndarray,
+) -> np.ndarray:
+    """Returns the similarity of the keypoints of detections and objects, float64 [n].
+
+    Args:
+      found, points: float64 [n, P, 3] of detections and of objects, (y, x) and the visibility.
+      boxes: float64 [n, 4], [x, y, width, height] of the objects.
+      areas: float64 [n], of the objects.
+      variances: float64 [P], (2 sigma)^2 of each keypoint.
+    """
+    is_labeled = points[..., 2] > 0
+    distances = found[..., :2] - points[..., :2]
+    # An object without keypoints takes all that are near its box.
+    nearby = ~is_labeled.any(axis=1)
+    corners, sides = np.split(boxes[nearby][:, np.newaxis], 2, axis=2)
+    # As in the tables of objects, boxes begin with x and points with y.
+    low, high = (corners - sides)[..., ::-1], (corners + 2 * sides)[..., ::-1]
+    near = found[nearby][..., :2]
+    distances[nearby] = np.maximum(low - near, 0) + np.maximum(near - high, 0)
+    is_labeled[nearby] = True
+    errors = (distances**2).sum(axis=-1) / variances / (areas[:, np.newaxis] + np.spacing(1)) / 2
+    return np.where(is_labeled, np.exp(-errors), 0).sum(axis=1) / is_labeled.sum(axis=1)
 
 
 def _pairs(

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +21,8 @@ from object_detection.metrics.analysis.images import (
     quality,
 )
 from object_detection.metrics.coco.annotations import CocoAnnotations
-from object_detection.metrics.coco.collecting import batch_instances
-from object_detection.metrics.evaluator import Batch
+from object_detection.metrics.coco.collecting import StoringEvaluator, batch_instances
+from object_detection.metrics.evaluator import Batch, Evaluator
 from object_detection.metrics.instances import Instances
 from object_detection.visualization import tensorboard
 
@@ -105,8 +105,16 @@ class ImageCollector:
     def evaluate(self) -> dict[str, float]:
         return {}
 
-    def save(self, path: str | os.PathLike, step: int) -> None:
-        """Writes the file that `analysis.images.load` reads; none without images."""
+    def save(
+        self, path: str | os.PathLike, step: int, evaluators: Iterable[Evaluator] = ()
+    ) -> None:
+        """Writes the file that `analysis.images.load` reads; none without images.
+
+        Args:
+          path: the file.
+          step: number of training steps done.
+          evaluators: those of the metrics, whose masks and keypoints are compared.
+        """
         if not self._images:
             return
         names = self._names if self._has_classes else {1: _NO_CLASS}
@@ -118,14 +126,30 @@ class ImageCollector:
             part = [
                 (found, picture)
                 for found, picture in pictures
-                if picture.is_best == is_best and _identity(picture) not in chosen
+                if picture.is_best == is_best
+                and _identity(picture) not in chosen
+                # One without a match is none of the best, and one without a mistake not bad.
+                and found.f1 != (0 if is_best else 1)
             ]
             part.sort(key=lambda each: _key(each[0], is_best))
             part = part[: min(_NUM_PICTURES, half)]
             chosen |= {_identity(picture): picture for _, picture in part}
-        stored.save(
-            path, EvaluatedImages(step, names, self._images, self._num_images, [*chosen.values()])
+        found = (
+            each.analysed(_MAX_IMAGES, self._max_detections)
+            for each in evaluators
+            if isinstance(each, StoringEvaluator)
         )
+        # Two metrics may compare the same.
+        compared = {each.title: each for each in found if each is not None}
+        evaluated = EvaluatedImages(
+            step,
+            names,
+            self._images,
+            self._num_images,
+            list(chosen.values()),
+            list(compared.values()),
+        )
+        stored.save(path, evaluated)
 
     def advised_threshold(self) -> dict[str, Any] | None:
         """Returns the score threshold with the greatest F1, see `thresholds`; None without any."""

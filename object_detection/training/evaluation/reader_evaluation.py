@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -22,6 +22,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics import instances
 from object_detection.metrics.analysis import images as stored_images
 from object_detection.metrics.coco.annotations import CocoAnnotations
+from object_detection.metrics.evaluator import Evaluator
 from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
@@ -123,6 +124,7 @@ class ReaderEvaluation:
             )
         self._predict = predictors[form]
         self._times = EvaluationTimes()
+        self._evaluators: Sequence[Evaluator] = []
         self._collector = self._new_collector()
         self._num_images: int | None = None
         self._directory = directory
@@ -153,6 +155,7 @@ class ReaderEvaluation:
         started = time.time()
         pictures: dict[str, np.ndarray] = {}
         evaluators = evaluator_builder.build(self._config, self._categories, self._annotations)
+        self._evaluators = evaluators
         images = 0
         self._times.clear()
         # All workers build it, so that the chief can merge theirs.
@@ -222,7 +225,9 @@ class ReaderEvaluation:
         """
         if self._directory is not None:
             path = os.path.join(self._directory, stored_images.FILE_NAME)
-            self._collector.save(path, step)
+            self._collector.save(path, step, self._evaluators)
+            # They hold the masks of all images.
+            self._evaluators = []
             details = {'latencies': self._times.describe()}
             if advised := self._collector.advised_threshold():
                 details['advised_threshold'] = advised

@@ -107,16 +107,29 @@ def test_files_keep_all(tmp_path):
         stored.Picture('a', 'worst', False, b'\xff\xd8'),
         stored.Picture('b', '', True, b''),
     ]
-    evaluated = stored.EvaluatedImages(7, {1: 'one', 5: '<i>'}, images, 99, pictures)
+    random = np.random.RandomState(1)
+    posed = [
+        each._replace(overlap=random.random_sample((len(each.scores), len(each.classes))))
+        for each in images
+    ]
+    compared = [stored.Compared('keypoints of one', [1], posed)]
+    evaluated = stored.EvaluatedImages(7, {1: 'one', 5: '<i>'}, images, 99, pictures, compared)
     stored.save(tmp_path / 'detections.npz', evaluated)
     loaded = stored.load(tmp_path / 'detections.npz')
     assert (loaded.step, loaded.names, loaded.num_images) == (7, {1: 'one', 5: '<i>'}, 99)
     assert loaded.pictures == pictures
     assert len(loaded.images) == len(images)
-    for one, other in zip(loaded.images, images, strict=True):
+    assert all(image.overlap is None for image in loaded.images)
+    (found,) = loaded.compared
+    assert found[:2] == compared[0][:2]
+    assert loaded.by(found).names == {1: 'one'}
+    pairs = zip([*loaded.images, *found.images], [*images, *posed], strict=True)
+    for one, other in pairs:
         assert one[:3] == other[:3]
         for left, right in zip(one[3:], other[3:], strict=True):
-            np.testing.assert_allclose(left, right, rtol=1e-6)
+            assert (left is None) == (right is None)
+            if left is not None:
+                np.testing.assert_allclose(left, right, rtol=1e-6)
     assert [path.name for path in tmp_path.iterdir()] == ['detections.npz']
 
 

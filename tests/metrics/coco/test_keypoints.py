@@ -127,6 +127,19 @@ def test_objects_without_visible_keypoints_and_crowds_are_ignored():
     assert metrics['Recall/AR'] == pytest.approx(0.9)
 
 
+def test_analyses_have_the_similarities():
+    evaluator = KeypointEvaluator(CATEGORIES, 'person', SIGMAS)
+    for each in (_image(found=_moved(0.77)), _image(b'2', seen=(0, 0, 0))):
+        evaluator.add_batch(*each)
+    found = evaluator.analysed(max_images=5, max_detections=100)
+    assert (found.title, found.class_ids) == ('keypoints of person', [2])
+    first, second = found.images
+    assert first.overlap == pytest.approx(np.array([[0.77]]))
+    assert not first.is_crowd.any()
+    # Objects without visible keypoints do not count.
+    assert second.is_crowd.all()
+
+
 def test_other_classes_do_not_count():
     other = _image(b'2', evaluation_classes=np.array([[1]]), found=((0, 0),) * 3)
     metrics = _evaluate(_image(), other)

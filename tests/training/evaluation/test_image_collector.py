@@ -6,6 +6,7 @@ from PIL import Image
 
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.metrics.analysis import images as stored
+from object_detection.metrics.coco.evaluator import CocoEvaluator
 from object_detection.training.evaluation import image_collector, results
 from object_detection.training.evaluation.image_collector import ImageCollector
 from object_detection.training.monitoring import history
@@ -94,6 +95,32 @@ def test_the_worst_and_the_best_are_drawn(tmp_path):
     picture = Image.open(io.BytesIO(pictures[0].jpeg))
     assert picture.format == 'JPEG'
     assert picture.width > picture.height
+
+
+def test_images_without_a_match_are_none_of_the_best(tmp_path):
+    collector = ImageCollector(NAMES)
+    collector.add_batch(*batch(['a', 'b', 'c', 'd'], [0.2, 0.2, 0.2, 0.2]))
+    assert not any(picture.is_best for picture in saved(collector, tmp_path).pictures)
+
+
+def test_masks_are_compared_where_a_metric_does(tmp_path):
+    images, found = batch(['a'], [0.9])
+    mask = np.zeros((20, 40), np.uint8)
+    mask[:, :10] = 255
+    file = io.BytesIO()
+    Image.fromarray(mask).save(file, 'PNG')
+    images[InputFields.EVALUATION_MASKS] = np.array([[file.getvalue()]], object)
+    found[DetectionFields.MASKS] = np.ones((1, 1, 4, 4), np.float32)
+    categories = [{'id': i, 'name': name} for i, name in NAMES.items()]
+    evaluators = [CocoEvaluator(categories), CocoEvaluator(categories, iou_type='segm')]
+    collector = ImageCollector(NAMES)
+    for each in (*evaluators, collector):
+        each.add_batch(images, found)
+    collector.save(tmp_path / 'detections.npz', 5, evaluators)
+    (masks,) = stored.load(tmp_path / 'detections.npz').compared
+    assert (masks.title, masks.class_ids) == ('masks', [1, 2])
+    # The detected mask is the whole box, the annotated one half of it.
+    assert masks.images[0].overlap == pytest.approx(np.array([[0.5]]))
 
 
 def test_pictures_have_the_names_of_files_where_they_are_recorded(tmp_path):
