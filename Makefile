@@ -17,8 +17,9 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3 python; do \
 demo: install
 	$(VENV)/bin/tfod demo --output $(DEMO_DIR)
 
+# Processes and programs that tests start find what others have compiled, whatever the environment.
 test: install
-	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(strip $(TESTS))
+	env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(strip $(TESTS))
 
 lint: install
 	$(VENV)/bin/ruff check .

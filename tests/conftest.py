@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import gc
+import importlib
 import logging
 import os
 import pathlib
@@ -110,6 +111,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     ranks = {name: rank for rank, name in enumerate(_LONG_FILES)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition('::')[0], len(ranks)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session):
+    """Imports the test files from another one on in each process of xdist.
+
+    Compiling them, with what their assertions say, takes longer than importing TensorFlow.
+    Processes that begin with the same file each compile all; so they find what others have written.
+    """
+    own = getattr(session.config, 'workerinput', None)
+    if own is None or sys.dont_write_bytecode:
+        return
+    paths = [pathlib.Path(each) for each in session.config.args]
+    files = sorted(file for path in paths for file in path.rglob('test_*.py'))
+    start = len(files) * int(own['workerid'].removeprefix('gw')) // own['workercount']
+    for file in files[start:] + files[:start]:
+        # A module that is skipped or broken is reported when its tests are collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            name = file.resolve().relative_to(session.config.rootpath).with_suffix('')
+            importlib.import_module('.'.join(name.parts))
 
 
 def pytest_configure():
