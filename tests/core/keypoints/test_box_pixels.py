@@ -1,10 +1,10 @@
 """Keypoints in the pixels of boxes, by an oracle that enlarges the maps and looks at all pixels."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from object_detection.core.keypoints import box_pixels
+from tests import slow_cases
 from tests.core.keypoints.test_heat_maps import cubic_weights, smooth_maps
 from tests.rows import parametrize
 
@@ -47,7 +47,8 @@ def check(maps: np.ndarray, sizes: np.ndarray, points: np.ndarray, scores: np.nd
         np.testing.assert_allclose(scores[region, keypoint], values.max(), atol=TOLERANCE)
 
 
-@pytest.mark.parametrize('side', [9.0, 30.0, 56.0, 112.4])
+# Boxes of fewer pixels than a map has cells, of many more, and of about as many.
+@slow_cases.parametrize(2, 'side', [9.0, 112.4, 30.0, 56.0])
 @parametrize('is_compiled', [False, True])
 def test_all_pixels_of_a_box_are_searched(side, is_compiled):
     rng = np.random.default_rng(int(side))

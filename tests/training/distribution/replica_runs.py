@@ -269,6 +269,8 @@ def work(output: str, model_dir: str, num_steps: int) -> None:
         mock.patch(f'{root}builders.model_builder.build', build),
         mock.patch(f'{root}builders.dataset_builder.build_train', build_train),
         mock.patch(f'{root}validation.validate.validate'),
+        # It traces the detector once more.
+        mock.patch(f'{root}training.monitoring.model_summary.lines', return_value=['tiny']),
         # XLA compiles crops for `compare_replicas`; that takes seconds in each process.
         mock.patch(f'{root}core.bilinear._gather_by_xla', bilinear._multiply),
         quick_graphs.unoptimized(),
