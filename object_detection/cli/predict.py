@@ -21,8 +21,16 @@ _IMAGE_SUFFIXES |= {'.tif', '.tiff'}
 # Formats that cannot be read; they are also searched in folders, so that they can be reported.
 _OTHER_SUFFIXES = {'.heic', '.heif', '.avif', '.jp2', '.jxl'}
 
+_BEST = 'best'
 # The options that are not about pictures.
 _RECORD_OPTIONS = {'model', 'config', 'checkpoint_dir', 'output', 'limit', 'json', 'quiet'}
+
+
+class _Threshold(click.ParamType):
+    name = 'NUMBER|best'
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | str:
+        return value if value == _BEST else click.FLOAT.convert(value, param, ctx)
 
 
 @option_flags.json_option
@@ -64,9 +72,11 @@ _RECORD_OPTIONS = {'model', 'config', 'checkpoint_dir', 'output', 'limit', 'json
     '--score_threshold',
     '--min_score',
     'min_score',
+    type=_Threshold(),
     default=0.5,
     show_default=True,
-    help='Lowest score that is drawn or written; detections.json has every score.',
+    help='Lowest score that is drawn or written; best is that of the greatest F1 in the evaluation '
+    'of the model. detections.json has every score.',
 )
 @click.option('--classes', default='', help='Names or ids of classes, separated by commas.')
 @click.option(
@@ -178,6 +188,8 @@ def _predict_sources(
         contextlib.ExitStack() as stack,
     ):
         predictor = _predictor(source, options)
+        least = options['min_score']
+        least = predictor.score_threshold if least == _BEST else least
         memory = stack.enter_context(_memory(predictor, options)) if options['memory'] else None
         summary = predict_files(
             predictor,
@@ -185,7 +197,7 @@ def _predict_sources(
             output,
             OutputOptions(
                 formats=options['formats'],
-                score_threshold=options['min_score'],
+                score_threshold=least,
                 max_boxes=options['max_boxes'],
                 limit=limit,
                 should_stop=should_stop,
@@ -196,14 +208,23 @@ def _predict_sources(
     computed = f', computed in {summary.precision}' if summary.precision else ''
     text = (
         f'{summary.images} images, {summary.detections} detections '
-        f'({summary.drawn} drawn, score >= {options["min_score"]:g}) in {output}{computed}'
+        f'({summary.drawn} drawn, score >= {least:g}) in {output}{computed}'
     )
+    text += _advice(predictor.advised_threshold, least)
     option_flags.show_result({'output': output, **summary._asdict()}, [text])
     for problem in summary.problems:
         click.echo(f'left out: {problem}', err=True)
     if not summary.images:
         click.echo('Error: none of the inputs is an image that can be read.', err=True)
         sys.exit(1)
+
+
+def _advice(advised: float | None, least: float) -> str:
+    """Returns the model's own threshold for the last line, where the user has chosen none."""
+    chosen = click.get_current_context().get_parameter_source('min_score')
+    if advised in (None, least) or chosen is not click.core.ParameterSource.DEFAULT:
+        return ''
+    return f'; --score_threshold {_BEST} is {advised:g}, the greatest F1 in the evaluation'
 
 
 def _predictor(source: dict[str, str], options: dict[str, Any]) -> Any:
@@ -218,6 +239,7 @@ def _predictor(source: dict[str, str], options: dict[str, Any]) -> Any:
     return Predictor(
         **source,
         label_map=options['label_map'] or None,
+        **({'score_threshold': _BEST} if options['min_score'] == _BEST else {}),
         classes=classes or None,
         precision=options['precision'],
         batch_size=options['batch_size'],

@@ -13,7 +13,7 @@ from google.protobuf import text_format
 
 from object_detection.builders.input_readers import channels
 from object_detection.errors import ConfigError
-from object_detection.export import saved_model, verification
+from object_detection.export import model_card, saved_model, verification
 from object_detection.export.formats import formats
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.meta_architectures import detector as detector_builder
@@ -27,7 +27,7 @@ from object_detection.runtime.images import read_image
 from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.runtime.side_inputs import GivenSideInput
 from object_detection.system import extras, publishing
-from object_detection.training.evaluation import best_checkpoint
+from object_detection.training.evaluation import best_checkpoint, results
 from object_detection.weights import checkpoints, restore
 
 _logger = logging.getLogger(__name__)
@@ -106,6 +106,8 @@ def export(
 ) -> Exported:
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
 
+    A model card is beside them, see `model_card`, which knows the speed if images are compared.
+
     The model computes in the precision of the config, or in `precision`, which is then written
     to the exported `pipeline.config`; types of inputs and outputs do not depend on
     it.
@@ -142,15 +144,22 @@ def export(
     )
     _logger.info('exporting %s; it computes in %s', describe(checkpoint, prefix), chosen)
     detector = load_detector(resolved, prefix, chosen)
-    comparison = None
+    card = _card(resolved, prefix, label_map_text)
+    comparison, seconds = None, []
 
     def verify(folder: pathlib.Path) -> None:
         nonlocal comparison
         with precisions.scope(chosen):
             exported, detect = SavedModelRuntime(folder), verification.in_process(detector)
             pixels = _read(images, detector.resizer.value_range, progress)
-            comparison = verification.compare(exported, detect, pixels)
+            comparison = verification.compare(exported, detect, pixels, seconds)
         comparison.raise_unless_it_agrees(f'--format {formats.SAVED_MODEL}')
+
+    def describe_in(folder: pathlib.Path) -> str:
+        size = _size(folder / formats.SAVED_MODEL)
+        made = model_card.Exported(formats.SAVED_MODEL, chosen, size, seconds)
+        model_card.write(output_directory, folder, card, made)
+        return model_card.FILE_NAME
 
     saved_model.export(
         detector,
@@ -164,9 +173,29 @@ def export(
         label_map_text=label_map_text,
         given_side_inputs=given_side_inputs,
         constant_weights=constant_weights,
+        advised_threshold=results.advised_threshold(card.evaluations),
         verify=verify if images else None,
+        describe=describe_in,
     )
     return Exported(chosen, comparison)
+
+
+def _card(
+    pipeline: pipeline_pb2.TrainEvalPipelineConfig, prefix: str, label_map_text: str | None
+) -> model_card.Model:
+    step = restore.read_step(prefix)
+    return model_card.Model(
+        pipeline,
+        prefix,
+        step,
+        class_names.parse(label_map_text).names,
+        results.of_checkpoint(prefix, step),
+    )
+
+
+def _size(folder: pathlib.Path) -> int:
+    """Returns the bytes of all files in a folder."""
+    return sum(each.stat().st_size for each in folder.rglob('*') if each.is_file())
 
 
 def _read(
@@ -238,7 +267,9 @@ def export_files(
         resolved, label_map_path, checkpoint=prefix, config_path=config_path
     )
     detector = load_detector(resolved, prefix, chosen)
-    source = ExportSource(detector, resolved, chosen, label_map_text)
+    card = _card(resolved, prefix, label_map_text)
+    advised = results.advised_threshold(card.evaluations)
+    source = ExportSource(detector, resolved, chosen, label_map_text, advised)
     for row in rows.values():
         row.module().check(source, options)
     pixels = list(_read(images, detector.resizer.value_range))
@@ -255,9 +286,13 @@ def export_files(
             path.parent.mkdir(parents=True, exist_ok=True)
             described = row.module().write(source, path, options)
             description.path_beside(path).write_text(described.to_json(), encoding='utf-8')
-            comparison = _compare(name, path, expected) if images else None
+            seconds: list[float] = []
+            comparison = _compare(name, path, expected, seconds) if images else None
+            size = _size(draft.folder)
+            numbers = described.details.get(description.QUANTIZATION, described.precision)
+            made = model_card.Exported(row.file_name, numbers, size, seconds)
+            model_card.write(output_directory, draft.folder, card, made)
             written = [each for each in draft.folder.rglob('*') if each.is_file()]
-            size = sum(each.stat().st_size for each in written)
             # The description marks completion.
             written.sort(key=description.path_beside(path).__eq__)
             draft.publish([each.relative_to(draft.folder) for each in written])
@@ -270,6 +305,7 @@ def _compare(
     name: str,
     path: pathlib.Path,
     expected: Callable[[bool], Sequence[tuple[np.ndarray, dict[str, tf.Tensor]]]],
+    seconds: list[float],
 ) -> verification.Comparison | verification.Resemblance:
     """Compares a file with what the model found; raises UserError unless they agree.
 
@@ -284,7 +320,7 @@ def _compare(
     quantization = exported.description.details.get(description.QUANTIZATION, formats.FLOAT32)
     is_exact = quantization == formats.FLOAT32
     compare = verification.compare_with if is_exact else verification.resemble
-    comparison = compare(exported, found)
+    comparison = compare(exported, found, seconds)
     comparison.raise_unless_it_agrees(f'--format {name}')
     return comparison
 

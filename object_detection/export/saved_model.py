@@ -66,6 +66,7 @@ class ServedDetector(tf.Module):
         given_side_inputs: Sequence[GivenSideInput] | None = None,
         *,
         constant_weights: bool = False,
+        advised_threshold: float | None = None,
     ):
         super().__init__(name='served_detector')
         input_types.check(input_type, detector.resizer.value_range)
@@ -91,6 +92,8 @@ class ServedDetector(tf.Module):
         self.precision = _constant(precision)
         if detector.resizer.value_range is not None:
             self.value_range = _constant(list(detector.resizer.value_range))
+        if advised_threshold is not None:
+            self.advised_threshold = _constant([advised_threshold])
         if label_map_path is not None:
             self.label_map = tf.saved_model.Asset(os.fspath(label_map_path))
             self.class_names = _constant(_names_by_id(label_map_path))
@@ -172,7 +175,9 @@ def export(
     label_map_text: str | None = None,
     given_side_inputs: Sequence[GivenSideInput] | None = None,
     constant_weights: bool = False,
+    advised_threshold: float | None = None,
     verify: Callable[[pathlib.Path], None] | None = None,
+    describe: Callable[[pathlib.Path], str] | None = None,
 ) -> None:
     """Writes `checkpoint/`, `saved_model/` and `pipeline.config` below `output_directory`.
 
@@ -187,9 +192,11 @@ def export(
       pipeline_text: the pipeline config as text.
       precision: the precision in which the detector computes.
       label_map_text: a label map as text, which becomes an asset; None exports no class names.
-      given_side_inputs, constant_weights: see `ServedDetector`.
+      given_side_inputs, constant_weights, advised_threshold: see `ServedDetector`.
       verify: called with the folder of the complete export before it takes its place; what it
         raises leaves an earlier export there.
+      describe: called with that folder after `verify`; writes a file there and returns its name,
+        which is published with the export.
 
     Raises:
       ValueError: if `output_directory` holds the checkpoints of a training.
@@ -209,6 +216,7 @@ def export(
             label_map_path,
             given_side_inputs,
             constant_weights=constant_weights,
+            advised_threshold=advised_threshold,
         )
         # Functions for gradients would capture tensors that constants have replaced.
         tf.saved_model.save(
@@ -219,7 +227,8 @@ def export(
         )
         if verify is not None:
             verify(draft.folder)
-        draft.publish(_ITEMS)
+        described = [] if describe is None else [describe(draft.folder)]
+        draft.publish([*described, *_ITEMS])
 
 
 def refuse_training_folder(output: str | os.PathLike) -> None:

@@ -1,5 +1,6 @@
 """Checks that an exported model gives the same detections as the model in process."""
 
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
@@ -132,25 +133,39 @@ def in_process(
     return tf.function(detect, input_signature=[spec], autograph=False)
 
 
+def _run(exported: Runtime, image: np.ndarray, seconds: list[float] | None) -> Detections:
+    """Runs an export on an image, and adds how long that took."""
+    start = time.perf_counter()
+    (found,) = exported.run([image])
+    if seconds is not None:
+        seconds.append(time.perf_counter() - start)
+    return found
+
+
 def compare(
     exported: Runtime,
     detect: Callable[[tf.Tensor], dict[str, tf.Tensor]],
     images: Iterable[np.ndarray],
+    seconds: list[float] | None = None,
 ) -> Comparison:
     """Compares an export with a function of `in_process` on images [H, W, 3]."""
-    return compare_with(
-        exported, ((each, detect(tf.constant(each[np.newaxis]))) for each in images)
-    )
+    found = ((each, detect(tf.constant(each[np.newaxis]))) for each in images)
+    return compare_with(exported, found, seconds)
 
 
 def compare_with(
-    exported: Runtime, expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]]
+    exported: Runtime,
+    expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]],
+    seconds: list[float] | None = None,
 ) -> Comparison:
-    """Compares an export with images, uint8 [H, W, 3], and what `in_process` returns for each."""
+    """Compares an export with images, uint8 [H, W, 3], and what `in_process` returns for each.
+
+    The times of the export on each image are added to `seconds`.
+    """
     total = Comparison(0, 0, 0.0)
     for image, outputs in expected:
         (ours,) = Detections.from_batch(outputs, [image.shape[:2]])
-        (theirs,) = exported.run([image])
+        theirs = _run(exported, image, seconds)
         names = ours.arrays().keys() & theirs.arrays().keys()
         places = None
         if 'keypoints' in names:
@@ -168,13 +183,15 @@ def compare_with(
 
 
 def resemble(
-    exported: Runtime, expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]]
+    exported: Runtime,
+    expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]],
+    seconds: list[float] | None = None,
 ) -> Resemblance:
     """Compares a quantized model; see `compare_with`."""
     overlaps, differences, count = [], [], 0
     for image, outputs in expected:
         (ours,) = Detections.from_batch(outputs, [image.shape[:2]])
-        (theirs,) = exported.run([image])
+        theirs = _run(exported, image, seconds)
         clear = ours.best(_MAX_CLEAR)
         for each in clear.above(0.5 * clear.scores.max(initial=0.0)):
             count += 1

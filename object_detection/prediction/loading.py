@@ -18,7 +18,7 @@ from object_detection.runtime.file_detector import FileRuntime
 from object_detection.runtime.in_process import ProcessRuntime
 from object_detection.runtime.runtime import Runtime
 from object_detection.runtime.saved_detector import SavedModelRuntime, find_saved_model
-from object_detection.training.evaluation import best_checkpoint
+from object_detection.training.evaluation import best_checkpoint, results
 from object_detection.validation.resumption import CONFIG_FILE_NAME
 from object_detection.validation.validate import validate
 from object_detection.weights import checkpoints, restore
@@ -85,13 +85,16 @@ def load(
             class_names.read_text(pipeline, checkpoint=prefix, config_path=config_path)
         )
     chosen = precisions.resolve(pipeline.train_config, precision)
-    return ProcessRuntime(
+    runtime = ProcessRuntime(
         model,
         source=prefix,
         labels=labels,
         precision=chosen,
         channels=pipeline.train_input_reader.num_channels,
     )
+    evaluations = results.of_checkpoint(prefix, restore.read_step(prefix))
+    runtime.advised_threshold = results.advised_threshold(evaluations)
+    return runtime
 
 
 def _check_precision(detector: SavedModelRuntime | FileRuntime, precision: str) -> None:

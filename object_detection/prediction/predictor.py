@@ -2,10 +2,11 @@
 
 import dataclasses
 import itertools
+import numbers
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from object_detection.prediction.prediction import Prediction, of_path
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.runtime import images as image_inputs
 from object_detection.runtime.images import ImageLike
-from object_detection.runtime.runtime import batches
+from object_detection.runtime.runtime import Runtime, batches
 
+BEST = 'best'
 _FAINT = 0.05
 # Longest side of a large image as a whole; models make images smaller than that.
 _WHOLE_SIDE = 2048
@@ -33,7 +35,8 @@ class Predictor:
     Args:
       path: an export of any format, a SavedModel, the `model_dir` of a training, the prefix of a
         checkpoint or an unpacked archive, as for `object_detection.load`.
-      score_threshold: lowest score of the objects that are returned.
+      score_threshold: lowest score of the objects that are returned; 'best' takes that of the
+        greatest F1 in the evaluation of the model.
       classes: names or ids of the classes that are returned; None returns all.
       precision: the precision in which the model computes, such as 'bfloat16' or 'float16'; None
         takes that of the config or the export, the precision of which cannot be changed.
@@ -51,6 +54,7 @@ class Predictor:
       keypoint_edges: pairs of keypoints between which pictures have lines; empty without keypoints
         in the label map.
       score_threshold, batch_size, tiling, augmentation, max_pixels: see above.
+      advised_threshold: the score that 'best' stands for; None where it is not known.
       detector: the model, as `object_detection.load` returns it.
       source: the SavedModel, the model file, or the prefix of the checkpoint.
       precision: the precision in which it computes; None if an export does not store it.
@@ -65,7 +69,7 @@ class Predictor:
         self,
         path: str | os.PathLike,
         *,
-        score_threshold: float = 0.5,
+        score_threshold: float | Literal['best'] = 0.5,
         classes: Collection[int | str] | None = None,
         precision: str | None = None,
         batch_size: int = 8,
@@ -76,7 +80,8 @@ class Predictor:
         config: str | os.PathLike | None = None,
         label_map: str | os.PathLike | None = None,
     ):
-        _check_threshold(score_threshold)
+        if score_threshold != BEST:
+            _check_threshold(score_threshold)
         if batch_size < 1:
             raise expected('Predictor', 'a batch_size of at least 1', batch_size)
         self.detector = loading.load(
@@ -90,7 +95,8 @@ class Predictor:
         self.precision = self.detector.precision
         self.value_range = self.detector.value_range
         self.quantization = self.detector.quantization
-        self.score_threshold = score_threshold
+        self.advised_threshold = self.detector.advised_threshold
+        self.score_threshold = _chosen(score_threshold, self.detector)
         self.batch_size = batch_size
         self.tiling = tiling
         self.augmentation = augmentation
@@ -317,9 +323,23 @@ def class_ids(classes: Collection[int | str], labels: LabelMap) -> list[int]:
     return found
 
 
+def _chosen(threshold: float | str, detector: Runtime) -> float:
+    if threshold != BEST:
+        return threshold
+    if detector.advised_threshold is None:
+        raise UserError(
+            f'score_threshold: {BEST!r} needs a model that was evaluated by `tfod eval` before it '
+            f'was exported, which {detector.source} does not say. Expected a number.'
+        )
+    return detector.advised_threshold
+
+
 def _check_threshold(value: float) -> None:
-    if not 0 <= value <= 1:
-        raise UserError(f'score_threshold: expected a number from 0 to 1. Received: {value}.')
+    if not (isinstance(value, numbers.Real) and 0 <= value <= 1):
+        raise UserError(
+            f'score_threshold: expected a number from 0 to 1, or {BEST!r} where a predictor is '
+            f'made. Received: {value!r}.'
+        )
 
 
 def _stacked(contexts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -80,7 +80,7 @@ def read(model_dir: str | os.PathLike) -> RunFiles:
         evaluated={_reader(folder, path): stored.load(path) for path in stored_files},
         status=status.read(folder),
         config=text,
-        base=_base(text),
+        base=base_config(text),
     )
 
 
@@ -94,12 +94,18 @@ def _in_order(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _base(config: str) -> pathlib.Path | None:
-    """Returns the config in the folder of the checkpoint that a training starts from, or above."""
+def started_from(config: str) -> str | None:
+    """Returns the path of the weights that a training starts from; None for random ones."""
     match = _CHECKPOINT.search(config)
-    if not match:
+    return match[1] if match else None
+
+
+def base_config(config: str) -> pathlib.Path | None:
+    """Returns the config in the folder of the checkpoint that a training starts from, or above."""
+    start = started_from(config)
+    if start is None:
         return None
-    folder = pathlib.Path(match[1]).parent
+    folder = pathlib.Path(start).parent
     paths = [f / name for f in (folder, folder.parent) for name in (CONFIG_FILE_NAME, _PLAIN)]
     return next((path for path in paths if path.is_file()), None)
 

@@ -72,6 +72,8 @@ class ModelDescription:
       color_order: 'RGB'; 'GRAY' for a single channel.
       value_range: the values of the first input, min and max. Where the resizer has a range of its
         own, images are mapped from that one before they are resized.
+      advised_threshold: the score from which on F1 was greatest in the model's evaluation; None
+        if it was not evaluated.
       weights: arguments of the model after its inputs, in order, of formats that keep the weights
         in a file of their own.
       details: further facts of a format, JSON values by name.
@@ -87,6 +89,7 @@ class ModelDescription:
     precision: str = 'float32'
     color_order: str = 'RGB'
     value_range: ValueRange = DEFAULT_RANGE
+    advised_threshold: float | None = None
     weights: tuple[TensorDescription, ...] = ()
     details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -155,6 +158,7 @@ def parse(text: str | bytes, where: str, format_name: str) -> ModelDescription:
         precision=fields.one_of('precision', _PRECISIONS),
         color_order=fields.one_of('color_order', _COLOR_ORDERS),
         value_range=fields.value_range(),
+        advised_threshold=fields.advised_threshold(),
         weights=fields.tensors('weights'),
         details=fields.get('details', dict),
     )
@@ -233,6 +237,15 @@ class _Fields:
                 f'{self._where}: value_range', 'two ascending numbers', json.dumps(values)[:80]
             )
         return ValueRange(*values)
+
+    def advised_threshold(self) -> float | None:
+        """Returns the field, which files of earlier versions do not have."""
+        value = self._values.get('advised_threshold')
+        if value is not None and not (type(value) in (int, float) and 0 <= value <= 1):
+            raise expected(
+                f'{self._where}: advised_threshold', 'null or 0 to 1', json.dumps(value)[:80]
+            )
+        return value
 
     def class_names(self) -> dict[int, str]:
         rows = [_Fields(entry, f'{self._where}: classes') for entry in self.items('classes', dict)]

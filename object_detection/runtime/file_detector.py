@@ -47,6 +47,7 @@ class FileRuntime(Runtime):
         self.source = str(path)
         self.description = description
         self.precision = description.precision
+        self.advised_threshold = description.advised_threshold
         names = description.class_names
         ids = {name: number for number, name in names.items()}
         # Without keypoints, which files do not store.

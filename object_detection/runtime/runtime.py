@@ -37,6 +37,8 @@ class Runtime(abc.ABC):
       model: the `DetectionModel`, which can be trained; None for an exported model.
       input_size: the (height, width) that images are resized to, if the model stores it.
       quantization: what the weights of a file were rounded to, such as 'int8', if the file says it.
+      advised_threshold: the score from which on F1 was greatest in the model's evaluation; None
+        where it is not known.
       traced_function: the concrete function from a batch to detections; None for a model of another
         format.
     """
@@ -50,6 +52,7 @@ class Runtime(abc.ABC):
     model: 'DetectionModel | None' = None
     input_size: tuple[int, int] | None = None
     quantization: str | None = None
+    advised_threshold: float | None = None
     traced_function: Any = None
 
     def __repr__(self) -> str:

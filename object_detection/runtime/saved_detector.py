@@ -71,6 +71,9 @@ class SavedModelRuntime(Runtime):
         self.precision = self._stored_text('precision')
         stored = getattr(self._model, 'value_range', None)
         self.value_range = None if stored is None else ValueRange(*stored().numpy().tolist())
+        stored = getattr(self._model, 'advised_threshold', None)
+        # Stored as float32.
+        self.advised_threshold = None if stored is None else round(float(stored()[0]), 4)
         self.labels = class_names.parse(self._read_label_map(path))
         if self.precision is not None:
             precisions.warn_if_not_faster(self.precision)

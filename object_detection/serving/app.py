@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import fastapi
+import pydantic
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -45,6 +46,8 @@ _PAGE_RULES = {
     'X-Content-Type-Options': 'nosniff',
 }
 _JSON, _MULTIPART, _IMAGE = 'application/json', 'multipart/form-data', 'image/'
+_BEST = 'best'
+_Threshold = Annotated[float, pydantic.Field(ge=0, le=1)] | Literal['best']
 _PREDICT_FIELDS = ('score_threshold', 'max_detections', 'masks')
 
 
@@ -178,7 +181,8 @@ def _add_errors(app: fastapi.FastAPI) -> None:
         return JSONResponse({'error': str(error.detail)}, error.status_code)
 
     async def invalid(_: fastapi.Request, error: RequestValidationError) -> Response:
-        problems = [f'{each["loc"][-1]}: {each["msg"]}' for each in error.errors()]
+        # The place of a parameter that may be of two types goes on with the type.
+        problems = [f'{each["loc"][:2][-1]}: {each["msg"]}' for each in error.errors()]
         return JSONResponse({'error': format_list(problems, separator='; ')}, 422)
 
     for status in (400, 404, 405):
@@ -202,6 +206,7 @@ def _add_page(app: fastapi.FastAPI, service: Service) -> None:
             'source': os.path.basename(os.path.normpath(model.source)),
             'precision': model.precision,
             'class_names': model.class_names,
+            'advised_threshold': model.advised_threshold,
             'max_body': options.max_body,
             'max_pixels': options.max_pixels,
             'max_images': options.max_images,
@@ -228,7 +233,7 @@ def _add_predict(app: fastapi.FastAPI, service: Service) -> None:
     @app.post('/predict')
     async def predict(
         request: fastapi.Request,
-        score_threshold: Annotated[float, fastapi.Query(ge=0, le=1)] = 0.0,
+        score_threshold: Annotated[_Threshold, fastapi.Query()] = 0.0,
         max_detections: Annotated[int | None, fastapi.Query(ge=1)] = None,
         masks: bool = True,
     ) -> Response:
@@ -238,6 +243,10 @@ def _add_predict(app: fastapi.FastAPI, service: Service) -> None:
             raise RequestError(
                 422, f'expected {", ".join(_PREDICT_FIELDS)}. Received: {unknown[0]!r:.80}.'
             )
+        if score_threshold == _BEST:
+            score_threshold = service.model.advised_threshold
+            if score_threshold is None:
+                raise RequestError(422, f'score_threshold: the model has no {_BEST} one.')
         wanted = {'min_score': score_threshold, 'max_detections': max_detections, 'masks': masks}
         kind = request.headers.get('content-type', '').partition(';')[0].strip().lower()
         body = await request.body()

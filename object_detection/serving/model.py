@@ -52,6 +52,7 @@ class LoadedModel:
       source: the file or folder that it was loaded from.
       precision: in which it computes; None if unknown.
       class_names: 1-based class id -> name.
+      advised_threshold: the score with the greatest F1 in its evaluation; None if unknown.
       input: images [B, H, W, 3] of uint8 or float32, or strings [B].
       outputs: the tensors of the answer, each with the axis B.
 
@@ -64,6 +65,7 @@ class LoadedModel:
         self.source = os.fspath(path)
         self.precision = self._runtime.precision
         self.class_names = self._runtime.class_names
+        self.advised_threshold = self._runtime.advised_threshold
         spec = self._runtime.input_spec
         shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
         self.input = TensorInfo(spec.name, spec.dtype.name, shape)

@@ -16,9 +16,15 @@ from tests import rows
 from tests.validation import pipelines
 
 
+class _Options(dict):
+    """The options of a predictor whose model was evaluated."""
+
+    advised_threshold = score_threshold = 0.37
+
+
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch):
-    monkeypatch.setattr(predictor, 'Predictor', lambda **options: options)
+    monkeypatch.setattr(predictor, 'Predictor', _Options)
 
 
 def test_files_and_folders_become_a_list_of_images(tmp_path):
@@ -171,6 +177,35 @@ def test_options_become_a_predictor_and_outputs(tmp_path, monkeypatch):
     assert (sources, output) == ([str(image), 'camera:1'], 'out')
     assert (options.formats, options.score_threshold) == (['csv', 'yolo', 'voc'], 0.3)
     assert (options.max_boxes, options.limit) == (100, 5)
+
+
+@rows.parametrize(
+    ('arguments', 'expected'),
+    [
+        ([], (0.5, True)),
+        (['--score_threshold', '0.5'], (0.5, False)),
+        (['--score_threshold', 'best'], (0.37, False)),
+    ],
+)
+def test_the_threshold_of_the_evaluation_is_offered(arguments, expected, tmp_path, monkeypatch):
+    image = tmp_path / 'a.png'
+    image.touch()
+    calls = []
+
+    def predict_files(*found, **options):
+        calls.append(found)
+        return files.PredictionSummary(1, 0, 0, [], None)
+
+    monkeypatch.setattr(files, 'predict_files', predict_files)
+    given = ['--model', 'm', '--input', str(image), '--output', 'out', *arguments]
+    result = CliRunner().invoke(command, given)
+    assert result.exit_code == 0, result.output
+    ((made, _, _, options),) = calls
+    is_advised = '--score_threshold best is 0.37' in result.output
+    assert (options.score_threshold, is_advised) == expected
+    assert ('score_threshold' in made) == ('best' in arguments)
+    result = CliRunner().invoke(command, [*given, '--score_threshold', 'most'])
+    assert "'most' is not a valid float" in result.output
 
 
 @rows.parametrize(

@@ -25,7 +25,8 @@ from object_detection.runtime import class_names, in_process, input_types
 from object_detection.runtime.input_types import INPUT_TYPES
 from object_detection.runtime.saved_detector import SavedModelRuntime
 from object_detection.training.checkpoints import manager
-from object_detection.weights import checkpoints
+from object_detection.training.evaluation import results
+from object_detection.weights import checkpoints, restore
 from tests import rows, slow_cases, tolerances, toy_family
 from tests import tiny_models as tiny
 
@@ -74,6 +75,10 @@ LABELS = "item { id: 1 name: 'cat' } item { id: 3 name: '/m/01' display_name: 'c
 @pytest.fixture(scope='module')
 def exports(trained, detector, tmp_path_factory) -> Callable[[str], pathlib.Path]:
     """Exports `trained` for a type of input, once; the label map is gone, the folder moved."""
+
+    advised = {'score_threshold': 0.35, 'precision': 0.75, 'recall': 0.5, 'f1': 0.6}
+    found = {'advised_threshold': advised}
+    results.write(trained / 'eval', 7, {'DetectionBoxes_Precision/mAP': 0.25}, {}, found)
 
     @functools.cache
     def export(input_type: str) -> pathlib.Path:
@@ -146,9 +151,14 @@ def test_export_gives_the_detections_of_the_model(
     folder = exports(input_type)
     assert sorted(path.name for path in folder.iterdir()) == [
         'checkpoint',
+        'model_card.md',
         'pipeline.config',
         'saved_model',
     ]
+    assert loaded(input_type).advised_threshold == 0.35
+    card = (folder / 'model_card.md').read_text()
+    assert 'Recommended score threshold: **0.35**' in card
+    assert '- 1: cat\n' in card
     comparison = verification.compare(loaded(input_type), detect, images)
     assert comparison.detections > 0
     assert comparison.unmatched == 0
@@ -558,6 +568,7 @@ def test_the_precision_is_the_config_s_or_the_flag_s(
 ):
     done = {}
     monkeypatch.setattr(checkpoints, 'find', lambda path: path)
+    monkeypatch.setattr(restore, 'read_step', lambda prefix: 7)
     monkeypatch.setattr(exporter, 'describe', lambda checkpoint, prefix: prefix)
     monkeypatch.setattr(exporter, 'load_detector', lambda *arguments: done.update(made=arguments))
     monkeypatch.setattr(saved_model, 'export', lambda *_, **options: done.update(options))

@@ -10,6 +10,7 @@ from PIL import Image
 
 import object_detection
 from object_detection.errors import UserError
+from object_detection.prediction import loading
 from object_detection.prediction.prediction import Prediction
 from object_detection.prediction.predictor import Predictor, class_ids
 from object_detection.resizers.value_range import ValueRange
@@ -215,6 +216,25 @@ def test_scores_and_classes_are_chosen(predictor, colour_finder):
         Predictor(colour_finder, classes=['cat'])
     with pytest.raises(UserError, match=r'from 0 to 1. Received: 50'):
         predictor(TWO, score_threshold=50)
+
+
+def test_the_best_threshold_is_that_of_the_model(colour_finder, monkeypatch):
+    with pytest.raises(UserError, match="'best' needs a model that was evaluated"):
+        Predictor(colour_finder, score_threshold='best')
+    load = loading.load
+
+    def load_evaluated(*arguments, **options):
+        detector = load(*arguments, **options)
+        detector.advised_threshold = 0.9
+        return detector
+
+    monkeypatch.setattr(loading, 'load', load_evaluated)
+    best = Predictor(colour_finder, score_threshold='best')
+    assert best.score_threshold == best.advised_threshold == 0.9
+    assert best(TWO).class_names == ['blue']
+    assert len(Predictor(colour_finder)(TWO)) == 2
+    with pytest.raises(UserError, match="Received: 'better'"):
+        Predictor(colour_finder, score_threshold='better')
 
 
 def test_ids_of_models_without_names_are_taken():

@@ -22,6 +22,7 @@ class BrightnessModel:
 
     def __init__(self):
         self.source, self.precision, self.class_names = 'a model', 'float32', {2: 'cat'}
+        self.advised_threshold = None
         self.input = TensorInfo('input_tensor', UINT8, (None, None, None, 3))
         self.outputs = (
             TensorInfo('detection_boxes', 'float32', (None, 1, 4)),

@@ -114,11 +114,22 @@ def test_parameters_of_the_query_choose_detections(client):
     assert 'segmentation' not in detections('masks=false')[0]
 
 
+def test_the_threshold_of_the_evaluation_is_offered(client, model, monkeypatch):
+    assert client.get('/model').json()['advised_threshold'] is None
+    monkeypatch.setattr(model, 'advised_threshold', 0.25)
+    assert client.get('/model').json()['advised_threshold'] == 0.25
+    for value, count in ((51, 0), (102, 1)):
+        files = {'image': image_file(value)}
+        answer = client.post('/predict?score_threshold=best', files=files).json()
+        assert len(answer['predictions'][0]['detections']) == count
+
+
 @rows.parametrize(
     ('query', 'message'),
     [
         ('score_threshold=2', 'less than or equal to 1'),
         ('score_threshold=nan', 'score_threshold'),
+        ('score_threshold=best', 'score_threshold: the model has no best one'),
         ('max_detections=0', 'greater than or equal to 1'),
         ('threshold=0.5', "'threshold'"),
     ],

@@ -54,12 +54,14 @@ class ExportSource:
       pipeline: its config.
       precision: the precision in which it computes.
       label_map_text: the label map, a text proto; None if none is known.
+      advised_threshold: see `ModelDescription`.
     """
 
     detector: DetectionModel
     pipeline: pipeline_pb2.TrainEvalPipelineConfig
     precision: str
     label_map_text: str | None = None
+    advised_threshold: float | None = None
 
     @property
     def resizer_config(self) -> image_resizer_pb2.ImageResizer:
@@ -135,6 +137,7 @@ class ExportSource:
             resizer='' if resizes_inside else text_format.MessageToString(self.resizer_config),
             class_names=class_names.parse(self.label_map_text).names,
             precision=self.precision,
+            advised_threshold=self.advised_threshold,
             color_order='GRAY' if inputs[0].shape[-1] == 1 else 'RGB',
             value_range=(resizes_inside and self.detector.resizer.value_range) or DEFAULT_RANGE,
             **fields,

@@ -109,6 +109,35 @@ def read(
     return [entry for entry in entries if entry.get('data', data) == data]
 
 
+def of_checkpoint(prefix: str, step: int) -> dict[str, dict[str, Any]]:
+    """Returns the results of a checkpoint that lie in the folder of its training, or above.
+
+    Args:
+      prefix: the checkpoint, in a `model_dir` or in a folder such as best/ of it.
+      step: number of its training steps.
+
+    Returns:
+      Reader -> the last entry of that step; {} if it was not evaluated.
+    """
+    folder = pathlib.Path(prefix).absolute().parent
+    for root in (folder / 'eval', folder.parent / 'eval'):
+        found = {}
+        for file in sorted(root.rglob(ALL_METRICS)):
+            entries = [entry for entry in history.read(file) if entry['step'] == step]
+            if entries:
+                name = file.parent.relative_to(root).as_posix()
+                found['' if name == '.' else name] = entries[-1]
+        if found:
+            return found
+    return {}
+
+
+def advised_threshold(evaluations: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Returns the score threshold that the first of the readers advises; None without any."""
+    advised = (entry.get('advised_threshold') for entry in evaluations.values())
+    return next((each['score_threshold'] for each in advised if each), None)
+
+
 def log(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:
     """Logs a table of the metrics of the reader `name`, whose evaluation took so many seconds."""
     title = f'evaluation of {name}' if name else 'evaluation'

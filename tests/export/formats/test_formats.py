@@ -21,6 +21,7 @@ DESCRIPTION = ModelDescription(
     resizer='fixed_shape_resizer { height: 64 width: 32 }',
     class_names={1: 'cat', 7: 'café'},
     weights=(TensorDescription('a/kernel', 'float32', (1, 2)),),
+    advised_threshold=0.25,
     details={'version': '1.0.0'},
 )
 
@@ -60,6 +61,8 @@ def test_a_description_is_read_as_it_was_written():
         ({'precision': 'float7'}, 'precision: expected float32 or .* Received: "float7"'),
         ({'format': 'onnx'}, 'format: expected stablehlo. Received: "onnx"'),
         ({'color_order': 'BGR'}, 'color_order: expected RGB or GRAY'),
+        ({'advised_threshold': 2}, 'advised_threshold: expected null or 0 to 1'),
+        ({'advised_threshold': True}, 'advised_threshold: expected null or 0 to 1'),
         ({'first_class_id': 2}, 'first_class_id: expected 0 or 1'),
         ({'outputs': ['detection_boxes', 'num_detections']}, 'with .*detection_scores'),
         ({'outputs': ['detection_boxes'] * 9}, 'outputs: expected distinct names'),
@@ -83,6 +86,13 @@ def test_what_a_description_says_wrong_is_named(change, message):
     text = json.dumps(json.loads(DESCRIPTION.to_json()) | change)
     with pytest.raises(UserError, match=rf'^f\.json: .*{message}'):
         description.parse(text, 'f.json', 'stablehlo')
+
+
+def test_descriptions_of_earlier_versions_advise_no_threshold():
+    values = json.loads(DESCRIPTION.to_json())
+    del values['advised_threshold']
+    found = description.parse(json.dumps(values), 'f.json', 'stablehlo')
+    assert found.advised_threshold is None
 
 
 def test_text_that_is_no_description_is_reported():
