@@ -66,6 +66,7 @@ for (const place of document.querySelectorAll('.plot')) {
         dash: line.dash, value: (plot, value) => shortened(value)})),
     ],
     cursor: {drag: {x: true, y: false}},
+    legend: {markers: {dash: (plot, i) => i && data.lines[i - 1].dash.length ? 'dashed' : 'solid'}},
     hooks: {
       draw: data.mark == null ? [] : [plot => drawMark(plot, data.mark)],
       setSelect: [plot => { plot.zoomed = true; }],

@@ -11,6 +11,7 @@ import uvicorn
 
 from object_detection.serving.app import create_app
 from object_detection.serving.limits import ServeOptions
+from object_detection.visualization.drawing import class_color
 from tests.browser import browser, open_page  # noqa: F401
 from tests.serving.fakes import BrightnessModel, image_file
 
@@ -24,9 +25,19 @@ _PIXEL = """([x, y]) => [...document.querySelector('#canvas').getContext('2d')
     .getImageData(x, y, 1, 1).data].slice(0, 3)"""
 
 
+_COLOR = """number => {
+    const context = new OffscreenCanvas(1, 1).getContext('2d');
+    context.fillStyle = color(number);
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+}"""
+
+
 @pytest.fixture
 def address():
-    app = create_app(BrightnessModel(), ServeOptions(max_wait_ms=0))
+    model = BrightnessModel()
+    model.advised_threshold = 0.61
+    app = create_app(model, ServeOptions(max_wait_ms=0))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level='warning'))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -56,6 +67,14 @@ def test_an_image_that_is_dropped_is_shown_with_its_objects(address, open_page):
     page.get_by_text('0 of 1 objects').wait_for()
     page.fill('#score', '0.4')
     page.get_by_text('1 of 1 objects').wait_for()
+    page.get_by_text('Best in the evaluation: 0.61').click()
+    page.get_by_text('0 of 1 objects').wait_for()
+
+
+def test_classes_have_the_colors_of_pictures(address, open_page):  # noqa: F811
+    page = open_page(address)
+    for number in range(1, 8):
+        assert page.evaluate(_COLOR, number) == pytest.approx(class_color(number), abs=1)
 
 
 def test_a_file_that_is_no_image_gives_a_message(address, open_page):  # noqa: F811
