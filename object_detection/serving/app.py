@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, Literal
 
 import fastapi
-import pydantic
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -47,7 +46,7 @@ _PAGE_RULES = {
 }
 _JSON, _MULTIPART, _IMAGE = 'application/json', 'multipart/form-data', 'image/'
 _BEST = 'best'
-_Threshold = Annotated[float, pydantic.Field(ge=0, le=1)] | Literal['best']
+_Threshold = Annotated[float, fastapi.Query(ge=0, le=1)] | Literal['best']
 _PREDICT_FIELDS = ('score_threshold', 'max_detections', 'masks')
 
 
