@@ -336,10 +336,7 @@ def _chosen(threshold: float | str, detector: Runtime) -> float:
 
 def _check_threshold(value: float) -> None:
     if not (isinstance(value, numbers.Real) and 0 <= value <= 1):
-        raise UserError(
-            f'score_threshold: expected a number from 0 to 1, or {BEST!r} where a predictor is '
-            f'made. Received: {value!r}.'
-        )
+        raise UserError(f'score_threshold: expected a number from 0 to 1. Received: {value!r}.')
 
 
 def _stacked(contexts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -17,9 +17,9 @@ from tests.validation import pipelines
 
 
 class _Options(dict):
-    """The options of a predictor whose model was evaluated."""
+    """The options of a predictor."""
 
-    advised_threshold = score_threshold = 0.37
+    advised_threshold, score_threshold = None, 0.37
 
 
 @pytest.fixture(autouse=True)
@@ -197,6 +197,7 @@ def test_the_threshold_of_the_evaluation_is_offered(arguments, expected, tmp_pat
         return files.PredictionSummary(1, 0, 0, [], None)
 
     monkeypatch.setattr(files, 'predict_files', predict_files)
+    monkeypatch.setattr(_Options, 'advised_threshold', 0.37)
     given = ['--model', 'm', '--input', str(image), '--output', 'out', *arguments]
     result = CliRunner().invoke(command, given)
     assert result.exit_code == 0, result.output

@@ -544,7 +544,7 @@ def test_an_export_with_other_detections_leaves_the_earlier_one(
     image = tmp_path / 'image.png'
     image.write_bytes(tf.io.encode_png(images[0]).numpy())
     differs = verification.Comparison(detections=10, unmatched=9, largest_difference=0.0)
-    monkeypatch.setattr(verification, 'compare', lambda exported, detect, rows: differs)
+    monkeypatch.setattr(verification, 'compare', lambda *_: differs)
     monkeypatch.setattr(exporter, 'load_detector', lambda *_: detector)
     with pytest.raises(UserError, match=r'--format saved_model: .* 9 without counterpart'):
         exporter.export(tiny.tiny_pipeline(), str(trained), tmp_path, images=[image])
