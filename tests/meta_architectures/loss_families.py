@@ -161,7 +161,13 @@ def _detr(kind: str) -> DetectionModel:
     changes = ['loss { auxiliary: false }'] if kind == 'd_fine' else []
     if kind in ('rt_detr', 'detr'):
         changes.append('decoder { dropout: 0.1 }')
-    return detr_build.build_detector(detr_configs.tiny(kind, *changes), is_training=False)
+    detector = detr_build.build_detector(detr_configs.tiny(kind, *changes), is_training=False)
+    detector.build_variables()
+    # Fresh queries look at the very borders of cells, where rounding chooses between two.
+    rng = np.random.default_rng(0)
+    for _, variable in sorted(detector.named_trainable_variables().items()):
+        variable.assign_add(rng.normal(0.0, 0.02, variable.shape).astype(np.float32))
+    return detector
 
 
 _CASCADE = """
