@@ -1,12 +1,14 @@
 """Measures how time and memory grow with the data: objects, annotations, pixels, batches.
 
     python benchmarks/scaling.py
+    python benchmarks/scaling.py --short
     python benchmarks/scaling.py --quick --axis annotations_json
 
 Each axis is measured in a process of its own, from small to large. "exponent" is the slope of the
 logarithms over the three largest sizes: 1 is linear. Fails if an exponent is above the limit, twice
-in a row, since a busy machine can slow one point down. What several replicas and processes cost is
-measured by scaling_workers.py.
+in a row, since a busy machine can slow one point down. With `--short`, all axes share a process and
+have three smaller sizes, so that the whole takes about a minute; memory is not judged then. What
+several replicas and processes cost is measured by scaling_workers.py.
 """
 
 import json
@@ -27,7 +29,7 @@ from object_detection.benchmarking import rows
 LIMIT = 1.15
 # Time and memory below these do not tell how they grow.
 _MIN_SECONDS, _MIN_MEGABYTES = 0.01, 30.0
-_SECONDS_PER_POINT, _MAX_RUNS = 1.0, 5
+_SECONDS_PER_POINT, _SHORT_SECONDS_PER_POINT, _MAX_RUNS = 1.0, 0.2, 5
 _POINTS = 3
 
 
@@ -35,6 +37,7 @@ _POINTS = 3
 @click.option(
     '--axis', 'axes', multiple=True, type=click.Choice(list(scaling_axes.AXES)), help='Repeat.'
 )
+@click.option('--short', is_flag=True, help='Three smaller sizes of each axis, in one process.')
 @click.option('--quick', is_flag=True, help='Small sizes; shows that all runs, not how it grows.')
 @click.option(
     '--limit', default=LIMIT, show_default=True, help='The largest exponent that is no failure.'
@@ -47,15 +50,15 @@ _POINTS = 3
     help='Where to write the results, a list of objects.',
 )
 @click.option('--here', is_flag=True, hidden=True)
-def main(axes, quick, limit, path, here):
+def main(axes, short, quick, limit, path, here):
     if here:
         click.echo(json.dumps(measure_axis(axes[0], quick)))
         return
     results = []
     for name in axes or scaling_axes.AXES:
-        result = _run_alone(name, quick)
+        result = _run(name, short, quick)
         if not quick and worst(result) > limit:
-            result = min(result, _run_alone(name, quick), key=worst)
+            result = min(result, _run(name, short, quick), key=worst)
         results.append(result)
         click.echo('\n'.join(lines(result)))
     measure.write(results, path)
@@ -64,10 +67,10 @@ def main(axes, quick, limit, path, here):
         raise SystemExit(f'Worse than linear: {", ".join(failed)}.')
 
 
-def measure_axis(name: str, quick: bool) -> dict:
+def measure_axis(name: str, quick: bool, short: bool = False) -> dict:
     """Measures all sizes of an axis in this process, whose peak memory only grows."""
     axis = scaling_axes.AXES[name]
-    sizes = axis.quick_sizes if quick else axis.sizes
+    sizes = axis.quick_sizes if quick else axis.short_sizes if short else axis.sizes
     points = []
     with tempfile.TemporaryDirectory() as folder:
         # What is paid once: imports, the first trace.
@@ -75,7 +78,7 @@ def measure_axis(name: str, quick: bool) -> dict:
         base = rows.peak_memory()
         for size in sizes:
             run = axis.prepare(size, pathlib.Path(folder))
-            seconds = _fastest(run)
+            seconds = _fastest(run, _SHORT_SECONDS_PER_POINT if short else _SECONDS_PER_POINT)
             points.append({'size': size, 'seconds': seconds, 'memory': rows.peak_memory() - base})
     return {
         'axis': name,
@@ -83,7 +86,8 @@ def measure_axis(name: str, quick: bool) -> dict:
         'points': points,
         'base_memory': base,
         'time_exponent': exponent(points, 'seconds', _MIN_SECONDS),
-        'memory_exponent': exponent(points, 'memory', _MIN_MEGABYTES),
+        # What other axes have freed is taken first.
+        'memory_exponent': None if short else exponent(points, 'memory', _MIN_MEGABYTES),
     }
 
 
@@ -126,14 +130,16 @@ def _shown(value: float | None) -> str:
     return 'flat' if value is None else f'{value:.2f}'
 
 
-def _fastest(run: Callable[[], object]) -> float:
-    """Seconds of the fastest of a few runs."""
+def _fastest(run: Callable[[], object], wanted: float) -> float:
+    """Seconds of the fastest of a few runs, which take `wanted` seconds together, or one run."""
     seconds, start = [], time.perf_counter()
-    while not seconds or (
-        time.perf_counter() - start < _SECONDS_PER_POINT and len(seconds) < _MAX_RUNS
-    ):
+    while not seconds or (time.perf_counter() - start < wanted and len(seconds) < _MAX_RUNS):
         seconds.append(rows.timed_call(run))
     return min(seconds)
+
+
+def _run(name: str, short: bool, quick: bool) -> dict:
+    return measure_axis(name, False, short=True) if short else _run_alone(name, quick)
 
 
 def _run_alone(name: str, quick: bool) -> dict:

@@ -23,12 +23,13 @@ class Axis:
     Attributes:
       what: one line about it.
       prepare: (size, folder for files) -> what is timed.
-      sizes, quick_sizes: ascending.
+      sizes, short_sizes, quick_sizes: ascending; the short ones take a few seconds together.
     """
 
     what: str
     prepare: Callable[[int, pathlib.Path], Callable[[], object]]
     sizes: tuple[int, ...]
+    short_sizes: tuple[int, ...]
     quick_sizes: tuple[int, ...]
 
 
@@ -89,6 +90,24 @@ def targets_by_objects(size: int, folder: pathlib.Path) -> Callable[[], object]:
         return assigner.assign(Candidates(anchors), Groundtruth(boxes, ones[..., tf.newaxis], ones))
 
     return lambda: assign(boxes).numpy()
+
+
+def suppression_by_anchors(size: int, folder: pathlib.Path) -> Callable[[], object]:
+    """Chooses detections of 80 classes among `size` boxes."""
+    del folder
+    return _suppression(anchors=size)
+
+
+def suppression_by_classes(size: int, folder: pathlib.Path) -> Callable[[], object]:
+    """Chooses detections of `size` classes."""
+    del folder
+    return _suppression(classes=size)
+
+
+def suppression_by_detections(size: int, folder: pathlib.Path) -> Callable[[], object]:
+    """Chooses `size` detections."""
+    del folder
+    return _suppression(detections=size)
 
 
 def annotations_json(size: int, folder: pathlib.Path) -> Callable[[], object]:
@@ -206,6 +225,33 @@ def _inference(batch_size: int, side: int) -> Callable[[], object]:
     return lambda: detect(images).numpy()
 
 
+def _suppression(
+    *, anchors: int = 2_000, classes: int = _CLASSES, detections: int = 100
+) -> Callable[[], object]:
+    """Post-processing of one image: boxes of all sizes, scores as a trained network has them."""
+    import tensorflow as tf
+
+    from object_detection.core import post_processing
+
+    rng = np.random.default_rng(0)
+    boxes = tf.constant(_boxes(rng, anchors)[np.newaxis, :, np.newaxis])
+    logits = rng.normal(-4, 1.5, (1, anchors, classes)).astype(np.float32)
+    scores = tf.sigmoid(logits)
+    params = post_processing.NmsParams(
+        score_threshold=1e-8,
+        max_detections_per_class=detections,
+        max_total_detections=detections,
+        change_coordinate_frame=False,
+    )
+
+    @tf.function(autograph=False)
+    def choose(boxes: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+        found = post_processing.batch_multiclass_non_max_suppression(boxes, scores, params)
+        return found.scores
+
+    return lambda: choose(boxes, scores).numpy()
+
+
 def _boxes(rng: np.random.Generator, count: int) -> np.ndarray:
     """float32 [count, 4], normalized."""
     corners = rng.uniform(0, 0.8, (count, 2))
@@ -272,53 +318,84 @@ def _write_annotations(count: int, path: pathlib.Path) -> None:
         file.write(']}')
 
 
+_SIDE_SQUARES = tuple(side**2 for side in (64, 128, 256, 512, 1024, 2048, 4096))
+
 AXES = {
     'objects_read': Axis(
         'objects with masks in an image, read for training (8 images)',
         records_by_objects,
-        (1, 10, 50, 100, 200, 500),
+        (1, 10, 50, 100, 200, 500, 1000),
+        (20, 60, 180),
         (1, 5),
     ),
     'objects_matched': Axis(
         'objects that 279,300 anchors are matched to',
         targets_by_objects,
-        (1, 10, 50, 100, 200, 500),
+        (1, 10, 50, 100, 200, 500, 1000),
+        (5, 15, 45),
         (1, 5),
+    ),
+    'anchors': Axis(
+        'boxes, each with scores of 80 classes, suppressed',
+        suppression_by_anchors,
+        (1_000, 3_000, 10_000, 30_000, 100_000),
+        (1_000, 3_000, 10_000),
+        (100, 200),
+    ),
+    'classes': Axis(
+        'classes of 2,000 boxes, suppressed',
+        suppression_by_classes,
+        (1, 10, 80, 400, 1_203),
+        (80, 240, 720),
+        (1, 5),
+    ),
+    'detections': Axis(
+        'detections of an image, chosen among 2,000 boxes of 80 classes',
+        suppression_by_detections,
+        (10, 100, 300, 1_000),
+        (30, 100, 300),
+        (5, 10),
     ),
     'annotations_json': Axis(
         'annotations of a COCO file, parsed and grouped by image',
         annotations_json,
         (1_000, 10_000, 100_000, 300_000, 1_000_000),
+        (1_000, 4_000, 16_000),
         (100, 1_000),
     ),
     'annotations_evaluated': Axis(
         'annotations, and as many detections, evaluated (boxes, 100 an image)',
         annotations_evaluated,
         (1_000, 10_000, 100_000, 300_000, 1_000_000),
+        (2_000, 6_000, 18_000),
         (100, 1_000),
     ),
     'records_counted': Axis(
         'records of a file, counted',
         records_counted,
         (1_000, 10_000, 100_000, 1_000_000),
+        (1_000, 10_000, 100_000),
         (100, 1_000),
     ),
     'pixels': Axis(
         f'pixels of an image, inference of {_SMALL_MODEL}',
         inference_by_pixels,
-        (128**2, 256**2, 512**2, 1024**2),
-        (64**2, 128**2),
+        _SIDE_SQUARES[1:],
+        _SIDE_SQUARES[1:4],
+        _SIDE_SQUARES[:2],
     ),
     'batch_inference': Axis(
         f'images of 256 x 256 in a batch, inference of {_SMALL_MODEL}',
         inference_by_batch,
         (1, 2, 4, 8, 16),
+        (1, 2, 4),
         (1, 2),
     ),
     'batch_training': Axis(
         f'images of 256 x 256 in a batch, a training step of {_SMALL_MODEL}',
         training_by_batch,
         (1, 2, 4, 8),
+        (1, 2, 4),
         (1, 2),
     ),
 }
