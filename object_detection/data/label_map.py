@@ -180,6 +180,12 @@ def num_keypoints(labels: LabelMap) -> int:
     return max(places, default=-1) + 1
 
 
+def keypoint_names(labels: LabelMap) -> dict[int, str]:
+    """Returns the position of each keypoint of all classes -> its name."""
+    items = (item for each in labels.categories for item in each.get('keypoints', {}).items())
+    return {place: name for name, place in items}
+
+
 def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
     """Returns which keypoint takes the place of each one in a mirrored image, by their names.
 

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from object_detection.data import label_map
 from object_detection.errors import UserError
 from object_detection.prediction import memory as memories
 from object_detection.prediction import sources, writers
 from object_detection.prediction.memory import Memory
+from object_detection.prediction.output import Item, Output
 from object_detection.prediction.prediction import of_path
 from object_detection.prediction.predictor import Predictor
 from object_detection.prediction.sources import Frame
@@ -146,12 +148,14 @@ class _Run:
     def open(self, stack: contextlib.ExitStack, output: pathlib.Path) -> None:
         """Opens the files, which the stack closes."""
         formats = list(dict.fromkeys(self._options.formats))
-        target = writers.Output(
+        target = Output(
             folder=output,
             names=self._predictor.class_names,
             score_threshold=self._options.score_threshold,
             max_boxes=self._options.max_boxes,
             frames=writers.VIDEO not in formats,
+            keypoint_names=label_map.keypoint_names(self._predictor.labels),
+            model=str(self._predictor.source),
         )
         self._writers = {
             name: stack.enter_context(writers.WRITERS[name](target)) for name in formats
@@ -214,7 +218,7 @@ class _Run:
             frame = named.frame
             prediction = of_path(prediction, frame.source)
             sure = prediction.above(self._options.score_threshold)
-            item = writers.Item(prediction, named.image_id, named.name, frame.clip, named.clip_name)
+            item = Item(prediction, named.image_id, named.name, frame.clip, named.clip_name)
             own = {name: write(item, sure) for name, write in self._writers.items()}
             self.detections += len(prediction)
             self.sure += min(len(sure), self._options.max_boxes)

@@ -7,16 +7,20 @@ import shutil
 
 import numpy as np
 import pytest
+from lxml import etree
 from PIL import Image
 
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import source
 from object_detection.data.formats.csv_boxes import CsvSource
+from object_detection.data.formats.tools.cvat import CvatSource
+from object_detection.data.formats.tools.label_studio import LabelStudioSource
 from object_detection.data.formats.tools.labelme import LabelMeSource
 from object_detection.data.formats.voc import VocSource
 from object_detection.data.formats.yolo import YoloSource
-from object_detection.prediction import writers
+from object_detection.prediction import tool_writers, writers
 from object_detection.prediction.files import OutputOptions, predict_files
+from object_detection.prediction.output import Item, Output
 from object_detection.prediction.prediction import Prediction
 from object_detection.prediction.predictor import Predictor
 from tests.prediction.test_predictor import TWO, picture
@@ -89,15 +93,66 @@ def test_files_of_voc_are_read_again(written, tmp_path):
 def test_files_of_labelme_are_read_again(written):
     content = json.loads((written / 'out' / 'labelme' / 'a.json').read_text())
     assert content['imagePath'] == '../../in/a.png'
-    assert [shape['description'] for shape in content['shapes']] == ['score 1.0000', 'score 0.8000']
+    # An object is its mask and its two keypoints, which are corners of its box.
+    kinds = ['polygon', 'point', 'point']
+    assert [shape['shape_type'] for shape in content['shapes']] == 2 * kinds
+    assert [shape['group_id'] for shape in content['shapes']] == [0, 0, 0, 1, 1, 1]
+    assert [shape['label'] for shape in content['shapes'][:3]] == ['blue', '0', '1']
+    masks = content['shapes'][::3]
+    assert [shape['description'] for shape in masks] == ['score 1.0000', 'score 0.8000']
     # The masks are polygons along the edges of pixels.
-    for shape, box in zip(content['shapes'], BOXES.values(), strict=True):
+    for shape, corner, box in zip(masks, content['shapes'][2::3], BOXES.values(), strict=True):
         points = np.array(shape['points'])
-        assert shape['shape_type'] == 'polygon'
         ymin, xmin, ymax, xmax = box
+        np.testing.assert_allclose(corner['points'], [[xmax, ymax]], atol=0.01)
         np.testing.assert_allclose(points.min(0), [xmin, ymin], atol=1)
         np.testing.assert_allclose(points.max(0), [xmax, ymax], atol=1)
-    assert content['shapes'][0]['label'] == 'blue'
+    data = LabelMeSource(str(written / 'out' / 'labelme'), image_dir=str(written / 'in'))
+    [first, _] = data.entries(FILES)
+    result = source.read(data.open(FILES, None).reader, first, FILES)
+    assert not result.problems
+    assert result.notes == {'not_converted: point': 4}
+
+
+@pytest.mark.parametrize('masks', [False, True])
+def test_tasks_of_label_studio_are_read_again(written, masks):
+    path = written / 'out' / 'label_studio' / 'tasks.json'
+    [first, second] = json.loads(path.read_text())
+    assert first['data']['image'] == f'/data/local-files/?d={str(written / "in" / "a.png")[1:]}'
+    [prediction] = first['predictions']
+    assert prediction['score'] == pytest.approx(0.8)
+    assert second['predictions'][0]['result'] == []
+    sure = {'predictions': True, 'masks': masks}
+    data = LabelStudioSource(str(path), image_dir=str(written / 'in'), **sure)
+    check(objects(data))
+    # Without the option they are no annotations.
+    with pytest.raises(ValueError, match='its task has no annotation'):
+        objects(LabelStudioSource(str(path), image_dir=str(written / 'in')))
+    interface = etree.parse(written / 'out' / 'label_studio' / 'interface.xml').getroot()
+    assert {control.tag: [each.get('value') for each in control] for control in interface} == {
+        'Image': [],
+        'RectangleLabels': ['red', 'green', 'blue'],
+        'BrushLabels': ['blue', 'red'],
+        'KeyPointLabels': ['0', '1'],
+    }
+
+
+def test_annotations_of_cvat_are_read_again(written):
+    path = written / 'out' / 'cvat' / 'annotations.xml'
+    data = CvatSource(str(path), image_dir=str(written / 'in'), masks=True)
+    check(objects(data))
+    root = etree.parse(path).getroot()
+    assert [(image.get('id'), image.get('name')) for image in root.iterfind('image')] == [
+        ('0', 'a.png'),
+        ('1', 'b.png'),
+    ]
+    kinds = [
+        (item.tag, item.get('label'), item.get('group_id')) for item in root.iterfind('image/*')
+    ]
+    assert kinds == [
+        (kind, *each) for each in (('blue', '1'), ('red', '2')) for kind in ('mask', 'points')
+    ]
+    assert [*data.open(FILES, None).labels] == ['red', 'green', 'blue']
 
 
 def test_rectangles_of_labelme_are_read_again(written, colour_finder, tmp_path, monkeypatch):
@@ -130,9 +185,9 @@ def test_an_object_of_several_parts_is_one_object_again(tmp_path):
         image=TWO,
         path=str(tmp_path / 'a.png'),
     )
-    output = writers.Output(tmp_path, {1: 'cat'}, 0.5, 10, frames=False)
-    with writers.labelme(output) as write:
-        write(writers.Item(prediction, 1, 'a'), prediction)
+    output = Output(tmp_path, {1: 'cat'}, 0.5, 10, frames=False)
+    with tool_writers.labelme(output) as write:
+        write(Item(prediction, 1, 'a'), prediction)
     shutil.copy(tmp_path / 'a.png', tmp_path / 'labelme')
     data = LabelMeSource(data_dir=str(tmp_path / 'labelme'), masks=True)
     [entry] = data.entries(FILES)

@@ -1,10 +1,14 @@
 """Outlines and run lengths of binary masks, in the formats of COCO JSON files and Label Studio."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from object_detection.errors import UnusableError
+
+# The bits of the lengths of runs that Label Studio itself writes.
+_LENGTH_BITS = (3, 4, 8, 16)
 
 
 class Outlines(NamedTuple):
@@ -87,6 +91,22 @@ def unpack_rle(packed: bytes, count: int) -> np.ndarray:
         words[start:end] = bits.number(word) if is_run else bits.numbers(end - start, word)
         start = end
     return words
+
+
+def pack_rle(words: np.ndarray) -> bytes:
+    """Packs words, uint8 [n], as `unpack_rle` reads them: each block is one of repeated words."""
+    words = words.astype(np.uint8)
+    starts = np.concatenate([[0], np.flatnonzero(words[1:] != words[:-1]) + 1, [len(words)]])
+    bits = [f'{len(words):032b}', f'{7:05b}', *(f'{size - 1:04b}' for size in _LENGTH_BITS)]
+    longest = 1 << _LENGTH_BITS[-1]
+    for start, end in itertools.pairwise(starts.tolist()):
+        for place in range(start, end, longest):
+            length = min(end - place, longest) - 1
+            index = next(i for i, size in enumerate(_LENGTH_BITS) if length < 1 << size)
+            bits.append(f'1{index:02b}{length:0{_LENGTH_BITS[index]}b}{words[start]:08b}')
+    text = ''.join(bits)
+    text += '0' * (-len(text) % 8)
+    return int(text, 2).to_bytes(len(text) // 8)
 
 
 class _Bits:

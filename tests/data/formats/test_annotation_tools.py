@@ -118,8 +118,10 @@ def test_labelme_shapes_of_one_label_and_group_are_one_object(tmp_path, png):
     np.testing.assert_allclose(result.image.boxes[:2], [_AROUND, _BOX])
     assert result.image.areas.tolist() == [72, 32, 32, 40, 40]
     assert _mask_sums(result) == [72, 32, 32, 40, 40]
-    assert [*result.notes.values()] == [2, 1, 2]
-    assert _reasons(result) == ['unknown_shape']
+    # The point of an object is no object, and records have no place for it.
+    assert [*result.notes.values()] == [2, 1, 2, 1]
+    assert result.notes['not_converted: point'] == 1
+    assert _reasons(result) == []
 
 
 @pytest.mark.parametrize(('groups', 'areas'), [('all', [72, 32, 72, 40]), ('none', 6)])
@@ -130,7 +132,7 @@ def test_option_groups_joins_all_or_none(tmp_path, png, groups, areas):
         np.testing.assert_allclose(result.image.boxes[2], _AROUND)
     else:
         assert len(result.image) == areas
-        assert result.notes == {'separate_shapes_of_groups': 4}
+        assert result.notes == {'separate_shapes_of_groups': 4, 'not_converted: point': 1}
 
 
 def test_option_groups_has_three_values(tmp_path, png):
@@ -260,7 +262,9 @@ def test_cvat_shapes_of_one_label_and_group_are_one_object(tmp_path, png):
     np.testing.assert_allclose(result.image.boxes[0], [0.1, 0.05, 0.6, 0.75])
     assert _mask_sums(result) == [72, 32, 32, 40, 32, 40]
     assert result.image.object_details[keys.OCCLUDED].tolist() == [1, 0, 0, 0, 1, 0]
-    assert [*result.notes.values()] == [3, 1, 2]
+    assert [*result.notes.values()] == [3, 1, 2, 1]
+    assert result.notes['not_converted: points'] == 1
+    assert _reasons(result) == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Frames of a video are image files, as CVAT exports them; `cvat_tracks` says how 
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from lxml import etree
@@ -39,6 +39,7 @@ _HEAD = 1 << 10
 _SIDES = ('xtl', 'ytl', 'xbr', 'ybr')
 _BOX, _POLYGON, _ELLIPSE, _MASK = 'box', 'polygon', 'ellipse', 'mask'
 _AREAS = (_BOX, _POLYGON, _ELLIPSE, _MASK)
+_POINTS = 'points'
 _PARENTS = ('image', 'track')
 # Elements of an image that are no shapes.
 _OTHERS = ('tag', 'attribute')
@@ -198,7 +199,11 @@ class CvatReader(SourceReader[CvatSource]):
             for each in (*inner, folder)
             for path in (*names, name)
         ]
-        found = shapes.grouped(enumerate(entry.annotations), _group_of, _is_box, self.source.groups)
+        groups = {_group_of(item) for item in entry.annotations} - {None}
+        is_part = [_is_keypoints(item, groups) for item in entry.annotations]
+        items = [each for each in enumerate(entry.annotations) if not is_part[each[0]]]
+        found = shapes.grouped(items, _group_of, _is_box, self.source.groups)
+        others = [*image['others'], *[_POINTS] * sum(is_part)]
         return ImageAnnotations(
             file_name=name,
             source_id=image['id'],
@@ -206,7 +211,7 @@ class CvatReader(SourceReader[CvatSource]):
             paths=tuple(path for each in places for path in each.paths),
             path_note=places[0].note,
             stated_size=annotated_image.stated_size(entry.image),
-            notes={**found.notes, **not_converted(image['others'])},
+            notes={**found.notes, **not_converted(others)},
         )
 
     def read_object(
@@ -233,6 +238,11 @@ def _group_of(item: Mapping[str, str]) -> tuple[str, str] | None:
     group = item.get('group_id', '0')
     is_grouped = group not in ('', '0') and item['kind'] in _AREAS
     return (item.get('label', ''), group) if is_grouped else None
+
+
+def _is_keypoints(item: Mapping[str, str], groups: Collection[tuple[str, str]]) -> bool:
+    """Whether a shape is the points of an object, with which it shares a label and a group."""
+    return item['kind'] == _POINTS and (item.get('label', ''), item.get('group_id')) in groups
 
 
 def _is_box(item: Mapping[str, str]) -> bool:

@@ -35,7 +35,8 @@ from object_detection.errors import UnusableError, UserError
 _MAX_BYTES = 1 << 30
 # Kinds of labels of regions: the value of a region has a list under this key.
 _RECTANGLE, _POLYGON, _ELLIPSE = 'rectanglelabels', 'polygonlabels', 'ellipselabels'
-_BRUSH = 'brushlabels'
+_BRUSH, _KEYPOINT = 'brushlabels', 'keypointlabels'
+_PREDICTED = 'predictions'
 _AREAS = (_RECTANGLE, _POLYGON, _ELLIPSE, _BRUSH)
 # Keys of values that are said of a region, and do not draw it.
 _NOT_DRAWN = {'choices', 'text', 'rating', 'number', 'datetime', 'taxonomy'}
@@ -55,10 +56,12 @@ class LabelStudioSource(FileSource):
       image_dir: folder of the images; '' is the folder of the JSON file.
       masks: whether shapes are written as masks.
       keep_not_annotated: whether tasks that nobody has finished are images without objects.
+      predictions: whether the predictions of such tasks are read, the pre-labels of a model.
     """
 
     masks: bool = option(False, 'Write the shapes as masks.')
     keep_not_annotated: bool = option(False, 'Keep tasks without annotations, as empty images.')
+    predictions: bool = option(False, 'Read the predictions of tasks without annotations.')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         entries = list(self.entries(files))
@@ -83,7 +86,7 @@ class LabelStudioSource(FileSource):
             name = _image_name(data) if isinstance(data, dict) else ''
             # Exports of several projects in one file may number their tasks alike.
             image_id = f'{number}/{name}' if counts[number] > 1 else number
-            annotation, problem = _annotation_of(task), ()
+            annotation, problem = _annotation_of(task, predictions=self.predictions), ()
             if annotation is None and not self.keep_not_annotated:
                 text = 'its task has no annotation, or was skipped'
                 problem = (formats_source.NOT_ANNOTATED, text)
@@ -221,16 +224,24 @@ def _image_name(data: Mapping[str, Any]) -> str:
     return ''
 
 
-def _annotation_of(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _annotation_of(
+    task: Mapping[str, Any], *, predictions: bool = False
+) -> Mapping[str, Any] | None:
     """Returns the annotation of a task that is read, with its 'result'; None if there is none."""
-    annotations = task.get('annotations', task.get('completions'))
-    if isinstance(annotations, list):
-        usable = (item for item in annotations if isinstance(item, dict))
-        return min(
+    annotations, predicted = task.get('annotations', task.get('completions')), task.get(_PREDICTED)
+    if isinstance(annotations, list) or isinstance(predicted, list):
+        usable = (item for item in annotations or () if isinstance(item, dict))
+        found = min(
             (item for item in usable if not item.get('was_cancelled')),
             key=lambda item: (not item.get('ground_truth'), not _regions(item)),
             default=None,
         )
+        if found is None and predictions:
+            # The newest is the last one.
+            found = next(
+                (item for item in reversed(predicted or []) if isinstance(item, dict)), None
+            )
+        return found
     # JSON-MIN has a list for each tag of the labelling interface.
     lists = [value for value in task.values() if isinstance(value, list)]
     regions = [value for value in lists if any(_class_of(item)[0] for item in value)]
@@ -239,7 +250,7 @@ def _annotation_of(task: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _regions(annotation: Mapping[str, Any]) -> list[Any]:
     """Returns the regions of an annotation, once for each label, also those without one."""
-    results = _list_of_results(annotation)
+    results = [item for item in _list_of_results(annotation) if not _is_keypoint(item)]
     # The shape and the label of a region may be results of their own with the same id.
     labelled = {str(item.get('id')) for item in results if _class_of(item)[0]} - {'None'}
     regions = [
@@ -257,10 +268,18 @@ def _others(annotation: Mapping[str, Any]) -> list[str]:
     return [
         str(item.get('type') or 'result')
         for item in _list_of_results(annotation)
-        if isinstance(item, dict)
-        and not _class_of(item)[0]
-        and not (_is_shape(item) and _NOT_DRAWN.isdisjoint(_value(item)))
+        if _is_keypoint(item)
+        or (
+            isinstance(item, dict)
+            and not _class_of(item)[0]
+            and not (_is_shape(item) and _NOT_DRAWN.isdisjoint(_value(item)))
+        )
     ]
+
+
+def _is_keypoint(item: Any) -> bool:
+    """Whether a result is a keypoint of another region."""
+    return isinstance(item, dict) and bool(item.get('parentID')) and _class_of(item)[0] == _KEYPOINT
 
 
 def _list_of_results(annotation: Mapping[str, Any]) -> list[Any]:

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ _RECTANGLE, _ORIENTED, _MASK, _CIRCLE, _POLYGON = (
     *('rectangle', 'oriented_rectangle', 'mask', 'circle', 'polygon'),
 )
 _AREAS = (_RECTANGLE, _ORIENTED, _MASK, _CIRCLE, _POLYGON)
+_POINT = 'point'
 _MAX_TRIED = 5  # files
 
 
@@ -112,9 +113,12 @@ class LabelMeReader(SourceReader[LabelMeSource]):
             file_access.image_paths(image_dir, name, stem, below=each, key='imagePath')
             for each in dict.fromkeys((below, '' if self.source.image_dir else below))
         ]
-        found = shapes.grouped(
-            enumerate(document['shapes']), _group_of, _is_box, self.source.groups
-        )
+        grouped = {_group_of(item) for item in document['shapes']} - {None}
+        groups = {group for _, group in grouped}
+        is_part = [_is_keypoint(item, groups) for item in document['shapes']]
+        items = [each for each in enumerate(document['shapes']) if not is_part[each[0]]]
+        found = shapes.grouped(items, _group_of, _is_box, self.source.groups)
+        others = [*_flags(document), *[_POINT] * sum(is_part)]
         return ImageAnnotations(
             file_name=os.path.basename(name) or entry.image['file_name'],
             source_id=entry.image['id'],
@@ -123,7 +127,7 @@ class LabelMeReader(SourceReader[LabelMeSource]):
             path_note=places[0].note,
             stated_size=annotated_image.stated_size(document, 'imageHeight', 'imageWidth'),
             embedded=_embedded_image(document),
-            notes={**found.notes, **not_converted(_flags(document))},
+            notes={**found.notes, **not_converted(others)},
         )
 
     def read_object(
@@ -140,6 +144,13 @@ def _group_of(item: Any) -> tuple[str, Any] | None:
     group, label = (item.get('group_id'), item.get('label')) if isinstance(item, dict) else (0, 0)
     is_grouped = isinstance(group, int | str) and isinstance(label, str)
     return (label, group) if is_grouped and _kind(item) in _AREAS else None
+
+
+def _is_keypoint(item: Any, groups: Collection[Any]) -> bool:
+    """Whether a shape is a point of an object, with which it shares a group."""
+    is_point = isinstance(item, dict) and item.get('shape_type') == _POINT
+    group = item.get('group_id') if is_point else None
+    return isinstance(group, int | str) and group in groups
 
 
 def _is_box(item: dict[str, Any]) -> bool:
