@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from lxml import etree
 from PIL import Image
 
 from object_detection.errors import UserError
@@ -80,19 +81,32 @@ def test_a_video_that_comes_twice_becomes_two(video, predictor, tmp_path):
 
 
 def test_frames_are_pictures_on_demand_and_limited(video, predictor, tmp_path):
-    options = OutputOptions(formats=('pictures', 'labelme'), limit=2)
+    formats = ('pictures', 'labelme', 'label_studio', 'cvat')
+    options = OutputOptions(formats=formats, limit=2)
     assert predict_files(predictor, [video, video], tmp_path, options).images == 2
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob('*.*')}
     expected = {
         f'{n}{kind}' for n in ('moves_000000', 'moves_000001') for kind in ('.png', '.json')
     }
-    assert {name.split('/')[-1] for name in names} == {*expected, 'images.json'}
+    lists = {'images.json', 'tasks.json', 'interface.xml', 'moves.xml'}
+    assert {name.split('/')[-1] for name in names} == {*expected, *lists}
     content = json.loads((tmp_path / 'labelme' / 'moves_000001.json').read_text())
     assert (tmp_path / 'labelme' / content['imagePath']).exists()
     # The file holds the frame as it was read: the picture is annotated.
     frame = Image.open(io.BytesIO(base64.b64decode(content['imageData'])))
     _, second, *_ = sources.read(str(video))
     np.testing.assert_array_equal(np.asarray(frame), second.image)
+    # Label Studio gets it as a file, which its task names.
+    frame = tmp_path / 'label_studio' / 'moves_000001.png'
+    np.testing.assert_array_equal(np.asarray(Image.open(frame)), second.image)
+    [_, task] = json.loads((tmp_path / 'label_studio' / 'tasks.json').read_text())
+    assert task['data']['image'].endswith(f'?d={str(frame)[1:]}')
+    [_, entry] = json.loads((tmp_path / 'images.json').read_text())
+    assert entry['files'] == ['labelme/moves_000001.json', 'label_studio/moves_000001.png']
+    root = etree.parse(tmp_path / 'cvat' / 'moves.xml').getroot()
+    places = [(image.get('id'), image.get('name'), len(image)) for image in root.iterfind('image')]
+    # A mask and its keypoints.
+    assert places == [('0', 'frame_000000', 2), ('1', 'frame_000001', 2)]
 
 
 def test_what_is_no_video_is_left_out_and_named(video, predictor, tmp_path):
