@@ -1,6 +1,7 @@
 """`tfod export`: a SavedModel, or files of other formats, from a checkpoint."""
 
 import pathlib
+import shlex
 
 import click
 
@@ -11,6 +12,7 @@ from object_detection.export.formats.formats import (
     EXPORT_FORMATS,
     QUANTIZATIONS,
     SAVED_MODEL,
+    TRITON_BACKENDS,
     parse_names,
 )
 from object_detection.runtime.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
@@ -22,6 +24,7 @@ _READ_BY_FORMATS = {
     'quantization': 'quantization',
     'calibration': 'calibration',
     'calibration_limit': 'calibration',
+    'triton_backend': 'triton_backend',
 }
 
 
@@ -57,7 +60,14 @@ _READ_BY_FORMATS = {
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help='Images a call, of formats that fix it (stablehlo).',
+    help='Images a call, of formats that fix it (stablehlo), or the most of them (triton).',
+)
+@click.option(
+    '--triton_backend',
+    type=click.Choice(TRITON_BACKENDS),
+    default=TRITON_BACKENDS[0],
+    show_default=True,
+    help='Model of a Triton repository.',
 )
 @click.option(
     '--quantization',
@@ -101,6 +111,7 @@ def command(
     format_names: tuple[str, ...],
     input_type: str,
     batch_size: int,
+    triton_backend: str,
     quantization: str,
     calibration: str,
     calibration_limit: int,
@@ -161,7 +172,10 @@ def command(
                 output,
                 others,
                 options=FormatOptions(
-                    batch_size=batch_size, quantization=quantization, calibration=tuple(samples)
+                    batch_size=batch_size,
+                    quantization=quantization,
+                    calibration=tuple(samples),
+                    triton_backend=triton_backend,
                 ),
                 images=images,
                 **shared,
@@ -171,6 +185,8 @@ def command(
             click.echo(f'exported to {each.path} ({each.format_name}, {each.megabytes:.1f} MB)')
             if each.comparison is not None:
                 click.echo(f'{len(images)} images: {each.comparison}')
+            if each.format_name == 'triton':
+                click.echo(f'serve it: {_triton_line(output)}')
     if SAVED_MODEL not in names:
         option_flags.show_result(made, [])
         return
@@ -191,10 +207,24 @@ def command(
     )
     if images:
         click.echo(f'{len(images)} images: {exported.comparison}')
+    click.echo(f'serve it: tfod serve {shlex.quote(output)}, or {_serving_line(output)}')
     path = pathlib.Path(output) / SAVED_MODEL
     option_flags.show_result(
         [*made, {'format_name': SAVED_MODEL, 'path': path, **exported._asdict()}], []
     )
+
+
+def _serving_line(output: str) -> str:
+    """Returns the command that serves a SavedModel by TensorFlow Serving."""
+    folder = shlex.quote(f'{pathlib.Path(output, SAVED_MODEL).resolve()}:/models/detector/1')
+    return f'docker run -p 8501:8501 -v {folder} -e MODEL_NAME=detector tensorflow/serving'
+
+
+def _triton_line(output: str) -> str:
+    """Returns the command that serves the model repository; the user chooses the release."""
+    folder = shlex.quote(f'{pathlib.Path(output, "triton").resolve()}:/models')
+    server = 'nvcr.io/nvidia/tritonserver:RELEASE-py3 tritonserver --model-repository /models'
+    return f'docker run --gpus all -p 8000:8000 -v {folder} {server}'
 
 
 def _spread(paths: list[pathlib.Path], limit: int) -> list[pathlib.Path]:

@@ -91,7 +91,7 @@ def test_boxes_cannot_be_verified():
 @rows.parametrize(
     ('flags', 'message'),
     [
-        (['--batch_size', '2'], '--batch_size: expected with --format stablehlo alone'),
+        (['--batch_size', '2'], '--batch_size: expected with --format stablehlo or triton alone'),
         (['--quantization', 'int8'], '--quantization: expected with --format tflite alone'),
         (['--calibration', 'a.png', '--format', 'onnx'], 'Received: --format onnx'),
         (['--calibration_limit', '0', '--format', 'tflite'], 'x>=1'),

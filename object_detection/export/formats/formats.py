@@ -21,6 +21,8 @@ SAVED_MODEL = 'saved_model'
 # The numbers of a file, the default first.
 FLOAT32, FLOAT16, DYNAMIC, INT8 = 'float32', 'float16', 'dynamic', 'int8'
 QUANTIZATIONS = (FLOAT32, FLOAT16, DYNAMIC, INT8)
+# What runs the model of a Triton repository, the default first.
+TRITON_BACKENDS = ('onnx', 'saved_model')
 
 
 class FormatModule(Protocol):
@@ -105,6 +107,12 @@ def _stablehlo() -> FormatModule:
     return stablehlo
 
 
+def _triton() -> FormatModule:
+    from object_detection.export.formats import triton
+
+    return triton
+
+
 EXPORT_FORMATS: Registry[Format] = Registry(
     'export format',
     {
@@ -129,6 +137,11 @@ EXPORT_FORMATS: Registry[Format] = Registry(
             file_name='model.tflite',
             module=_tflite,
             options=('quantization', 'calibration'),
+        ),
+        'triton': Format(
+            file_name='triton/detector/config.pbtxt',
+            module=_triton,
+            options=('batch_size', 'triton_backend'),
         ),
     },
     Format,

@@ -93,6 +93,19 @@ def _name_axes(graph: 'onnx.GraphProto') -> None:
                 axis.dim_param = name
 
 
+def output_shapes(path: pathlib.Path) -> dict[str, tuple[int | None, ...]]:
+    """Returns the outputs of a file: name -> size of each axis, None for any."""
+    import onnx
+
+    return {
+        each.name: tuple(
+            axis.dim_value if axis.HasField('dim_value') else None
+            for axis in each.type.tensor_type.shape.dim
+        )
+        for each in onnx.load(path).graph.output
+    }
+
+
 def load(path: pathlib.Path, description: ModelDescription | None) -> FileRuntime:
     import onnxruntime
 

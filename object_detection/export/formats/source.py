@@ -12,7 +12,7 @@ from object_detection.config import families
 from object_detection.core import tracing
 from object_detection.errors import UserError
 from object_detection.export import saved_model
-from object_detection.export.formats.formats import FLOAT32
+from object_detection.export.formats.formats import FLOAT32, TRITON_BACKENDS
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import image_resizer_pb2, pipeline_pb2
@@ -35,14 +35,16 @@ class FormatOptions:
     """Options of formats; each says which formats read it.
 
     Attributes:
-      batch_size: B of formats whose batch is fixed (stablehlo, tflite).
+      batch_size: B of formats whose batch is fixed (stablehlo, tflite); the largest B of triton.
       quantization: one of `formats.QUANTIZATIONS` (tflite).
       calibration: image files from which ranges of activations are measured (tflite).
+      triton_backend: one of `formats.TRITON_BACKENDS` (triton).
     """
 
     batch_size: int = 1
     quantization: str = FLOAT32
     calibration: tuple[pathlib.Path, ...] = ()
+    triton_backend: str = TRITON_BACKENDS[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
