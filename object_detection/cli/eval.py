@@ -13,7 +13,10 @@ from object_detection.cli.common import option_flags
 from object_detection.config.job_options import EVALUATION_EXIT_STATUSES, FILES, EvalOptions
 
 _TRUTH_FORMATS = ('auto', 'coco', 'voc', 'open_images')
-_DETECTION_FORMATS = (*_TRUTH_FORMATS, 'csv')
+_MOT = 'mot'
+_DETECTION_FORMATS = (*_TRUTH_FORMATS, 'csv', _MOT)
+# The options of files that tracks have.
+_OF_TRACKS = {'detections', 'groundtruth', 'detections_format', 'output'}
 
 
 def _file_option(*names: str, **options: Any):
@@ -38,12 +41,13 @@ def _file_option(*names: str, **options: Any):
     '--detections',
     metavar='PATH',
     help='COCO results, comp4_det_test_CLASS.txt files of PASCAL VOC, CSV of Open Images, or the '
-    'output of tfod predict; in place of --config and --checkpoint_dir.',
+    'output of tfod predict; with --detections_format mot, tracks in files of MOT Challenge. In '
+    'place of --config and --checkpoint_dir.',
 )
 @_file_option(
     '--groundtruth',
     metavar='PATH',
-    help='COCO annotations, a folder of PASCAL VOC, or boxes of Open Images as CSV.',
+    help='COCO annotations, a folder of PASCAL VOC, boxes of Open Images as CSV, or tracks.',
 )
 @_file_option(
     '--detections_format',
@@ -114,7 +118,10 @@ def command(
     of_checkpoints = ['config', 'checkpoint_dir', 'model_dir', *vars(options)]
     if of_files['detections'] or of_files['groundtruth']:
         _check(of_files, ('detections', 'groundtruth'), of_checkpoints, 'a file of detections')
-        _evaluate_files(**of_files)
+        if of_files['detections_format'] == _MOT:
+            _evaluate_tracks(of_files)
+        else:
+            _evaluate_files(**of_files)
         return
     own = {'config': config, 'checkpoint_dir': checkpoint_dir}
     _check(own, tuple(own), list(of_files), 'checkpoints')
@@ -210,6 +217,23 @@ def _evaluate_files(
     heading = f'{found.images} images, {found.objects} objects, {found.num_detections} detections'
     lines = report.lines(found.metrics, per_category=per_category)
     option_flags.show_result(found, [heading, '', *lines])
+
+
+def _evaluate_tracks(of_files: dict[str, Any]) -> None:
+    context = click.get_current_context()
+    for name in of_files.keys() - _OF_TRACKS:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f'--{name}: not for --detections_format {_MOT}.')
+    from object_detection.scoring import tracks
+    from object_detection.system import disk, files
+
+    found = tracks.evaluate(of_files['detections'], of_files['groundtruth'])
+    if output := of_files['output']:
+        with disk.full_disk_named(output):
+            files.write_text(output, json.dumps(found.metrics, indent=1) + '\n')
+    count = len(found.of_sequences)
+    heading = f'{count} sequences, {found.objects} objects, {found.detections} boxes of tracks'
+    option_flags.show_result(found, [heading, '', *tracks.lines(found)])
 
 
 def _sigmas(texts: tuple[str, ...]) -> dict[str, float]:

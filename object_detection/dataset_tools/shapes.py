@@ -22,12 +22,21 @@ texture, position and depth are drawn without looking at the class.
 * Keypoints are centres, corners, and the ends of the arms of crosses, under names that tell left
   from right. One that a later object covers is annotated, but not visible.
 * The same arguments give the same files. The validation images come from another random stream.
+
+With `--num_videos` it also writes videos of moving shapes, whose tracks are known:
+
+    DIR/videos/000001/000001.jpg ...    DIR/videos/000001.txt    (format of MOT Challenge)
+
+Shapes move evenly, bounce off the borders and cover each other; some come later or leave earlier. A
+line of the tracks, `frame,id,x,y,width,height,1,class,visibility`, has the box around the visible
+part; a shape of which less than a quarter is visible has none.
 """
 
 import json
 import math
 import os
 import pathlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -42,6 +51,8 @@ SIZE_RANGE = (8, 64)
 MIN_IMAGE_SIZE = 32
 MIN_VISIBLE_FRACTION = 0.5
 MIN_VISIBLE_PIXELS = 20
+MIN_TRACKED_FRACTION = 0.25
+NUM_MOVING = 8
 
 _MAX_ROTATION = math.radians(20)
 _RLE_SHARE = 0.1
@@ -125,6 +136,22 @@ class Scene(NamedTuple):
     keypoints: list[np.ndarray]
 
 
+class MovingShape(NamedTuple):
+    """A shape in one frame of a video.
+
+    Attributes:
+      track_id: its number in all frames, from 1.
+      category_id: id in `CATEGORIES`.
+      box: (x, y, width, height) around its visible part, in pixels.
+      visibility: the share of it that nothing covers.
+    """
+
+    track_id: int
+    category_id: int
+    box: tuple[int, int, int, int]
+    visibility: float
+
+
 class _Drawn(NamedTuple):
     """A shape that has no place yet.
 
@@ -144,8 +171,10 @@ def write_shapes(
     num_val: int,
     image_size: int = 128,
     seed: int = 0,
+    num_videos: int = 0,
+    num_frames: int = 100,
 ) -> None:
-    """Writes the data set: JPEG files and one COCO JSON a split.
+    """Writes the data set: JPEG files and one COCO JSON a split, and videos.
 
     Args:
       output_dir: folder to write to; made if it is absent. Files of the same names are replaced.
@@ -153,13 +182,27 @@ def write_shapes(
       num_val: number of validation images, drawn from another random stream.
       image_size: height and width of the images in pixels, at least 32.
       seed: integer >= 0; the same seed gives the same data set.
+      num_videos: number of videos, from a third random stream.
+      num_frames: number of frames of each.
 
     Raises:
       ValueError: if a number is out of its range.
     """
-    _check_arguments(num_train=num_train, num_val=num_val, image_size=image_size, seed=seed)
+    _check_arguments(
+        num_train=num_train,
+        num_val=num_val,
+        image_size=image_size,
+        seed=seed,
+        num_videos=num_videos,
+        num_frames=num_frames,
+    )
     for stream, (split, num_images) in enumerate((('train', num_train), ('val', num_val))):
         _write_split(pathlib.Path(output_dir), split, num_images, image_size, (seed, stream))
+    for number in range(1, num_videos + 1):
+        rng = np.random.default_rng((seed, 2, number))
+        _write_video(
+            pathlib.Path(output_dir, 'videos', f'{number:06d}'), rng, image_size, num_frames
+        )
 
 
 def draw_scene(rng: np.random.Generator, image_size: int) -> Scene:
@@ -192,9 +235,71 @@ def draw_scene(rng: np.random.Generator, image_size: int) -> Scene:
     return Scene(image, np.stack(masks), np.array(category_ids, np.int64), keypoints)
 
 
-def _check_arguments(*, num_train: int, num_val: int, image_size: int, seed: int) -> None:
-    received = f'num_train={num_train}, num_val={num_val}, image_size={image_size}, seed={seed}'
-    if min(num_train, num_val, seed) < 0:
+def draw_video(
+    rng: np.random.Generator, image_size: int, num_frames: int
+) -> Iterator[tuple[np.ndarray, list[MovingShape]]]:
+    """Yields the frames of a video, uint8 [S, S, 3], with the shapes that are seen in each."""
+    background = _background(rng, image_size)
+    shapes = []
+    for _ in range(NUM_MOVING):
+        category = CATEGORIES[rng.integers(len(CATEGORIES))]
+        coverage = _draw_silhouette(rng, category['name'], image_size).coverage
+        colors = np.broadcast_to(background.mean((0, 1)), (*coverage.shape, 3)).copy()
+        _paint(rng, colors, coverage, (slice(None), slice(None)))
+        start, end = rng.uniform(-0.4, 0.4), rng.uniform(0.6, 1.4)
+        life = num_frames * start, num_frames * end
+        place, speed = rng.uniform(0, 1, 2), rng.uniform(-3, 3, 2)
+        shapes.append((category['id'], coverage, colors, life, place, speed))
+    for frame in range(num_frames):
+        canvas = background.copy()
+        owners = np.zeros((image_size, image_size), int)
+        areas = {}
+        for number, (_, coverage, colors, life, place, speed) in enumerate(shapes, start=1):
+            if not life[0] <= frame < life[1]:
+                continue
+            # Even movement between the borders, as a wave of triangles.
+            room = np.array([image_size - side for side in coverage.shape])
+            moved = (place * room + speed * frame) % (2 * room)
+            top, left = np.minimum(moved, 2 * room - moved).astype(int)
+            window = (slice(top, top + coverage.shape[0]), slice(left, left + coverage.shape[1]))
+            alpha = coverage[..., np.newaxis]
+            canvas[window] = canvas[window] * (1 - alpha) + colors * alpha
+            owners[window][coverage >= 0.5] = number
+            areas[number] = np.count_nonzero(coverage >= 0.5)
+        image = np.clip(canvas, 0, 255).round().astype(np.uint8)
+        yield image, [*_seen(owners, areas, [shape[0] for shape in shapes])]
+
+
+def _seen(
+    owners: np.ndarray, areas: Mapping[int, int], category_ids: Sequence[int]
+) -> Iterator[MovingShape]:
+    """Yields the shapes of a frame of which enough is visible; `owners` has a number a pixel."""
+    for number, area in areas.items():
+        mask = owners == number
+        visibility = np.count_nonzero(mask) / area
+        if visibility < MIN_TRACKED_FRACTION:
+            continue
+        box = _annotation(mask, as_rle=True)['bbox']
+        yield MovingShape(number, category_ids[number - 1], tuple(box), visibility)
+
+
+def _write_video(
+    folder: pathlib.Path, rng: np.random.Generator, image_size: int, num_frames: int
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number, (image, shapes) in enumerate(draw_video(rng, image_size, num_frames), start=1):
+        Image.fromarray(image).save(folder / f'{number:06d}.jpg', quality=_JPEG_QUALITY)
+        for track_id, category_id, box, visibility in shapes:
+            sides = ','.join(map(str, box))
+            lines.append(f'{number},{track_id},{sides},1,{category_id},{visibility:.3f}\n')
+    folder.with_suffix('.txt').write_text(''.join(lines))
+
+
+def _check_arguments(**numbers: int) -> None:
+    received = ', '.join(f'{name}={value}' for name, value in numbers.items())
+    image_size = numbers['image_size']
+    if min(value for name, value in numbers.items() if name != 'image_size') < 0:
         raise expected('shapes', 'numbers of images and a seed >= 0', received)
     if image_size < MIN_IMAGE_SIZE:
         raise expected('shapes', f'image_size of at least {MIN_IMAGE_SIZE} pixels', received)
@@ -389,12 +494,15 @@ _TEXTURES = (_plain, _gradient, _stripes, _checks, _clouds)
 @click.option('--num_val', default=150, show_default=True, help='Validation images.')
 @click.option('--image_size', default=128, show_default=True, help='Height and width in pixels.')
 @click.option('--seed', default=0, show_default=True, help='The same seed, the same data.')
-def main(output: str, num_train: int, num_val: int, image_size: int, seed: int) -> None:
+@click.option('--num_videos', default=0, show_default=True, help='Videos with tracks.')
+@click.option('--num_frames', default=100, show_default=True, help='Frames of a video.')
+def main(output: str, num_train: int, num_val: int, **options: int) -> None:
     try:
-        write_shapes(output, num_train=num_train, num_val=num_val, image_size=image_size, seed=seed)
+        write_shapes(output, num_train=num_train, num_val=num_val, **options)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(f'{output}: {num_train} training and {num_val} validation images')
+    videos = f', {options["num_videos"]} videos' if options['num_videos'] else ''
+    click.echo(f'{output}: {num_train} training and {num_val} validation images{videos}')
 
 
 if __name__ == '__main__':
