@@ -34,11 +34,13 @@ OPTIONAL = {
     'prometheus-client',
     'prometheus_client',
     'rasterio',
+    'scipy',
     'starlette',
     'supervision',
     'tensorflow-datasets',
     'tensorflow_datasets',
     'tf2onnx',
+    'trackers',
     'uvicorn',
 }
 

@@ -18,9 +18,11 @@ OPTIONAL = {
     'onnxruntime',
     'openvino',
     'prometheus_client',
+    'scipy',
     'starlette',
     'supervision',
     'tf2onnx',
+    'trackers',
     'uvicorn',
 }
 # Commands import these when they run, before or without TensorFlow.

@@ -12,8 +12,9 @@ import click
 
 from object_detection.cli.common import option_flags, progress
 from object_detection.errors import UserError, expected
+from object_detection.prediction import tracking
 from object_detection.prediction.sources import VIDEO_SUFFIXES, is_live
-from object_detection.prediction.writers import DEFAULT, WRITERS
+from object_detection.prediction.writers import DEFAULT, DEFAULT_OF_TRACKS, MOT, WRITERS
 from object_detection.system import tensorflow_setup
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
@@ -111,6 +112,11 @@ class _Threshold(click.ParamType):
     help='How they are merged: wbf (weighted boxes fusion) or nms.',
 )
 @click.option(
+    '--track',
+    is_flag=True,
+    help='Number the objects of videos, or of the frames in each folder, and follow them.',
+)
+@click.option(
     '--memory',
     default='',
     metavar='FILE',
@@ -159,7 +165,9 @@ def command(
     if not inputs:
         _check_draws_nothing()
     _check_companions(options)
-    options['formats'] = _parse_formats(options['formats'])
+    options['formats'] = _parse_formats(options['formats'], track=options['track'])
+    if options['track']:
+        tracking.check_packages('--track')
     paths = find_sources(inputs) if inputs else []
     if config:
         # Checked first, so that mistakes are reported before TensorFlow is loaded, which takes
@@ -201,14 +209,16 @@ def _predict_sources(
                 max_boxes=options['max_boxes'],
                 limit=limit,
                 should_stop=should_stop,
+                track=options['track'],
             ),
             memory=memory,
             progress=report,
         )
     computed = f', computed in {summary.precision}' if summary.precision else ''
+    which = 'tracked' if options['track'] else f'score >= {least:g}'
     text = (
         f'{summary.images} images, {summary.detections} detections '
-        f'({summary.drawn} drawn, score >= {least:g}) in {output}{computed}'
+        f'({summary.drawn} drawn, {which}) in {output}{computed}'
     )
     text += _advice(predictor.advised_threshold, least)
     option_flags.show_result({'output': output, **summary._asdict()}, [text])
@@ -300,12 +310,14 @@ def _check_companions(options: dict[str, Any]) -> None:
             raise click.UsageError(f'--memory: expected whole images. Received: --{name}.')
 
 
-def _parse_formats(values: tuple[str, ...]) -> list[str]:
+def _parse_formats(values: tuple[str, ...], *, track: bool) -> list[str]:
     names = [name.strip() for value in values for name in value.split(',')]
     for name in names:
         if name not in WRITERS:
             raise expected('--output_format', f'some of {", ".join(WRITERS)}', repr(name))
-    return names or list(DEFAULT)
+    if MOT in names and not track:
+        raise click.UsageError(f'--output_format {MOT} is for --track. Received: no --track.')
+    return names or list(DEFAULT_OF_TRACKS if track else DEFAULT)
 
 
 def _check_choice(

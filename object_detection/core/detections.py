@@ -16,7 +16,9 @@ _OUTPUTS = {
     'masks': DetectionFields.MASKS,
     'keypoints': DetectionFields.KEYPOINTS,
     'keypoint_scores': DetectionFields.KEYPOINT_SCORES,
+    'embeddings': DetectionFields.EMBEDDINGS,
 }
+_ARRAYS = (*_OUTPUTS, 'track_ids')
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,6 +36,9 @@ class Detections:
       masks: float32 [n, mask height, mask width], probabilities relative to the box, or None.
       keypoints: float64 [n, P, 2], (y, x) in pixels of the image, or None.
       keypoint_scores: float32 [n, P], in [0, 1], or None.
+      embeddings: float32 [n, D], of length 1, alike for the same object in other frames, or None.
+      track_ids: int64 [n], numbers of objects in all frames of a video, from 1; 0 is no track. None
+        unless the objects are tracked.
     """
 
     boxes: np.ndarray
@@ -43,6 +48,8 @@ class Detections:
     masks: np.ndarray | None = None
     keypoints: np.ndarray | None = None
     keypoint_scores: np.ndarray | None = None
+    embeddings: np.ndarray | None = None
+    track_ids: np.ndarray | None = None
 
     @classmethod
     def from_batch(
@@ -54,8 +61,8 @@ class Detections:
           outputs: what `postprocess` or an export returns, arrays or tensors by the keys of
             `DetectionFields`: boxes [B, T, 4] normalized to the true image, scores [B, T], classes
             [B, T], masks [B, T, mask height, mask width], keypoints [B, T, P, 2] normalized to the
-            true image, their scores [B, T, P], num_detections [B]; classes, masks and keypoints may
-            be absent.
+            true image, their scores [B, T, P], embeddings [B, T, D], num_detections [B]; classes,
+            masks, keypoints and embeddings may be absent.
           sizes: int [B, 2], (height, width) of the original images.
           label_id_offset: what to add to the classes to make them 1-based: 1 for `postprocess`, 0
             for an export.
@@ -92,7 +99,7 @@ class Detections:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by their names, without those that are None."""
-        return {name: value for name in _OUTPUTS if (value := getattr(self, name)) is not None}
+        return {name: value for name in _ARRAYS if (value := getattr(self, name)) is not None}
 
     def take(self, rows: np.ndarray) -> Self:
         """Returns some of the objects.

@@ -89,6 +89,7 @@ class DetectionFields:
     KEYPOINTS = 'detection_keypoints'
     KEYPOINT_SCORES = 'detection_keypoint_scores'
     KEYPOINT_DEPTHS = 'detection_keypoint_depths'
+    EMBEDDINGS = 'detection_embeddings'
     SURFACE_COORDS = 'detection_surface_coords'
     MULTICLASS_SCORES = 'detection_multiclass_scores'
     ANCHOR_INDICES = 'detection_anchor_indices'

@@ -63,7 +63,7 @@ def coco_results(
 
     Returns:
       The entries; with keypoints they have `keypoints`, one list of x and y in pixels and the score
-      of each, 1 without scores.
+      of each, 1 without scores; of tracked objects, `track_id`.
     """
     points = None if detections.keypoints is None else scored_keypoints(detections)
     classes = detections.ids()
@@ -78,6 +78,8 @@ def coco_results(
             result['segmentation'] = {'size': list(detections.size), 'counts': text}
         if points is not None:
             result['keypoints'] = points[i][:, [1, 0, 2]].ravel().tolist()
+        if detections.track_ids is not None and detections.track_ids[i]:
+            result['track_id'] = int(detections.track_ids[i])
         results.append(result | {'score': float(detections.scores[i])})
     return results
 

@@ -1,5 +1,6 @@
 """Runs a predictor on images and videos, and writes what it finds to files."""
 
+import collections
 import contextlib
 import dataclasses
 import datetime
@@ -12,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.data import label_map
-from object_detection.errors import UserError
+from object_detection.errors import UserError, expected
 from object_detection.prediction import memory as memories
-from object_detection.prediction import sources, writers
+from object_detection.prediction import sources, tracking, writers
 from object_detection.prediction.memory import Memory
 from object_detection.prediction.output import Item, Output
 from object_detection.prediction.prediction import of_path
@@ -33,6 +34,9 @@ class OutputOptions:
       max_boxes: maximum number of objects drawn in a picture.
       limit: stops after so many images and frames; 0 takes all.
       should_stop: called before each image; True ends the run, which keeps what was found.
+      track: whether objects are tracked through the frames of each video, and through the images of
+        each folder; then all files but COCO results have the objects of tracks alone, which begin
+        with `score_threshold`.
     """
 
     formats: Sequence[str] = writers.DEFAULT
@@ -40,6 +44,7 @@ class OutputOptions:
     max_boxes: int = 100
     limit: int = 0
     should_stop: Callable[[], bool] = lambda: False
+    track: bool = False
 
 
 class PredictionSummary(NamedTuple):
@@ -66,6 +71,13 @@ class _Named(NamedTuple):
     image_id: int
     name: str
     clip_name: str
+
+
+class _Sequence(NamedTuple):
+    """The frames of a video, or images of a folder: the name of their files, and the tracker."""
+
+    name: str
+    tracker: tracking.Tracker
 
 
 def predict_files(
@@ -113,6 +125,10 @@ def predict_files(
     output = pathlib.Path(output_directory)
     _check_output_folder(output, [pathlib.Path(n) for n in names if not sources.is_live(n)])
     sources.check_packages(names)
+    if options.track:
+        tracking.check_packages('--track')
+    elif writers.MOT in options.formats:
+        raise expected(f'--output_format {writers.MOT}', '--track with it', 'no --track')
     output.mkdir(parents=True, exist_ok=True)
     run = _Run(predictor, options, memory, times)
     with folder_lock.sole_writer(output):
@@ -141,6 +157,7 @@ class _Run:
         self._options = options
         self._memory = memory
         self._times = times
+        self._sequences: dict[tuple[bool, str], _Sequence] = {}
         self.detections = self.sure = 0
         self.problems: list[str] = []
         self.written: set[str] = set()
@@ -156,6 +173,7 @@ class _Run:
             frames=writers.VIDEO not in formats,
             keypoint_names=label_map.keypoint_names(self._predictor.labels),
             model=str(self._predictor.source),
+            tracks=self._options.track,
         )
         self._writers = {
             name: stack.enter_context(writers.WRITERS[name](target)) for name in formats
@@ -171,6 +189,7 @@ class _Run:
             total = None
         elif limit:
             total = min(limit, total)
+        self._places = _places(inputs)
         stems = [_stem(each) for each in inputs]
         ids = _image_ids(stems)
         later = itertools.count(max(ids, default=0) + 1)
@@ -208,7 +227,10 @@ class _Run:
     def write(self, batch: Sequence[_Named]) -> None:
         """Finds the objects of some pictures and writes them."""
         needs_all = writers.COCO in self._options.formats
-        lowest = 0.0 if needs_all else self._options.score_threshold
+        threshold = self._options.score_threshold
+        lowest = 0.0 if needs_all else threshold
+        if self._options.track:
+            lowest = min(lowest, tracking.FAINT)
         found = self._predictor.predict_batch(
             [each.frame.image for each in batch],
             score_threshold=lowest,
@@ -217,12 +239,33 @@ class _Run:
         for named, prediction in zip(batch, found, strict=True):
             frame = named.frame
             prediction = of_path(prediction, frame.source)
-            sure = prediction.above(self._options.score_threshold)
             item = Item(prediction, named.image_id, named.name, frame.clip, named.clip_name)
+            if self._options.track:
+                item = self._tracked(item, frame)
+                sure = item.prediction.take(item.prediction.track_ids > 0)
+            else:
+                sure = prediction.above(threshold)
             own = {name: write(item, sure) for name, write in self._writers.items()}
-            self.detections += len(prediction)
+            self.detections += len(item.prediction)
             self.sure += min(len(sure), self._options.max_boxes)
             self._list(named, own)
+
+    def _tracked(self, item: Item, frame: Frame) -> Item:
+        """Returns an item with the numbers of its objects, and its place in its sequence."""
+        is_image = frame.clip is None
+        folder = os.path.dirname(os.path.abspath(frame.source)) if is_image else ''
+        key = (is_image, folder or item.clip_name)
+        if key not in self._sequences:
+            taken = [each.name for each in self._sequences.values()]
+            name = item.clip_name or os.path.basename(folder) or 'images'
+            name = _unique_names([*taken, name])[-1]
+            rate = tracking.DEFAULT_RATE if is_image else float(frame.clip.rate)
+            tracker = tracking.Tracker(score_threshold=self._options.score_threshold, rate=rate)
+            self._sequences[key] = _Sequence(name, tracker)
+        own = self._sequences[key]
+        number = frame.index + (self._places[frame.source] if is_image else 0)
+        tracked = own.tracker.update(item.prediction)
+        return dataclasses.replace(item, prediction=tracked, sequence=own.name, number=number)
 
     def _see(self, frame: Frame) -> dict[str, np.ndarray]:
         """Remembers a picture; returns what the model takes with it."""
@@ -283,6 +326,17 @@ def _check_output_folder(output: pathlib.Path, paths: Sequence[pathlib.Path]) ->
                 'predict: the output folder must be another than that of the images, which the '
                 f'pictures would overwrite. Received: output {output}, image {path}.'
             )
+
+
+def _places(sources: Sequence[str]) -> dict[str, int]:
+    """Returns the number of each source among those of its folder, also of unreadable ones."""
+    counts: collections.Counter[str] = collections.Counter()
+    places = {}
+    for each in sources:
+        folder = os.path.dirname(os.path.abspath(each))
+        places[each] = counts[folder]
+        counts[folder] += 1
+    return places
 
 
 def _image_ids(stems: Sequence[str]) -> list[int]:

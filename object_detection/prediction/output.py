@@ -28,6 +28,7 @@ class Output:
       frames: whether pictures are written of the frames of videos, too.
       keypoint_names: position of a keypoint -> name.
       model: what found the objects, for tools that show it.
+      tracks: whether objects are tracked.
     """
 
     folder: pathlib.Path
@@ -37,6 +38,7 @@ class Output:
     frames: bool
     keypoint_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     model: str = ''
+    tracks: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Item:
       name: the name of its files, without a suffix; no other item has it.
       clip: the video; None for an image file.
       clip_name: the name of the files of the video.
+      sequence: the name of the files of the tracks of a video, or of a folder of frames.
+      number: number of the frame in it, from 0.
     """
 
     prediction: Prediction
@@ -56,6 +60,8 @@ class Item:
     name: str
     clip: Clip | None = None
     clip_name: str = ''
+    sequence: str = ''
+    number: int = 0
 
 
 # Writes an item and returns the file of it alone, relative to the folder, if it has one.

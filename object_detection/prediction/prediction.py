@@ -35,6 +35,8 @@ class Prediction(Detections):
       masks: float32 [n, h, w], probabilities relative to the box; None without a mask head.
       keypoints: float32 [n, P, 2], (y, x) in pixels of the image; None without keypoints.
       keypoint_scores: float32 [n, P], in [0, 1]; None without keypoints or their scores.
+      embeddings: float32 [n, D], of a CenterNet with a track head; None of others.
+      track_ids: int64 [n], numbers of objects in all frames of a video, from 1; None of images.
       image: uint8 [H, W, 3], RGB, upright: the image that the boxes refer to; or a `LargeImage`,
         of which `image[top:bottom, left:right]` reads a part.
       names: class id -> name; an id without a name stands for itself.
@@ -131,7 +133,8 @@ class Prediction(Detections):
     def to_supervision(self) -> 'supervision.Detections':
         """Returns a `supervision.Detections`: `xyxy`, `mask`, `confidence`, `class_id`.
 
-        The names of the classes are `data['class_name']`. Masks are pasted into the image.
+        The names of the classes are `data['class_name']`; of tracked objects, `tracker_id` is
+        `track_ids`. Masks are pasted into the image.
 
         Raises:
           UserError: if the package supervision is not installed.
@@ -148,6 +151,7 @@ class Prediction(Detections):
             mask=self.full_masks(),
             confidence=self.scores,
             class_id=self.classes,
+            tracker_id=self.track_ids,
             data={'class_name': np.array(self.class_names, dtype=str)},
         )
 

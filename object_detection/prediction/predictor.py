@@ -11,11 +11,13 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from object_detection.core.detections import Detections
+from object_detection.data.file_access import is_image
 from object_detection.data.label_map import LabelMap
 from object_detection.data.tiff.tiff_files import LargeImage
 from object_detection.errors import UserError, expected
-from object_detection.prediction import loading, merging, views
+from object_detection.prediction import loading, merging, sources, tracking, views
 from object_detection.prediction.prediction import Prediction, of_path
+from object_detection.prediction.sources import Frame
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.runtime import images as image_inputs
 from object_detection.runtime.images import ImageLike
@@ -161,6 +163,60 @@ class Predictor:
             for (image, _), prediction in zip(batch, found, strict=True):
                 is_path = isinstance(image, (str, os.PathLike))
                 yield of_path(prediction, image if is_path else None)
+
+    def track(
+        self,
+        frames: str | os.PathLike | Iterable[ImageLike],
+        *,
+        rate: float | None = None,
+        score_threshold: float | None = None,
+    ) -> Iterator[Prediction]:
+        """Finds objects in the frames of a video, and numbers them: `Prediction.track_ids`.
+
+        Args:
+          frames: a video, camera or stream as `tfod predict --input` takes it; a folder of frames,
+            in the order of their names; or images in order.
+          rate: frames in a second; None takes that of the video, and 30 for images.
+          score_threshold: score with which an object begins a track, in which it may have less;
+            None takes the predictor's.
+
+        Yields:
+          The objects of each frame that belong to a track, which may not be the first frame that
+          shows them.
+
+        Raises:
+          UserError: as a call; if there is no such video; if a package is not installed.
+        """
+        threshold = self.score_threshold if score_threshold is None else score_threshold
+        tracker = None
+        remaining = self._frames(frames)
+        while batch := list(itertools.islice(remaining, self.batch_size)):
+            if tracker is None:
+                clip = batch[0].clip
+                own = tracking.DEFAULT_RATE if clip is None else float(clip.rate)
+                tracker = tracking.Tracker(score_threshold=threshold, rate=rate or own)
+            arrays = [frame.image for frame in batch]
+            found = self.predict_batch(arrays, score_threshold=min(threshold, tracking.FAINT))
+            for frame, prediction in zip(batch, found, strict=True):
+                tracked = tracker.update(prediction)
+                yield of_path(tracked.take(tracked.track_ids > 0), frame.source or None)
+
+    def _frames(self, frames: str | os.PathLike | Iterable[ImageLike]) -> Iterator[Frame]:
+        if not isinstance(frames, (str, os.PathLike)):
+            for image in frames:
+                path = os.fspath(image) if isinstance(image, (str, os.PathLike)) else ''
+                yield Frame(self._read(image), path)
+            return
+        path = os.fspath(frames)
+        names = [path]
+        if os.path.isdir(path):
+            names = [
+                os.path.join(path, name) for name in sorted(os.listdir(path)) if is_image(name)
+            ]
+        for name in names:
+            yield from sources.read(
+                name, self.max_pixels, self.value_range, channels=self.detector.channels
+            )
 
     def predict_batch(
         self,

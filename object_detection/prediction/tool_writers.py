@@ -8,7 +8,7 @@ import os
 import pathlib
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from lxml import etree
@@ -112,6 +112,8 @@ def _regions(output: Output, prediction: Prediction, row: int) -> Iterator[dict[
         'image_rotation': 0,
         'score': float(prediction.scores[row]),
     }
+    if prediction.track_ids is not None:
+        shared['meta'] = {'text': [f'track {prediction.track_ids[row]}']}
     mask = prediction.full_mask(row)
     if mask is not None and mask.any():
         kind = 'brushlabels'
@@ -150,14 +152,23 @@ def _local_url(path: str | os.PathLike) -> str:
 def cvat(output: Output) -> Iterator[Write]:
     """Annotations of CVAT: cvat/annotations.xml of all images, and cvat/NAME.xml of each video.
 
-    Both are "CVAT for images 1.1", with boxes or masks, and keypoints as points of their group.
+    Both are "CVAT for images 1.1", with boxes or masks, and keypoints as points of their group. A
+    video whose objects are tracked is "CVAT for video 1.1": boxes alone.
     """
     folder = output.folder / 'cvat'
     folder.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
         opened: dict[str, Any] = {}
+        tracks: dict[str, tuple[tuple[int, int], dict[int, _CvatTrack]]] = {}
 
         def write(item: Item, sure: Prediction) -> None:
+            if item.clip is not None and sure.track_ids is not None:
+                _, own = tracks.setdefault(item.clip_name, (sure.size, {}))
+                for track_id, box, name in zip(
+                    sure.track_ids.tolist(), inside(sure), sure.class_names, strict=True
+                ):
+                    own.setdefault(track_id, _CvatTrack(name, {})).boxes[item.number] = box
+                return
             name = item.clip_name if item.clip is not None else 'annotations'
             if name not in opened:
                 opened[name] = [stack.enter_context(_cvat_file(folder / f'{name}.xml', output)), 0]
@@ -173,11 +184,41 @@ def cvat(output: Output) -> Iterator[Write]:
             opened[name][1] += 1
 
         yield write
+        for name, (size, own) in tracks.items():
+            with _cvat_file(folder / f'{name}.xml', output, size) as file:
+                for track_id, track in own.items():
+                    file.write(_cvat_track(track_id, track), pretty_print=True)
+
+
+class _CvatTrack(NamedTuple):
+    """An object in a video: its class, and frame -> box [ymin, xmin, ymax, xmax] in pixels."""
+
+    name: str
+    boxes: dict[int, np.ndarray]
+
+
+def _cvat_track(track_id: int, track: _CvatTrack) -> Any:
+    """Returns the element of CVAT that a track is; a gap begins with a shape "outside"."""
+    element = etree.Element('track', id=str(track_id), label=in_xml(track.name), source='auto')
+    shapes = {frame: (box, '0') for frame, box in track.boxes.items()}
+    for frame, box in track.boxes.items():
+        shapes.setdefault(frame + 1, (box, '1'))
+    for frame, (box, outside) in sorted(shapes.items()):
+        ymin, xmin, ymax, xmax = (f'{side:.2f}' for side in box)
+        flags = {'outside': outside, 'occluded': '0', 'keyframe': '1', 'z_order': '0'}
+        sides = {'xtl': xmin, 'ytl': ymin, 'xbr': xmax, 'ybr': ymax}
+        etree.SubElement(element, 'box', {'frame': str(frame), **flags, **sides})
+    return element
 
 
 @contextlib.contextmanager
-def _cvat_file(path: pathlib.Path, output: Output) -> Iterator[Any]:
-    """Yields a writer of elements into a file that begins with the labels."""
+def _cvat_file(
+    path: pathlib.Path, output: Output, size: tuple[int, int] | None = None
+) -> Iterator[Any]:
+    """Yields a writer of elements into a file that begins with the labels.
+
+    Its `size` is (height, width) of all frames of a video.
+    """
     with (
         files.replacing(path, keeps_partial=True) as draft,
         etree.xmlfile(draft, encoding='utf-8') as file,
@@ -186,7 +227,11 @@ def _cvat_file(path: pathlib.Path, output: Output) -> Iterator[Any]:
         with file.element('annotations'):
             version, meta = etree.Element('version'), etree.Element('meta')
             version.text = '1.1'
-            labels = etree.SubElement(etree.SubElement(meta, 'task'), 'labels')
+            task = etree.SubElement(meta, 'task')
+            if size is not None:
+                height, width = size
+                add(etree.SubElement(task, 'original_size'), {'width': width, 'height': height})
+            labels = etree.SubElement(task, 'labels')
             for name in output.names.values():
                 add(etree.SubElement(labels, 'label'), {'name': name})
             for element in (version, meta):
@@ -253,13 +298,16 @@ def _shapes(output: Output, prediction: Prediction, row: int) -> Iterator[dict[s
     name = prediction.class_names[row]
     parts = [(name, kind, points) for points in polygons]
     found = _points(output, prediction, row)
+    said = f'score {prediction.scores[row]:.4f}'
+    if prediction.track_ids is not None:
+        said += f', track {prediction.track_ids[row]}'
     parts += [(point, 'point', place[np.newaxis, ::-1]) for point, place in found]
     for label, shape_type, points in parts:
         yield {
             'label': label,
             'points': points.astype(float).round(2).tolist(),
             'group_id': row if len(parts) > 1 else None,
-            'description': f'score {prediction.scores[row]:.4f}',
+            'description': said,
             'shape_type': shape_type,
             'flags': {},
         }

@@ -8,7 +8,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from lxml import etree
@@ -19,7 +19,7 @@ from object_detection.prediction.prediction import Prediction
 from object_detection.prediction.sources import VideoFile
 from object_detection.system import files, json_lists
 
-PICTURES, VIDEO, COCO = 'pictures', 'video', 'coco'
+PICTURES, VIDEO, COCO, MOT = 'pictures', 'video', 'coco', 'mot'
 # The first eight are those of the CSV files that `tfod convert csv` reads.
 _COLUMNS = ('filename', 'width', 'height', 'class', 'xmin', 'ymin', 'xmax', 'ymax')
 _COLUMNS += ('score', 'class_id', 'image_id')
@@ -78,17 +78,19 @@ def comma_separated(output: Output) -> Iterator[Write]:
         open(draft, 'w', encoding='utf-8', errors='surrogateescape', newline='') as file,
     ):
         table = csv.writer(file)
-        table.writerow(_COLUMNS)
+        table.writerow([*_COLUMNS, *(['track_id'] if output.tracks else [])])
 
         def write(item: Item, sure: Prediction) -> None:
             height, width = sure.image.shape[:2]
             own = [item.prediction.path, width, height]
-            rows = zip(sure.class_names, sure.boxes, sure.scores, sure.classes, strict=True)
-            for name, (ymin, xmin, ymax, xmax), score, class_id in rows:
+            tracks = [[each] for each in sure.track_ids] if output.tracks else [[]] * len(sure)
+            found = (sure.class_names, sure.boxes, sure.scores, sure.classes, tracks)
+            for name, (ymin, xmin, ymax, xmax), score, class_id, track in zip(*found, strict=True):
                 box = [f'{side:.2f}' for side in (xmin, ymin, xmax, ymax)]
-                table.writerow([*own, name, *box, f'{score:.6f}', class_id, item.image_id])
+                table.writerow([*own, name, *box, f'{score:.6f}', class_id, item.image_id, *track])
             if not len(sure):
-                table.writerow([*own, *[''] * 7, item.image_id])
+                none = [''] if output.tracks else []
+                table.writerow([*own, *[''] * 7, item.image_id, *none])
             file.flush()
 
         yield write
@@ -149,6 +151,30 @@ def voc(output: Output) -> Iterator[Write]:
     yield write
 
 
+@contextlib.contextmanager
+def mot(output: Output) -> Iterator[Write]:
+    """Tracks in the format of MOT Challenge, mot/NAME.txt of each video or folder of frames."""
+    folder = output.folder / 'mot'
+    folder.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        opened: dict[str, IO[str]] = {}
+
+        def write(item: Item, sure: Prediction) -> None:
+            if item.sequence not in opened:
+                path = folder / f'{item.sequence}.txt'
+                draft = stack.enter_context(files.replacing(path, keeps_partial=True))
+                file = open(draft, 'w', encoding='utf-8')  # noqa: SIM115
+                opened[item.sequence] = stack.enter_context(file)
+            rows = zip(sure.track_ids, sure.boxes.astype(float), sure.scores, strict=True)
+            for track_id, (ymin, xmin, ymax, xmax), score in rows:
+                box = ','.join(f'{each:.2f}' for each in (xmin, ymin, xmax - xmin, ymax - ymin))
+                line = f'{item.number + 1},{track_id},{box},{score:.4f},-1,-1,-1\n'
+                opened[item.sequence].write(line)
+            opened[item.sequence].flush()
+
+        yield write
+
+
 WRITERS: dict[str, Writer] = {
     PICTURES: pictures,
     VIDEO: video,
@@ -159,8 +185,10 @@ WRITERS: dict[str, Writer] = {
     'label_studio': tool_writers.label_studio,
     'cvat': tool_writers.cvat,
     'voc': voc,
+    MOT: mot,
 }
 DEFAULT = (PICTURES, VIDEO, COCO)
+DEFAULT_OF_TRACKS = (*DEFAULT, MOT)
 # The files that an item may have alone, by which those of an earlier run are known.
 OWN_FILES = re.compile(
     r'(?:(?:label_studio/)?[^/\\]+\.png|yolo/[^/\\]+\.txt|labelme/[^/\\]+\.json|voc/[^/\\]+\.xml)'

@@ -75,6 +75,7 @@ def draw_instances(
     mask_opacity: float = _MASK_OPACITY,
     scale: int = 1,
     shows_scores: bool = True,
+    track_ids: np.ndarray | None = None,
 ) -> np.ndarray:
     """Draws instances on a copy of an image: masks below, then boxes, keypoints and labels.
 
@@ -97,6 +98,7 @@ def draw_instances(
       mask_opacity: opacity of the tint of masks, 0 to 1; their outlines are tinted more strongly.
       scale: factor by which the picture is enlarged, so that labels on a small image are readable.
       shows_scores: whether labels contain the scores.
+      track_ids: int [n], numbers of objects in a video, which labels and colours are then of.
 
     Returns:
       uint8 [H * scale, W * scale, 3].
@@ -111,9 +113,8 @@ def draw_instances(
             'draw_instances', 'uint8 [H, W, 1] or uint8 [H, W, 3]', f'{image.dtype} {image.shape}'
         )
     image = np.broadcast_to(image, (*image.shape[:2], 3))
-    instances = _choose(
-        boxes_absolute, classes, scores, masks, keypoints, names, min_score, max_boxes, shows_scores
-    )
+    given = {'scores': scores, 'masks': masks, 'keypoints': keypoints, 'track_ids': track_ids}
+    instances = _choose(boxes_absolute, classes, names, min_score, max_boxes, shows_scores, **given)
     if keypoints is not None and len(edges):
         instances = [instance._replace(edges=edges) for instance in instances]
     if scale != 1:
@@ -179,6 +180,7 @@ def draw_detections(
         masks=found.masks,
         keypoints=visible_keypoints(found.keypoints, found.keypoint_scores),
         scale=scale or max(1, _LEGIBLE_SIZE // max(found.size)),
+        track_ids=found.track_ids,
         **options,
     )
 
@@ -295,7 +297,17 @@ def class_color(class_id: int | str) -> tuple[int, int, int]:
 
 
 def _choose(
-    boxes, classes, scores, masks, keypoints, names, min_score, max_boxes, shows_scores
+    boxes,
+    classes,
+    names,
+    min_score,
+    max_boxes,
+    shows_scores,
+    *,
+    scores,
+    masks,
+    keypoints,
+    track_ids,
 ) -> list[Instance]:
     """Returns the instances to draw, the largest first, so that small ones end up on top."""
     boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
@@ -318,9 +330,12 @@ def _choose(
         label = str((names or {}).get(class_id, class_id))
         if scores is not None and shows_scores:
             label = f'{label} {scores[i]:.0%}'.strip()
+        color = class_color(class_id)
+        if track_ids is not None:
+            label, color = f'#{track_ids[i]} {label}', class_color(int(track_ids[i]))
         mask = None if masks is None else masks[i]
         points = None if keypoints is None else np.asarray(keypoints[i], np.float64)
-        instances.append(Instance(tuple(boxes[i]), class_color(class_id), label, mask, points))
+        instances.append(Instance(tuple(boxes[i]), color, label, mask, points))
     return instances
 
 

@@ -26,6 +26,8 @@ from object_detection.prediction.predictor import Predictor
 from tests.prediction.test_predictor import TWO, picture
 
 FILES = LocalFiles()
+# All that need no tracks.
+FORMATS = tuple(name for name in writers.WRITERS if name != writers.MOT)
 # Of TWO, 40 pixels high and 60 wide: ymin, xmin, ymax, xmax.
 BOXES = {'blue': [20, 30, 36, 50], 'red': [4, 6, 14, 26]}
 
@@ -38,7 +40,7 @@ def written(predictor, tmp_path_factory):
     Image.fromarray(TWO).save(folder / 'in' / 'a.png')
     Image.fromarray(picture(green=(1, 2, 30, 40, 140))).save(folder / 'in' / 'b.png')
     paths = sorted((folder / 'in').iterdir())
-    options = OutputOptions(formats=tuple(writers.WRITERS), score_threshold=0.6)
+    options = OutputOptions(formats=FORMATS, score_threshold=0.6)
     summary = predict_files(predictor, paths, folder / 'out', options)
     assert (summary.images, summary.detections, summary.drawn) == (2, 3, 2)
     return folder
@@ -236,9 +238,7 @@ def test_names_with_characters_that_files_cannot_hold_are_written(predictor, tmp
     monkeypatch.setattr(predictor, 'class_names', {1: 'a\x01<b\n', 3: 'c,"d"'})
     path = tmp_path / 'x\x02\udcff.png'
     Image.fromarray(TWO).save(path)
-    predict_files(
-        predictor, [path], tmp_path / 'out', OutputOptions(formats=tuple(writers.WRITERS))
-    )
+    predict_files(predictor, [path], tmp_path / 'out', OutputOptions(formats=FORMATS))
     [file] = (tmp_path / 'out' / 'voc').iterdir()
     assert '<name>a?&lt;b' in file.read_text()
     with open(tmp_path / 'out' / 'detections.csv', newline='', errors='surrogateescape') as file:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 import tensorflow as tf
 
+from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.loss_sum import LossSum, add
 from object_detection.meta_architectures.center_net.tasks import task
@@ -91,7 +92,7 @@ class Track(task.Task):
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: task.Found) -> dict[str, tf.Tensor]:
         embeddings = found.gather(maps[_REID])
-        return {'detection_embeddings': tf.math.l2_normalize(embeddings, axis=-1)}
+        return {DetectionFields.EMBEDDINGS: tf.math.l2_normalize(embeddings, axis=-1)}
 
 
 class TemporalOffset(task.Task):
