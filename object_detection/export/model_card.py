@@ -53,7 +53,7 @@ class Exported(NamedTuple):
             return 'not measured (`tfod export --verify IMAGES`, `tfod benchmark`)'
         milliseconds = 1000 * statistics.median(times)
         return (
-            f'{milliseconds:.1f} ms an image, median of {len(times)}, {cpu.num_cores()} CPU cores'
+            f'{milliseconds:.1f} ms an image, median of {len(times)}, {cpu.num_cores():g} CPU cores'
         )
 
 

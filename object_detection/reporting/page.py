@@ -180,7 +180,7 @@ def ap_chart(runs: Mapping[str, RunFiles]) -> str:
                         words = ' '.join(filter(None, (run_name, reader, metric_name(name))))
                         series.setdefault(words, []).append((entry['step'], value))
                         groups.setdefault(words, number if len(runs) > 1 else len(groups))
-    return _over_time(series, groups)
+    return _over_time(series, groups, is_linear=True)
 
 
 def _over_time(
