@@ -58,9 +58,15 @@ def learning_rate(name: str, row: Any = None) -> Any:
     return _register('builders.optimizer_builder:LEARNING_RATES', name, row)
 
 
-def sink(name: str, row: Any = None) -> Any:
-    """Adds a `Sink`: a dataclass of its options, which `train_config.sink` names."""
-    return _register('builders.sink_builder:SINKS', name, row)
+def callback(name: str, row: Any = None) -> Any:
+    """Adds a `Callback`: a dataclass of its options, which --callbacks or a config names."""
+    return _register('builders.callback_builder:CALLBACKS', name, row)
+
+
+def __getattr__(name: str) -> Any:
+    if name == 'sink':  # the former name
+        return callback
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def family(name: str, row: Any = None) -> Any:

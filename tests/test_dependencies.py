@@ -26,6 +26,7 @@ OPTIONAL = {
     'h11',
     'keras-hub',
     'keras_hub',
+    'mlflow',
     'onnx',
     'onnxruntime',
     'opencv-python',
@@ -42,6 +43,7 @@ OPTIONAL = {
     'tf2onnx',
     'trackers',
     'uvicorn',
+    'wandb',
 }
 
 

@@ -14,6 +14,7 @@ OPTIONAL = {
     'av',
     'fastapi',
     'h11',
+    'mlflow',
     'onnx',
     'onnxruntime',
     'openvino',
@@ -24,6 +25,7 @@ OPTIONAL = {
     'tf2onnx',
     'trackers',
     'uvicorn',
+    'wandb',
 }
 # Commands import these when they run, before or without TensorFlow.
 USED_BY_COMMANDS = [

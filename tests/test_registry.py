@@ -11,11 +11,11 @@ import sys
 import pytest
 
 from object_detection import registry
+from object_detection.builders.callback_builder import CALLBACKS
 from object_detection.builders.evaluator_builder import METRIC_SETS
 from object_detection.builders.losses_builder import LOSSES
 from object_detection.builders.optimizer_builder import LEARNING_RATES, OPTIMIZERS
 from object_detection.builders.preprocessor_builder import AUGMENTATIONS
-from object_detection.builders.sink_builder import SINKS
 from object_detection.config.families import FAMILIES, ModelFamily
 from object_detection.data.formats.formats import ANNOTATION_FORMATS
 from object_detection.errors import UserError
@@ -138,7 +138,7 @@ def test_a_row_without_its_dependency_names_the_plugin_and_the_missing_module(ta
 
 
 def test_the_rows_of_this_package_exist():
-    tables = (LOSSES, AUGMENTATIONS, SINKS, METRIC_SETS, ANNOTATION_FORMATS, EXPORT_FORMATS)
+    tables = (LOSSES, AUGMENTATIONS, CALLBACKS, METRIC_SETS, ANNOTATION_FORMATS, EXPORT_FORMATS)
     for table in (*tables, BACKBONES, NECKS, OPTIMIZERS, LEARNING_RATES):
         assert all(table[name] is not None for name in table.built_in), table.kind
     assert all(isinstance(FAMILIES[name], ModelFamily) for name in FAMILIES.built_in)

@@ -178,6 +178,12 @@ class JobOptions:
         "File to which losses, metrics and speed are added as lines of JSON of NVIDIA's DLLogger.",
         section=RECORDS,
     )
+    callbacks: tuple[str, ...] = option(
+        (),
+        'What is called as it goes: wandb, mlflow or a part of --plugin, with options as in '
+        'wandb:project=NAME,mode=offline; repeatable.',
+        section=RECORDS,
+    )
     strict_data: bool = option(
         False,
         'End at the first record that cannot be used, or has a wrong box, rather than skip it.',

@@ -66,8 +66,8 @@ def read(model_dir: str | os.PathLike) -> RunFiles:
     """
     folder = pathlib.Path(model_dir)
     entries = history.read(folder / 'train' / history.FILE_NAME)
-    found = sorted((folder / 'eval').rglob(results.ALL_METRICS))
-    stored_files = sorted((folder / 'eval').rglob(stored.FILE_NAME))
+    root, found = folder / 'eval', results.read_all(folder)
+    stored_files = sorted(root.rglob(stored.FILE_NAME))
     config = folder / CONFIG_FILE_NAME
     if not (entries or found or stored_files or config.exists()):
         raise UserError(f'{folder}: expected the files of a training. Received: none.')
@@ -76,22 +76,12 @@ def read(model_dir: str | os.PathLike) -> RunFiles:
         name=os.fspath(model_dir),
         history=entries,
         runs=run_record.read_runs(folder),
-        evaluations={_reader(folder, path): _in_order(history.read(path)) for path in found},
-        evaluated={_reader(folder, path): stored.load(path) for path in stored_files},
+        evaluations=found,
+        evaluated={results.reader_of(root, path): stored.load(path) for path in stored_files},
         status=status.read(folder),
         config=text,
         base=base_config(text),
     )
-
-
-def _reader(folder: pathlib.Path, path: pathlib.Path) -> str:
-    name = path.parent.relative_to(folder / 'eval').as_posix()
-    return '' if name == '.' else name
-
-
-def _in_order(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    by_step = {entry['step']: entry for entry in entries}
-    return [by_step[step] for step in sorted(by_step)]
 
 
 def started_from(config: str) -> str | None:

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from object_detection.config import report
@@ -21,8 +21,20 @@ from object_detection.training.monitoring import profiling
 
 
 @report.job()
-def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int:
+def run_training(
+    config_path: str,
+    model_dir: str,
+    options: TrainOptions,
+    *,
+    callbacks: Sequence[Any] = (),
+) -> int:
     """Trains as a command line says; returns the exit status of the program.
+
+    Args:
+      config_path: path of the pipeline config.
+      model_dir: folder of the training.
+      options: the flags.
+      callbacks: see `loop.train`.
 
     Raises:
       ConfigError: naming what is wrong with the flags or the config.
@@ -75,6 +87,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         strategy=made['strategy'],
         config_path=config_path,
         log_files=log_files,
+        callbacks=callbacks,
         is_validated=True,
     )
     return result.exit_status
@@ -89,6 +102,7 @@ def run_evaluation(
     *,
     show_progress: Any = contextlib.nullcontext,
     on_result: Callable[[Any], None] = lambda result: None,
+    callbacks: Sequence[Any] = (),
 ) -> int:
     """Evaluates as a command line says; returns the exit status of the program.
 
@@ -97,7 +111,7 @@ def run_evaluation(
       checkpoint_dir: the folder where a training saves, or the prefix of one checkpoint.
       output_dir: results go to its folder eval.
       options: the flags.
-      show_progress, on_result: see `evaluate_directory`.
+      show_progress, on_result, callbacks: see `evaluate_directory`.
 
     Raises:
       ConfigError: naming what is wrong with the flags or the config.
@@ -128,6 +142,7 @@ def run_evaluation(
         val_json_file=options.val_json_file,
         log_files=log_files,
         strategy=strategies.build(),
+        callbacks=callbacks,
         is_validated=True,
         show_progress=show_progress,
         on_result=on_result,

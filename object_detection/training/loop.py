@@ -3,9 +3,11 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from object_detection.builders.callback_builder import Callback, Callbacks, End, all_of
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import console, files
@@ -36,6 +38,7 @@ def train(
     strategy: tf.distribute.Strategy | None = None,
     config_path: str | os.PathLike | None = None,
     log_files: JobFiles = NO_FILES,
+    callbacks: Sequence[Callback] = (),
     is_validated: bool = False,
 ) -> TrainResult:
     """Trains until `num_steps`, from the newest checkpoint of `model_dir` if there is one.
@@ -64,9 +67,11 @@ def train(
       config_path: path of the file that the config is from; the state of its git repository is
         recorded.
       log_files: the other files of the job.
+      callbacks: what is called with each record, in addition to those of the config.
       is_validated: whether `resolve_config.read` has checked the config for this run.
 
     Raises:
+      CallbackError: if a callback fails; a checkpoint of the last step is saved.
       ConfigError: if the config cannot be trained, a file of records is corrupt, or the
         asynchronous evaluation cannot work.
       CheckpointError: if `model_dir` holds a checkpoint of another model, or cannot be written.
@@ -96,6 +101,7 @@ def train(
         max_to_keep,
         progress,
         config_path,
+        all_of(config, callbacks) if strategies.is_chief(strategy) else Callbacks(),
     )
     evaluations = RunEvaluations(run)
     with contextlib.ExitStack() as opened:
@@ -104,14 +110,29 @@ def train(
         if run.is_chief:
             opened.enter_context(resume.locked_directory(directory))
             opened.enter_context(status.Announcer(directory).running())
+        opened.enter_context(_ended_with(run.callbacks))
         start = resume.prepare(run)
         result = resume.finished_result(evaluations, start)
         if result is None:
             resume.clear(evaluations, start.step)
             result = _train(run, evaluations, seed, start)
+        run.callbacks.check()
         if run.is_chief:
             resume.mark_finished(directory, result, config.train_config.num_steps)
+        names = [field.name for field in dataclasses.fields(End) if field.name != 'error']
+        run.callbacks.on_end(End(**{name: getattr(result, name) for name in names}))
+        run.callbacks.check()
     return result
+
+
+@contextlib.contextmanager
+def _ended_with(callbacks: Callbacks) -> Iterator[None]:
+    """A context whose error ends callbacks."""
+    try:
+        yield
+    except BaseException as error:
+        callbacks.on_end(End(error=str(error) or type(error).__name__))
+        raise
 
 
 def _train(

@@ -11,12 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from object_detection.builders.callback_builder import End, StepRecord
 from object_detection.errors import DivergenceError, format_list
 from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system import cpu, numbers
 from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import run_record
-from object_detection.training.monitoring.history import Record
 from object_detection.training.monitoring.input_bottleneck import BottleneckReport
 from object_detection.training.monitoring.model_summary import FlopCount
 from object_detection.training.monitoring.recorder import Recorder
@@ -117,7 +117,7 @@ class Measurements:
         """Whether `check` is due by the clock; never with several workers, whose clocks differ."""
         return self._is_alone and time.monotonic() - self._last_check > _CHECK_INTERVAL
 
-    def check(self, step: int) -> Record:
+    def check(self, step: int) -> StepRecord:
         """Fetches the means since the last log record, checks that they are finite, and shows them.
 
         Args:
@@ -177,7 +177,7 @@ class Measurements:
     def write_averages(self, directory: str, run: str, result: TrainResult) -> None:
         """Logs and writes the averages of a run that has ended."""
         write_averages(directory, run, result, self._train_step.count_flops)
-        self._recorder.averages(result.speed, result.seconds)
+        self._recorder.end = End(speed=result.speed, seconds=result.seconds)
 
     def learning_rate(self, step: int) -> float:
         """Returns the learning rate of the update after `step` others."""
@@ -196,9 +196,9 @@ class Measurements:
         # Few steps are not worth the graph of a loop.
         return steps if steps >= _MIN_STEPS_PER_CALL else 1
 
-    def _describe(self, step: int, means: dict[str, float], window: Window) -> Record:
+    def _describe(self, step: int, means: dict[str, float], window: Window) -> StepRecord:
         speed = window.describe(self._batch_size)
-        return Record(
+        return StepRecord(
             step=step,
             losses={name: value for name, value in means.items() if name != GRADIENT_NORM},
             learning_rate=self.learning_rate(step - 1),
@@ -209,6 +209,7 @@ class Measurements:
             memory=cpu.peaks(),
             left_out=self.left_out(),
             times=self._stopwatch.last,
+            batch_size=self._batch_size,
         )
 
 

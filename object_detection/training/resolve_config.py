@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from object_detection.builders import callback_builder
 from object_detection.config import reader, report, synthetic_data
 from object_detection.config.job_options import JobOptions, TrainOptions, check_ranges
 from object_detection.errors import ConfigError, Problems
@@ -90,6 +91,8 @@ def read(
         pipeline.train_config.deterministic_ops = True
     if isinstance(options, TrainOptions) and options.data_service is not None:
         pipeline.train_input_reader.data_service = options.data_service
+    with problems:
+        pipeline.train_config.callback.extend(map(callback_builder.parse, options.callbacks))
     if options.use_synthetic_data:
         pipeline = _with_synthetic_data(pipeline, options)
     purposes = for_what.split(' and ')

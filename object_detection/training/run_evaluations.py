@@ -9,6 +9,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
+from object_detection.builders.callback_builder import start_of
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.optimizers import moving_averages
 from object_detection.optimizers.plateau import Plateau
@@ -186,6 +187,7 @@ class RunEvaluations:
         _logger.info(
             '%s is at step %d, its last: only the evaluation is left', self.run.directory, step
         )
+        self.run.callbacks.on_start(start_of(self.run.config, self.run.directory, step))
         run = (
             self._evaluate_end_in_background
             if self.are_asynchronous
@@ -231,6 +233,7 @@ class RunEvaluations:
             self.run.directory,
             job_files=self.run.files,
             strategy=self.run.strategy,
+            callbacks=self.run.callbacks,
         )
 
     def _is_evaluated(self, step: int) -> bool:

@@ -15,8 +15,8 @@ from object_detection.builders import (
     dataset_builder,
     evaluator_builder,
     optimizer_builder,
-    sink_builder,
 )
+from object_detection.builders.callback_builder import Callbacks
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core import determinism
@@ -54,6 +54,7 @@ class TrainingRun:
       intervals: when to log, save and evaluate.
       files: files apart from the model_dir.
       max_to_keep, progress, config_path: see `loop.train`.
+      callbacks: all that the training calls; none on workers other than the chief.
     """
 
     config: TrainEvalPipelineConfig
@@ -64,6 +65,7 @@ class TrainingRun:
     max_to_keep: int | None = None
     progress: progresses.Progress | None = None
     config_path: str | os.PathLike | None = None
+    callbacks: Callbacks = dataclasses.field(default_factory=Callbacks)
 
     @property
     def is_chief(self) -> bool:
@@ -144,7 +146,7 @@ def build_recorder(run: TrainingRun, step: int) -> Recorder:
         ),
         job_files=run.files,
         config=config,
-        sinks=[sink_builder.build(sink) for sink in config.train_config.sink] if is_chief else (),
+        callbacks=run.callbacks,
     )
 
 

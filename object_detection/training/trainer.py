@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
+from object_detection.builders.callback_builder import FAILED, CheckpointRecord
 from object_detection.data.pipeline import bad_records
 from object_detection.errors import ConfigError, DivergenceError
 from object_detection.optimizers.gradients import TOTAL_LOSS
@@ -93,6 +94,7 @@ class Trainer:
         self._iterator = iterator
         self._checkpoints = checkpoints
         self._recorder = recorder
+        self._callbacks = run.callbacks
         self._num_steps = run.config.train_config.num_steps
         self._measurements = measurements
         self._intervals = run.intervals
@@ -257,7 +259,8 @@ class Trainer:
         """
         if self._train_step.stop_votes is None:
             return True
-        if interrupts.received is not None or (self._background and self._background.has_decided):
+        has_decided = self._background and self._background.has_decided
+        if interrupts.received is not None or has_decided or self._callbacks.reason:
             self._train_step.request_stop()
         before, self._stop_votes = self._stop_votes, self._train_step.stop_votes
         return before is not None and float(before) > 0.0
@@ -265,6 +268,10 @@ class Trainer:
     def _agree_on_stop(self, interrupts: Interrupts) -> None:
         if self._background is not None:
             self._stop_for(self._background.reason())
+        if not self._reason:
+            self._stop_for(
+                collectives.reason_of_chief(self._strategy, lambda: self._callbacks.reason)
+            )
         if not self._reason:
             self._is_interrupted(interrupts)
 
@@ -282,7 +289,7 @@ class Trainer:
         if self._saved_step != self._step:
             self._save()
         is_due = self._evaluation.evaluate is not None and self._evaluated_step != self._step
-        if self._is_interrupted(interrupts):
+        if self._is_interrupted(interrupts) or self._reason == FAILED:
             pass
         elif self._background is not None:
             self._finish_background(interrupts)
@@ -302,6 +309,7 @@ class Trainer:
         self._saved_step = self._step
         if self._is_chief:
             _logger.info('saved %s (step %d)', self._checkpoints.latest, self._step)
+            self._callbacks.on_checkpoint(CheckpointRecord(self._step, self._checkpoints.latest))
 
     def _save_checkpoint(self) -> None:
         self._statistics.update()

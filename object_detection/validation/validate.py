@@ -94,12 +94,12 @@ def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         yield from builder_problems(preprocessor_builder.build, step, path)
 
 
-def check_sinks(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields the errors of the sinks, which a training has, and an evaluation of it."""
-    from object_detection.builders import sink_builder
+def check_callbacks(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the errors of the callbacks, which a training has, and an evaluation of it."""
+    from object_detection.builders import callback_builder
 
-    for index, sink in enumerate(pipeline.train_config.sink):
-        yield from builder_problems(sink_builder.build, sink, f'train_config.sink[{index}]')
+    for index, each in enumerate(pipeline.train_config.callback):
+        yield from builder_problems(callback_builder.build, each, f'train_config.callback[{index}]')
 
 
 def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -440,8 +440,8 @@ _RULES: dict[str, tuple[Rule, ...]] = {
 }
 
 _BUILDER_RULES: dict[str, tuple[Rule, ...]] = {
-    'train': (check_model, check_training, check_sinks),
-    'eval': (check_model, check_evaluation, check_sinks),
+    'train': (check_model, check_training, check_callbacks),
+    'eval': (check_model, check_evaluation, check_callbacks),
     'export': (check_model,),
 }
 

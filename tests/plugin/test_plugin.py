@@ -67,7 +67,7 @@ train_config {
   data_augmentation_options {
     plugin { name: 'posterize' options { key: 'bits' value: '3' } }
   }
-  sink { name: 'csv' options { key: 'file_name' value: 'values.csv' } }
+  callback { name: 'csv' options { key: 'file_name' value: 'all.csv' } }
 }
 train_input_reader {
   label_map_path: 'data/train_label_map.pbtxt'
@@ -157,28 +157,30 @@ def test_the_annotation_format(output, folder):
     assert '2 examples in 1 shards' in output
 
 
-def test_losses_step_and_sink_of_a_training(output, folder):
+def test_losses_step_and_callback_of_a_training(output, folder):
     history = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
     losses = [json.loads(line)['losses']['Loss/total_loss'] for line in history]
-    written = _values_of_the_sink(folder / 'model' / 'train')
+    written = _values_of_the_callback(folder / 'model')
     assert [written[step]['Loss/total_loss'] for step in (1, 2)] == losses
     assert {'learning_rate', 'Loss/classification_loss', 'gradient_norm'} < written[2].keys()
     # The training evaluates itself at its end, and another job evaluates the family.
     for name in ('model', 'family'):
         metrics = json.loads((folder / name / 'eval' / 'metrics.json').read_text())
-        assert metrics.items() >= _values_of_the_sink(folder / name / 'eval')[2].items()
+        written = _values_of_the_callback(folder / name)[2].items()
+        prefixed = {f'eval/{name}': value for name, value in metrics.items()}.items()
+        assert prefixed >= {each for each in written if each[0].startswith('eval/')} != set()
 
 
-def _values_of_the_sink(folder):
+def _values_of_the_callback(folder):
     found = {1: {}, 2: {}}
-    with (folder / 'values.csv').open() as file:
+    with (folder / 'all.csv').open() as file:
         for step, name, value in csv.reader(file):
             found[int(step)][name] = float(value)
     return found
 
 
 def test_the_optimizer_and_the_learning_rate(output, folder):
-    found = _values_of_the_sink(folder / 'model' / 'train')
+    found = _values_of_the_callback(folder / 'model')
     rates = [found[step]['learning_rate'] for step in (1, 2)]
     np.testing.assert_allclose(rates, [0.004, 0.004 / 2**0.5], rtol=1e-6)
     keys = dict(tf.train.list_variables(str(folder / 'model')))

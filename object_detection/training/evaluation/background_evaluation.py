@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from object_detection.builders.callback_builder import EvaluationRecord
 from object_detection.config.job_options import EvalOptions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu
 from object_detection.training.distribution import collectives, devices, strategies
+from object_detection.training.evaluation import results
 from object_detection.training.evaluation.async_evaluation import AsyncEvaluation, AsyncResult
 from object_detection.training.evaluation.worker import Job
 from object_detection.training.setup import TrainingRun
@@ -54,7 +56,13 @@ def build(run: TrainingRun, reason_to_stop: Callable[[int], str | None]) -> 'Bac
         niceness=settings.niceness,
     )
     evaluation = AsyncEvaluation(job, max_waiting=settings.max_waiting)
-    return BackgroundEvaluation(evaluation, run.strategy, reason_to_stop)
+
+    def report(result: AsyncResult) -> None:
+        for name, metrics in result.metrics.items():
+            folder = results.folder(run.directory, name)
+            run.callbacks.on_evaluation(EvaluationRecord(result.step, metrics, name, folder))
+
+    return BackgroundEvaluation(evaluation, run.strategy, reason_to_stop, report)
 
 
 class BackgroundEvaluation:
@@ -67,6 +75,7 @@ class BackgroundEvaluation:
       strategy: of the training.
       reason_to_stop: returns why the results up to a step end the training, or None; called on the
         chief when the result of that step has arrived.
+      on_result: called on the chief with each result.
 
     Attributes:
       metrics: the newest result, reader's name -> metrics; None before the first.
@@ -77,11 +86,13 @@ class BackgroundEvaluation:
         evaluation: AsyncEvaluation,
         strategy: tf.distribute.Strategy,
         reason_to_stop: Callable[[int], str | None],
+        on_result: Callable[[AsyncResult], None] = lambda result: None,
     ):
         self._evaluation = evaluation
         self._strategy = strategy
         self._is_chief = strategies.is_chief(strategy)
         self._reason_to_stop = reason_to_stop
+        self._on_result = on_result
         # Why a result ends the training; only the chief knows it.
         self._reason: str | None = None
         # Set on the chief only.
@@ -176,6 +187,7 @@ class BackgroundEvaluation:
 
     def _take(self, result: AsyncResult, *, is_last: bool = False) -> None:
         self.metrics = result.metrics
+        self._on_result(result)
         self._reason = None if is_last else self._reason_to_stop(result.step)
         if self._reason:
             # A later result might decide otherwise, and a restart decides by all results.

@@ -5,11 +5,13 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
 import tensorflow as tf
 
+from object_detection.builders import callback_builder
+from object_detection.builders.callback_builder import Callback, Callbacks, End
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures import detector
 from object_detection.models import precision as precisions
@@ -20,7 +22,7 @@ from object_detection.training.checkpoints import following
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation, ShowProgress
-from object_detection.training.monitoring import run_record
+from object_detection.training.monitoring import run_record, run_types
 from object_detection.training.monitoring.log_files import NO_FILES, JobFiles
 from object_detection.training.monitoring.run_types import Metrics
 from object_detection.validation import eval_config as eval_config_rules
@@ -44,6 +46,11 @@ class EvaluationResult:
     metrics: Metrics = dataclasses.field(default_factory=dict)
     step: int | None = None
     stopped_by: int | None = None
+
+    @property
+    def flat(self) -> dict[str, float]:
+        """The metrics by one name each; with named readers as 'reader/metric'."""
+        return run_types.flat(self.metrics)
 
     @property
     def exit_status(self) -> int:
@@ -84,6 +91,7 @@ def evaluate_checkpoint(
         precision=precision,
         job_files=JobFiles(record_summaries=record_summaries, val_json_file=val_json_file),
         best=None,
+        callbacks=callback_builder.all_of(pipeline_config),
     )
     result = job.run([prefix])
     if not result.metrics:
@@ -104,6 +112,7 @@ def evaluate_directory(
     val_json_file: str | None = None,
     log_files: JobFiles = NO_FILES,
     strategy: tf.distribute.Strategy | None = None,
+    callbacks: Sequence[Callback] = (),
     is_validated: bool = False,
 ) -> EvaluationResult:
     """Evaluates the newest checkpoint of a directory, then each that is added.
@@ -127,9 +136,11 @@ def evaluate_directory(
       log_files: the other files of the job.
       strategy: the strategy of one process, whose replicas share the images; None takes the current
         one.
+      callbacks: what is called with each result, in addition to those of the config.
       is_validated: whether `resolve_config.read` has checked the config for this run.
 
     Raises:
+      CallbackError: if a callback fails; the results until then are written.
       ConfigError: if the config cannot be evaluated.
       CheckpointError: if no checkpoint appeared, or one belongs to another model.
     """
@@ -161,6 +172,7 @@ def evaluate_directory(
             ),
             best=_best_of_job(directory, is_one=is_one),
             strategy=strategy,
+            callbacks=callback_builder.all_of(pipeline_config, callbacks),
         )
         result = job.run(prefixes, should_stop, show_progress, on_result)
         if interrupts.received is not None:
@@ -187,7 +199,7 @@ class CheckpointEvaluation:
     Args:
       pipeline_config: has been checked.
       output_dir, precision, strategy: see `evaluate_directory`.
-      job_files, best: see `PipelineEvaluation`.
+      job_files, best, callbacks: see `PipelineEvaluation`.
     """
 
     def __init__(
@@ -199,7 +211,10 @@ class CheckpointEvaluation:
         job_files: JobFiles,
         best: Callable[..., BestCheckpoint] | None,
         strategy: tf.distribute.Strategy | None = None,
+        callbacks: Callbacks | None = None,
     ):
+        self._callbacks, self._end = callbacks or Callbacks(), End()
+        self._pipeline, self._output_dir = pipeline_config, output_dir
         if output_dir is not None:
             output_dir = files.check_is_local(output_dir, 'model_dir')
         if job_files.val_json_file:
@@ -219,6 +234,7 @@ class CheckpointEvaluation:
             best=best,
             job_files=job_files,
             strategy=self._strategy,
+            callbacks=self._callbacks,
         )
 
     def run(
@@ -237,6 +253,9 @@ class CheckpointEvaluation:
                     continue
                 result = found
                 on_result(result)
+                if self._callbacks.reason:
+                    _logger.info('stopping: %s', self._callbacks.reason)
+                    break
                 step = result.step
                 # --num_train_steps may have set another length than the config.
                 recorded = run_record.num_steps(os.path.dirname(prefix))
@@ -258,7 +277,12 @@ class CheckpointEvaluation:
             if step is None:
                 return None
             _logger.info('evaluating %s (step %d) in %s', prefix, step, self._precision)
+            self._callbacks.on_start(
+                callback_builder.start_of(self._pipeline, self._output_dir, step)
+            )
             metrics = self._evaluation.run(step, should_stop, show_progress)
+        self._callbacks.check()
+        self._end = End(step=step)
         if metrics is None:
             _logger.info('stopped before the evaluation of %s was complete', prefix)
             return None
@@ -266,6 +290,7 @@ class CheckpointEvaluation:
 
     def close(self) -> None:
         self._evaluation.close()
+        self._callbacks.on_end(self._end)
 
     def _restore(self, prefix: str) -> int | None:
         """Restores a checkpoint and returns its step; None if it was deleted meanwhile."""

@@ -1,6 +1,5 @@
 """Evaluates a detector on each `eval_input_reader` of a pipeline config, and writes the results."""
 
-import contextlib
 import logging
 import os
 import re
@@ -13,7 +12,14 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.builders import dataset_builder, evaluator_builder, sink_builder
+from object_detection.builders import dataset_builder, evaluator_builder
+from object_detection.builders.callback_builder import (
+    CALLBACKS,
+    NO_CALLBACK,
+    Callback,
+    End,
+    EvaluationRecord,
+)
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
@@ -68,6 +74,9 @@ class ReaderEvaluation:
       strategy: its replicas share the images; None is the current one. Only the chief has results.
       predictors: functions that readers with batches of the same form share, so that graphs are
         built once; entries are added.
+
+    Attributes:
+      directory: see above.
     """
 
     def __init__(
@@ -127,17 +136,14 @@ class ReaderEvaluation:
         self._evaluators: Sequence[Evaluator] = []
         self._collector = self._new_collector()
         self._num_images: int | None = None
-        self._directory = directory
+        self.directory = directory
         if directory is not None:
             os.makedirs(directory, exist_ok=True)
         exports = self._config.visualization_export_dir if directory is not None else ''
         self._export_folder = os.path.join(exports, reader.name) if exports else None
         self._draws = events is not None or self._export_folder is not None
         self._events = tensorboard.EventWriter(events)
-        self._sinks: list[sink_builder.Sink] = [sink_builder.SINKS['tensorboard'](self._events)]
-        if directory is not None:
-            self._sinks += map(sink_builder.build, pipeline_config.train_config.sink)
-        self._num_steps, self._has_sinks_started = pipeline_config.train_config.num_steps, False
+        self._tensorboard = CALLBACKS['tensorboard'](self._events)
         if events is not None:
             values, trial = hyperparameters.of_training(pipeline_config, directory)
             self._events.hyperparameters(values, trial)
@@ -150,9 +156,8 @@ class ReaderEvaluation:
     ) -> dict[str, float] | None:
         """Evaluates the detector as it is now; None if stopped before the end.
 
-        TensorBoard events and sinks are written here, the files of results by `write`.
+        TensorBoard events are written here, the files of results by `write`.
         """
-        started = time.time()
         pictures: dict[str, np.ndarray] = {}
         evaluators = evaluator_builder.build(self._config, self._categories, self._annotations)
         self._evaluators = evaluators
@@ -187,10 +192,10 @@ class ReaderEvaluation:
             self._left_out.check_any_is_usable()
         # Files do not tell how many records they hold: the second evaluation knows from the first.
         self._num_images = images or None
-        self._record(sink_builder.StepRecord(step, started, started, time.time(), metrics))
+        self._tensorboard.on_evaluation(EvaluationRecord(step, metrics))
         self._events.pictures('eval_side_by_side', list(pictures.values()), step)
         self._write_curves(evaluators, step)
-        if self._config.export_path and self._directory is not None:
+        if self._config.export_path and self.directory is not None:
             names = evaluator_builder.evaluator_names(self._config)
             instances.write(
                 self._config.export_path,
@@ -202,19 +207,6 @@ class ReaderEvaluation:
             _export(pictures, self._export_folder)
         return metrics
 
-    def _record(self, record: sink_builder.StepRecord) -> None:
-        if not self._has_sinks_started:
-            # An evaluation replaces an earlier one of the same step.
-            batch_size = self._config.batch_size
-            run = sink_builder.Run(
-                self._directory or '', record.step - 1, self._num_steps, batch_size
-            )
-            for sink in self._sinks:
-                sink.start(run)
-            self._has_sinks_started = True
-        for sink in self._sinks:
-            sink.write(record)
-
     def write(self, step: int, metrics: Mapping[str, float], data: Mapping[str, int | str]) -> None:
         """Writes the results of a step into the files that mark it as evaluated.
 
@@ -223,8 +215,8 @@ class ReaderEvaluation:
           metrics: what `run` returned.
           data: the evaluated data, see `eval_config.evaluated_data`.
         """
-        if self._directory is not None:
-            path = os.path.join(self._directory, stored_images.FILE_NAME)
+        if self.directory is not None:
+            path = os.path.join(self.directory, stored_images.FILE_NAME)
             self._collector.save(path, step, self._evaluators)
             # They hold the masks of all images.
             self._evaluators = []
@@ -236,7 +228,7 @@ class ReaderEvaluation:
                     '%(precision).3f, recall %(recall).3f',
                     advised,
                 )
-            results.write(self._directory, step, metrics, data, details)
+            results.write(self.directory, step, metrics, data, details)
 
     @property
     def speed(self) -> dict[str, Any]:
@@ -244,9 +236,7 @@ class ReaderEvaluation:
         return {'images': self._num_images or 0, 'latencies': self._times.describe()}
 
     def close(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for sink in self._sinks:
-                stack.callback(sink.close)
+        self._tensorboard.on_end(End())
 
     def _new_collector(self) -> ImageCollector:
         most = max(MAX_DETECTIONS, self._config.max_detections)
@@ -307,6 +297,7 @@ class PipelineEvaluation:
       strategy: the strategy that the detector was built in; None is the current one. Its replicas
         share the images. All of its workers have to construct this and to run it; only the chief
         writes.
+      callbacks: called on the chief with the results of each reader, once they are written.
 
     Raises:
       ConfigError, ValueError: if `job_files.val_json_file` does not fit the config.
@@ -322,8 +313,9 @@ class PipelineEvaluation:
         best: Callable[..., BestCheckpoint] | None = BestCheckpoint,
         job_files: JobFiles = NO_FILES,
         strategy: tf.distribute.Strategy | None = None,
+        callbacks: Callback = NO_CALLBACK,
     ):
-        self._strategy = strategy or tf.distribute.get_strategy()
+        self._strategy, self._callbacks = strategy or tf.distribute.get_strategy(), callbacks
         if not strategies.is_chief(self._strategy):
             output_dir = None
         predictors: dict[Any, PredictFunction] = {}
@@ -365,7 +357,7 @@ class PipelineEvaluation:
         Returns:
           Reader's name -> metrics on the chief; None on other workers and if any is stopped.
         """
-        evaluated = {}
+        evaluated, records = {}, []
         is_chief = strategies.is_chief(self._strategy)
         for name, reader in self._readers.items():
             started = time.monotonic()
@@ -377,10 +369,15 @@ class PipelineEvaluation:
             evaluated[name] = metrics
             seconds = time.monotonic() - started
             results.log(name, step, metrics, seconds)
+            folder = reader.directory
+            records.append(
+                EvaluationRecord(step, metrics, name, folder, seconds=seconds, **reader.speed)
+            )
             if self._dll_log is not None:
-                named = {f'{name}/{key}' if name else key: each for key, each in metrics.items()}
-                self._dll_log.results(step, named, seconds=seconds, **reader.speed)
+                self._dll_log.on_evaluation(records[-1])
         collectives.on_chief(self._strategy, lambda: self._keep(step, evaluated))
+        for record in records:
+            self._callbacks.on_evaluation(record)
         return evaluated if is_chief else None
 
     def _keep(self, step: int, evaluated: Mapping[str, Mapping[str, float]]) -> None:

@@ -125,8 +125,7 @@ def of_checkpoint(prefix: str, step: int) -> dict[str, dict[str, Any]]:
         for file in sorted(root.rglob(ALL_METRICS)):
             entries = [entry for entry in history.read(file) if entry['step'] == step]
             if entries:
-                name = file.parent.relative_to(root).as_posix()
-                found['' if name == '.' else name] = entries[-1]
+                found[reader_of(root, file)] = entries[-1]
         if found:
             return found
     return {}
@@ -136,6 +135,21 @@ def advised_threshold(evaluations: Mapping[str, Mapping[str, Any]]) -> float | N
     """Returns the score threshold that the first of the readers advises; None without any."""
     advised = (entry.get('advised_threshold') for entry in evaluations.values())
     return next((each['score_threshold'] for each in advised if each), None)
+
+
+def read_all(output_dir: str | os.PathLike) -> dict[str, list[dict[str, Any]]]:
+    """Returns reader -> its results in the order of steps; of several of a step the last."""
+    root, found = pathlib.Path(output_dir, 'eval'), {}
+    for file in sorted(root.rglob(ALL_METRICS)):
+        by_step = {entry['step']: entry for entry in history.read(file)}
+        found[reader_of(root, file)] = [by_step[step] for step in sorted(by_step)]
+    return found
+
+
+def reader_of(root: pathlib.Path, file: pathlib.Path) -> str:
+    """Returns the reader whose folder, in the folder `eval` of a model_dir, a file is in."""
+    name = file.parent.relative_to(root).as_posix()
+    return '' if name == '.' else name
 
 
 def log(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:

@@ -8,9 +8,16 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from object_detection.builders.sink_builder import SINKS, Run, Sink
+from object_detection.builders.callback_builder import (
+    CALLBACKS,
+    Callback,
+    End,
+    EvaluationRecord,
+    Start,
+    StepRecord,
+)
 from object_detection.config.families import FAMILIES
-from object_detection.training.monitoring.history import Record
+from object_detection.training.monitoring.run_types import flat
 
 # Our names -> those of NVIDIA's models, which readers of such files know; families add theirs.
 _NVIDIA_NAMES = {'Loss/regularization_loss': 'l2_regularization_loss', 'Loss/total_loss': 'loss'}
@@ -48,13 +55,13 @@ class JobFiles:
 
     def open(self) -> 'DllLog | None':
         """Returns what appends to `dllogger`; None if it is not set."""
-        return None if self.dllogger is None else SINKS['dllogger'](self.dllogger)
+        return None if self.dllogger is None else CALLBACKS['dllogger'](self.dllogger)
 
 
 NO_FILES = JobFiles()
 
 
-class DllLog(Sink):
+class DllLog(Callback):
     """Appends lines to a file, as the JSONStreamBackend of https://github.com/NVIDIA/dllogger does.
 
     DLLL {"timestamp": "1700000000.5", "datetime": "2023-11-14 22:13:20.500000",
@@ -74,43 +81,38 @@ class DllLog(Sink):
         for family in FAMILIES.values():
             self._names |= family.nvidia_names
 
-    def start(self, run: Run) -> None:
+    def on_start(self, start: Start) -> None:
         """Writes the parameters of the run, and the units of its measurements."""
         for stage in ('train', 'test'):
             self._write('METADATA', metric=f'{stage}_throughput', metadata={'unit': 'images/s'})
             for name in ('latency', *(f'latency_{percent}' for percent in _PERCENTS), 'time'):
                 self._write('METADATA', metric=f'{stage}_{name}', metadata={'unit': 's'})
-        parameters = run._asdict()
-        del parameters['folder']
-        self._log(_PARAMETERS, parameters)
+        names = ('step', 'num_steps', 'batch_size')
+        self._log(_PARAMETERS, {name: getattr(start, name) for name in names})
 
-    def write(self, record: Record) -> None:
+    def on_step(self, record: StepRecord) -> None:
         """Writes the means over the steps since the last record."""
         data = {**record.losses, 'learning_rate': record.learning_rate}
         if record.images_per_second is not None:
             data['train_throughput'] = record.images_per_second
         self._log(record.step, data)
 
-    def results(
-        self, step: int, metrics: Mapping[str, float], images: int, seconds: float, **speed: Any
-    ) -> None:
-        """Writes the metrics of an evaluation, and its speed.
+    def on_evaluation(self, record: EvaluationRecord) -> None:
+        """Writes the metrics of an evaluation, and its speed."""
+        data = flat({record.reader: record.metrics})
+        if record.seconds is not None:
+            rate = record.images / max(record.seconds, 1e-9)
+            data |= {'test_time': record.seconds, 'test_throughput': rate}
+        self._log(record.step, {**data, **_latencies('test', record.latencies)})
 
-        Args:
-          step: number of training steps done.
-          metrics: name -> value.
-          images: number of evaluated images.
-          seconds: duration of the whole evaluation.
-          **speed: see `_latencies`.
-        """
-        speeds = {'test_time': seconds, 'test_throughput': images / max(seconds, 1e-9)}
-        self._log(step, {**metrics, **speeds, **_latencies('test', **speed)})
-
-    def averages(self, speed: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-        """Writes the summary of a training: `Window.describe` and `RunClock.describe` of it."""
-        data = {'train_time': seconds['all'], **_latencies('train', speed.get('latencies', {}))}
-        if speed.get('images_per_second') is not None:
-            data['train_throughput'] = speed['images_per_second']
+    def on_end(self, end: End) -> None:
+        """Writes the summary of a training that has done steps."""
+        if not end.seconds:
+            return
+        data = {'train_time': end.seconds['all']}
+        data |= _latencies('train', end.speed.get('latencies', {}))
+        if end.speed.get('images_per_second') is not None:
+            data['train_throughput'] = end.speed['images_per_second']
         self._log(_SUMMARY, data)
 
     def _log(self, step: int | str | Sequence[int], data: Mapping[str, Any]) -> None:

@@ -12,10 +12,11 @@ import rich.padding
 import rich.progress
 import rich.text
 
+from object_detection.builders.callback_builder import StepRecord
 from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system.console import drawing, is_quiet, phase, redirects
 from object_detection.system.numbers import significant
-from object_detection.training.monitoring.history import Record, short_name
+from object_detection.training.monitoring.history import short_name
 
 _logger = logging.getLogger(__name__)
 
@@ -30,10 +31,10 @@ class Progress(Protocol):
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None: ...
 
-    def update(self, record: Record) -> None:
+    def update(self, record: StepRecord) -> None:
         """Refreshes what is shown live; called often."""
 
-    def log(self, record: Record) -> None:
+    def log(self, record: StepRecord) -> None:
         """Logs the record permanently; called at each log interval."""
 
     def close(self) -> None: ...
@@ -53,10 +54,10 @@ class Silent:
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         """Nothing is shown."""
 
-    def update(self, record: Record) -> None:
+    def update(self, record: StepRecord) -> None:
         """Nothing is shown."""
 
-    def log(self, record: Record) -> None:
+    def log(self, record: StepRecord) -> None:
         """Nothing is shown."""
 
     def close(self) -> None:
@@ -81,12 +82,12 @@ class LogLines:
         _logger.info('building the graph: the first step takes longer than the others')
         self._first_step.enter_context(phase('building the graph'))
 
-    def update(self, record: Record) -> None:
+    def update(self, record: StepRecord) -> None:
         self._first_step.close()
         if self._clock() - self._logged_at >= SECONDS_BETWEEN_LINES:
             self.log(record)
 
-    def log(self, record: Record) -> None:
+    def log(self, record: StepRecord) -> None:
         self._first_step.close()
         self._logged_at = self._clock()
         _logger.info(
@@ -126,7 +127,7 @@ class LiveLine:
         self._opened.enter_context(drawing())
         self._progress.start()
 
-    def update(self, record: Record) -> None:
+    def update(self, record: StepRecord) -> None:
         numbers = _join_up_to(
             self._progress.console.width - self._taken,
             _numbers(record, self._num_steps, self._batch_size),
@@ -134,7 +135,7 @@ class LiveLine:
         self._progress.details = _losses(record)
         self._progress.update(self._task, completed=record.step, numbers=numbers)
 
-    def log(self, record: Record) -> None:
+    def log(self, record: StepRecord) -> None:
         self.update(record)
 
     def close(self) -> None:
@@ -165,7 +166,7 @@ def _join_up_to(width: int, texts: Iterable[str]) -> str:
     return text
 
 
-def _numbers(record: Record, num_steps: int, batch_size: int) -> list[str]:
+def _numbers(record: StepRecord, num_steps: int, batch_size: int) -> list[str]:
     """Formats the numbers of a record except the single losses, the most important first."""
     numbers = [f'loss {record.losses[TOTAL_LOSS]:.3f}']
     rate = record.images_per_second
@@ -178,12 +179,12 @@ def _numbers(record: Record, num_steps: int, batch_size: int) -> list[str]:
     return numbers
 
 
-def _time_to_go(record: Record, num_steps: int, batch_size: int) -> str:
+def _time_to_go(record: StepRecord, num_steps: int, batch_size: int) -> str:
     seconds = (num_steps - record.step) * batch_size / record.images_per_second
     return f'{datetime.timedelta(seconds=round(seconds))} to go'
 
 
-def _losses(record: Record) -> str:
+def _losses(record: StepRecord) -> str:
     return ' '.join(
         f'{short_name(name)} {value:.3f}'
         for name, value in record.losses.items()
@@ -191,7 +192,7 @@ def _losses(record: Record) -> str:
     )
 
 
-def describe(record: Record, num_steps: int, batch_size: int) -> str:
+def describe(record: StepRecord, num_steps: int, batch_size: int) -> str:
     """Returns e.g. 'loss 1.203 (RPN/objectness 0.210)  lr 0.02  6.1 images/s, 3%
     of the time waiting for input  0:01:02 to go'."""
     total = record.losses[TOTAL_LOSS]
@@ -207,7 +208,7 @@ def describe(record: Record, num_steps: int, batch_size: int) -> str:
     return text
 
 
-def _left_out(record: Record) -> str:
+def _left_out(record: StepRecord) -> str:
     """Returns e.g. 'left out: 3 records, 2 objects', '' if nothing was."""
     numbers = [(record.left_out.get(name, 0), name) for name in ('records', 'objects')]
     parts = ', '.join(f'{number} {name}' for number, name in numbers if number)

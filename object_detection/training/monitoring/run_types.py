@@ -68,6 +68,15 @@ class Intervals:
 Metrics = Mapping[str, Mapping[str, float]]
 
 
+def flat(metrics: Metrics) -> dict[str, float]:
+    """Returns the metrics of all readers by one name each, as 'metric' or 'reader/metric'."""
+    return {
+        f'{reader}/{name}' if reader else name: value
+        for reader, values in metrics.items()
+        for name, value in values.items()
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
     """How a training ended.

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from object_detection.builders.sink_builder import Run
+from object_detection.builders.callback_builder import End, EvaluationRecord, Start, StepRecord
 from object_detection.training import epochs
 from object_detection.training.evaluation.eval_job import evaluate_directory
 from object_detection.training.loop import train
-from object_detection.training.monitoring.history import Record
 from object_detection.training.monitoring.log_files import DllLog, JobFiles
 from object_detection.training.monitoring.progress import Silent
 from object_detection.training.monitoring.run_types import Intervals
@@ -34,8 +33,8 @@ def test_the_fields_are_those_of_dllogger(tmp_path):
     """As JSONStreamBackend.log and .metadata of NVIDIA's dllogger write them."""
     path = tmp_path / 'new' / 'log.json'
     log = DllLog(str(path))
-    log.start(Run('train', 0, 10, 2))
-    log.write(Record(100, {'Loss/total_loss': 1.5}, 0.25, 4.0))
+    log.on_start(Start('model', 0, 10, 2))
+    log.on_step(StepRecord(100, {'Loss/total_loss': 1.5}, 0.25, 4.0))
     unit, *_, parameters, record = _read(path)
     times = ['timestamp', 'datetime', 'elapsedtime']
     assert list(unit) == [*times, 'type', 'metric', 'metadata']
@@ -57,7 +56,7 @@ def test_losses_have_the_names_of_nvidias_model(tmp_path):
     kinds = ('RPNLoss/localization', 'RPNLoss/objectness', 'BoxClassifierLoss/localization')
     kinds += ('BoxClassifierLoss/classification', 'BoxClassifierLoss/mask', 'regularization')
     losses = {f'Loss/{kind}_loss': 1.0 for kind in kinds} | {'Loss/other': 2.0}
-    DllLog(str(path)).write(Record(1, losses, 0.1, None))
+    DllLog(str(path)).on_step(StepRecord(1, losses, 0.1, None))
     assert list(_logged(path)[0]['data']) == [
         'rpn_box_loss',
         'rpn_score_loss',
@@ -73,8 +72,10 @@ def test_losses_have_the_names_of_nvidias_model(tmp_path):
 def test_a_log_is_appended_to_and_ends_with_a_summary(tmp_path):
     path = tmp_path / 'log.json'
     for _ in range(2):
-        DllLog(str(path)).averages(SPEED, {'all': 60.0})
-    DllLog(str(path)).results(7, {'mAP': 0.5}, images=10, seconds=2.0, latencies=SPEED['latencies'])
+        DllLog(str(path)).on_end(End(speed=SPEED, seconds={'all': 60.0}))
+    latencies = SPEED['latencies']
+    results = EvaluationRecord(7, {'mAP': 0.5}, images=10, seconds=2.0, latencies=latencies)
+    DllLog(str(path)).on_evaluation(results)
     first, second, results = _logged(path)
     assert first['step'] == second['step'] == []
     assert first['data'] == {

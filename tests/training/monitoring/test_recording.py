@@ -15,8 +15,10 @@ from tensorboard.backend.event_processing import data_provider, plugin_event_mul
 from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from object_detection.builders import sink_builder
+from object_detection.builders import callback_builder
+from object_detection.builders.callback_builder import End, Start, StepRecord
 from object_detection.core.fields import InputFields
+from object_detection.errors import UserError
 from object_detection.meta_architectures import tracing
 from object_detection.protos.plugin_pb2 import Plugin
 from object_detection.training import status
@@ -26,7 +28,7 @@ from object_detection.visualization import drawing, tensorboard
 from tests import rows
 from tests.training import fakes
 
-RECORD = history.Record(
+RECORD = StepRecord(
     step=25,
     losses={'Loss/RPNLoss/objectness_loss': 0.25, 'Loss/total_loss': 1.5},
     learning_rate=0.02,
@@ -125,12 +127,15 @@ def test_no_live_line_without_a_terminal(capsys):
 
 def test_history_drops_what_came_after_the_checkpoint(tmp_path):
     path = tmp_path / 'train' / 'history.jsonl'
-    first = history.History(path, 0)
+    first = history.History(path)
+    first.on_start(Start('', 0, 50, 2))
     for step in (10, 20, 25):
-        first.write(history.Record(step, {'Loss/total_loss': 1.0}, 0.1, None))
+        first.on_step(StepRecord(step, {'Loss/total_loss': 1.0}, 0.1, None))
     with path.open('a') as file:
         file.write('{"step": 30, "loss')
-    history.History(path, 20).write(RECORD)
+    second = history.History(path)
+    second.on_start(Start('', 20, 50, 2))
+    second.on_step(RECORD)
     entries = history.read(path)
     assert [entry['step'] for entry in entries] == [10, 20, 25]
     assert entries[-1]['losses'] == dict(RECORD.losses)
@@ -324,7 +329,7 @@ def test_the_history_survives_a_kill_while_it_is_rewritten(tmp_path, monkeypatch
 
     monkeypatch.setattr('os.replace', kill)
     with pytest.raises(KeyboardInterrupt):
-        history.History(path, 5)
+        history.History(path).on_start(Start('', 5, 9, 2))
     assert history.read(path) == [{'step': 1}]
 
 
@@ -348,51 +353,109 @@ def test_the_history_has_slow_steps_before_the_first_line_of_the_log(tmp_path, m
 
 
 @dataclasses.dataclass
-class ListSink(sink_builder.Sink):
-    """Keeps what it is given; its file cannot be closed."""
+class ListCallback(callback_builder.Callback):
+    """Keeps what it is given."""
 
     title: str = ''
 
-    def start(self, run):
-        self.calls = [run]
+    def on_start(self, start):
+        self.calls = [start]
 
-    def write(self, record):
+    def on_step(self, record):
         self.calls.append(record)
 
-    def close(self):
-        self.calls.append('closed')
-        raise OSError('no space')
 
-
-def test_sinks_of_plugins_get_the_values_that_tensorboard_gets(tmp_path, monkeypatch):
-    monkeypatch.setattr(sink_builder.SINKS, '_rows', {**sink_builder.SINKS._rows, 'list': ListSink})
+def test_callbacks_get_the_values_that_tensorboard_gets(tmp_path, monkeypatch):
+    table = callback_builder.CALLBACKS
+    monkeypatch.setattr(table, '_rows', {**table._rows, 'list': ListCallback})
     (tmp_path / 'train').mkdir()
-    sinks = [sink_builder.build(Plugin(name='list', options={'title': x})) for x in 'ab']
-    assert [sink.title for sink in sinks] == ['a', 'b']
+    built = [callback_builder.build(callback_builder.parse(f'list:title={x}')) for x in 'ab']
+    assert [each.title for each in built] == ['a', 'b']
     records = recorder.Recorder(
         str(tmp_path),
         4,
         progress=progress.Silent(),
         job_files=JobFiles(record_summaries=False),
-        sinks=sinks,
+        callbacks=callback_builder.Callbacks(built),
     )
     written = {}
     monkeypatch.setattr(records._events, 'scalars', lambda values, step: written.update(values))
     records.start(4, 10, 2)
     records.log(RECORD)
-    records.summarize(dataclasses.replace(RECORD, times=(5.0, 6.0, 7.0), left_out={'records': 3}))
-    with pytest.raises(OSError, match='no space'):
-        records.close()
-    run = sink_builder.Run(str(tmp_path / 'train'), 4, 10, 2)
-    record = sink_builder.StepRecord(RECORD.step, 5.0, 6.0, 7.0, written)
-    assert [sink.calls for sink in sinks] == [[run, record, 'closed']] * 2
+    record = dataclasses.replace(RECORD, left_out={'records': 3}, batch_size=2)
+    records.summarize(record)
+    records.close()
+    assert [each.calls for each in built] == [[Start(str(tmp_path), 4, 10, 2), record]] * 2
+    assert written == record.values
     assert written['Loss/total_loss'] == RECORD.losses['Loss/total_loss']
     assert written['left_out/records'] == 3
     assert written['steps_per_sec'] == RECORD.images_per_second / 2
 
 
 @rows.parametrize('name', ['tensorboard', 'nothing'])
-def test_sinks_that_are_no_plugins_are_refused(name):
-    (problem,) = tracing.problems(sink_builder.build, Plugin(name=name), 'train_config.sink[0]')
-    assert problem.startswith('train_config.sink[0].name: expected a')
+def test_callbacks_that_are_no_plugins_are_refused(name):
+    config = Plugin(name=name)
+    (problem,) = tracing.problems(callback_builder.build, config, 'train_config.callback[0]')
+    assert problem.startswith('train_config.callback[0].name: expected a')
     assert f"Received: '{name}'" in problem
+
+
+class Failing(callback_builder.Callback):
+    """Fails or answers as it is told."""
+
+    def __init__(self, **answers):
+        self.answers, self.calls = answers, []
+
+    def __getattribute__(self, name):
+        if not name.startswith('on_'):
+            return super().__getattribute__(name)
+
+        def answer(record):
+            self.calls.append(name)
+            given = self.answers.get(name)
+            if isinstance(given, Exception):
+                raise given
+            return given
+
+        return answer
+
+
+def test_the_first_error_or_request_of_a_callback_ends_a_training(caplog):
+    first, second = Failing(on_step=OSError('no space')), Failing(on_step='enough')
+    both = callback_builder.Callbacks([first, second])
+    both.on_start(Start('', 0, 9, 2))
+    assert both.reason is None
+    both.on_step(RECORD)
+    assert both.reason == callback_builder.FAILED
+    both.on_checkpoint(callback_builder.CheckpointRecord(50, 'ckpt-1'))
+    both.on_end(End(50))
+    assert first.calls == ['on_start', 'on_step', 'on_end']
+    assert second.calls == ['on_start', 'on_end']
+    message = (
+        rf'callback Failing, on_step at step {RECORD.step}: OSError: no space \(.*, line \d+\)'
+    )
+    with pytest.raises(callback_builder.CallbackError, match=message) as caught:
+        both.check()
+    assert isinstance(caught.value.__cause__, OSError)
+    assert 'no space' in caplog.text
+
+    asking = callback_builder.Callbacks([second])
+    asking.on_start(Start('', 0, 9, 2))
+    asking.on_step(RECORD)
+    asking.check()
+    assert asking.reason == 'enough'
+
+
+def test_what_a_callback_returns_is_checked():
+    callbacks = callback_builder.Callbacks([Failing(on_step=True)])
+    callbacks.on_start(Start('', 0, 9, 2))
+    callbacks.on_step(RECORD)
+    with pytest.raises(callback_builder.CallbackError, match=r'a sentence .* Received: True'):
+        callbacks.check()
+    with pytest.raises(
+        callback_builder.CallbackError, match='Failing, on_start at step 0: KeyError'
+    ):
+        callback_builder.Callbacks([Failing(on_start=KeyError('a'))]).on_start(Start('', 0, 9, 2))
+    for text in ('', ':a=1', 'wandb:project'):
+        with pytest.raises(UserError, match='--callbacks: expected NAME or NAME:OPTION=VALUE'):
+            callback_builder.parse(text)
