@@ -1,14 +1,18 @@
 """Object detection and instance segmentation driven by protobuf text configs.
 
-Two short programs:
+From annotated photos to a picture:
 
-    import object_detection
+    import object_detection as od
 
-    predictor = object_detection.Predictor('model')    # a model_dir, an export, an unpacked archive
-    predictor('photo.jpg').draw().save('picture.png')
+    od.convert('coco', 'data/train', images='photos', annotations='instances.json')
+    od.new_config('data/train', 'pipeline.config')
+    run = od.train('pipeline.config', 'model')
+    run.predictor()('photo.jpg').draw().save('picture.png')
 
-    detector = object_detection.load('model')
-    detections = detector(image)                       # uint8 [H, W, 3] -> dict of tensors
+With a model that is there, the `model_dir` of a training, an export or an unpacked archive:
+
+    predictor = od.Predictor('model')
+    detections = od.load('model')(image)    # uint8 [H, W, 3] -> dict of tensors
 """
 
 # TensorFlow takes seconds to load: what needs it is imported by the functions.
@@ -22,21 +26,57 @@ from object_detection import absent_modules
 if TYPE_CHECKING:
     import numpy as np
 
+    from object_detection.builders.callback_builder import Callback
+    from object_detection.prediction.prediction import Prediction
     from object_detection.prediction.predictor import Predictor
     from object_detection.runtime.runtime import Runtime
+    from object_detection.tasks.data import convert, new_config
+    from object_detection.tasks.exporting import export
+    from object_detection.tasks.runs import Run, evaluate, train
 
-__all__ = ['Predictor', 'load', 'paste_masks', 'read_image']
+    __version__: str
+
+# Names that are imported when they are asked for.
+_PLACES = {
+    'Callback': 'builders.callback_builder',
+    'Prediction': 'prediction.prediction',
+    'Predictor': 'prediction.predictor',
+    'Run': 'tasks.runs',
+    'convert': 'tasks.data',
+    'evaluate': 'tasks.runs',
+    'new_config': 'tasks.data',
+    'train': 'tasks.runs',
+}
+__all__ = [
+    'Callback',
+    'Prediction',
+    'Predictor',
+    'Run',
+    'convert',
+    'evaluate',
+    'export',
+    'load',
+    'new_config',
+    'paste_masks',
+    'read_image',
+    'train',
+]
 
 
 absent_modules.explain()
 
 
 def __getattr__(name: str) -> Any:
-    if name == 'Predictor':
-        _import_tensorflow()
-        from object_detection.prediction.predictor import Predictor
+    if name == 'export':  # The package, which can be called, in either order of imports.
+        import object_detection.export
 
-        return Predictor
+        return object_detection.export
+    if name in _PLACES:
+        from object_detection import registry
+
+        if name == 'Predictor':
+            _import_tensorflow()
+        return registry.load(f'object_detection.{_PLACES[name]}:{name}')
     if name == '__version__':
         import importlib.metadata
 

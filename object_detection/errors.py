@@ -34,6 +34,10 @@ class UserError(ValueError):
 expected = UserError.expected
 
 
+class OptionsError(UserError):
+    """Options that contradict each other: of a command, a wrong command line."""
+
+
 class ConfigError(UserError):
     """A pipeline config that cannot be used; the message names the file or field and the remedy.
 

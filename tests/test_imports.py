@@ -23,7 +23,7 @@ LAYERS = [
     {'dataset_tools', 'training'},
     {'export', 'reporting', 'scoring'},
     {'prediction'},
-    {'benchmarking', 'register', 'serving'},
+    {'benchmarking', 'register', 'serving', 'tasks'},
     {'cli'},
     {'__main__', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]
@@ -61,6 +61,7 @@ FILES_THAT_SEE_PROTOS = {
     'prediction/predict_records.py',
     'runtime/class_names.py',
     'runtime/file_detector.py',
+    'tasks/data.py',
 }
 CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 'typing', 'enum'}
 CORE_MAY_IMPORT |= {'contextlib', 'contextvars', 'functools', 're', 'time'}

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -12,6 +13,7 @@ from object_detection.config.reader import read_pipeline
 from object_detection.errors import Problems
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import console, files, tensorflow_setup
+from object_detection.tasks import data
 from object_detection.validation import tpu
 from object_detection.validation.validate import PURPOSES, validate
 
@@ -170,20 +172,20 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
 @click.option(
     '--for',
     'device',
-    type=click.Choice(['cpu', 'gpu', 'mobile']),
+    type=click.Choice(data.DEVICES),
     default='cpu',
     help='What the model is trained on, or `mobile` for an SSD, made for phones.',
 )
 @click.option(
     '--model',
-    type=click.Choice(['detr']),
+    type=click.Choice(data.MODELS),
     default=None,
     show_default='one that suits --for',
     help='The kind of detector: `detr` is an RT-DETR.',
 )
 @click.option(
     '--task',
-    type=click.Choice(['boxes', 'masks']),
+    type=click.Choice(data.TASKS),
     default=None,
     show_default=False,
     help='What is detected; by default masks where the records have masks.',
@@ -216,64 +218,20 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
 )
 @click.option('--output', default='pipeline.config', metavar='FILE', help='The config to write.')
 @click.option('--force', is_flag=True, help='Replace the file if there is one.')
-def new(
-    data: str,
-    validation: str,
-    label_map: str,
-    device: str,
-    model: str | None,
-    task: str | None,
-    backbone: str,
-    weights: str,
-    num_train_steps: int | None,
-    epochs: float | None,
-    output: str,
-    force: bool,
-) -> None:
+def new(**options: Any) -> None:
     """Write a config that fits converted data, and say why each value was chosen.
 
     Classes, label map, paths, sizes of images and anchors, numbers of objects, learning rate and
     steps come from the records. The config passes `tfod config check`; change what you know better.
     """
-    if num_train_steps and epochs:
-        raise click.UsageError('--epochs: not with --num_train_steps.')
-    if os.path.exists(output) and not force:
-        raise click.ClickException(f'{output} exists; give another --output, or --force.')
-    tensorflow_setup.import_tensorflow()
-    from object_detection.dataset_tools import (
-        data_statistics,
-        starter,
-        starter_parts,
-        starter_weights,
-    )
-
-    found = starter_weights.find(
-        weights,
-        is_mobile=device == starter_parts.MOBILE,
-        is_transformer=model == starter_parts.TRANSFORMER,
-        backbone=backbone,
-    )
-    validation = validation or starter.validation_prefix(data)
-    measured = data_statistics.measure(data, label_map)
-    made = starter.make(
-        measured,
-        data_statistics.measure(validation, measured.label_map_path) if validation else None,
-        device=device,
-        task=task or '',
-        weights=found,
-        backbone=backbone,
-        model=model or '',
-        num_steps=num_train_steps,
-        epochs=epochs,
-    )
-    validate(made.pipeline, for_what=PURPOSES)
-    files.write_text(output, starter.to_text(made, output))
+    with option_flags.usage_errors():
+        made = data.new_config(**options)
     option_flags.show_result(
-        {'config': output, 'ready_to': PURPOSES, 'reasons': dict(made.reasons)},
+        {'config': made.path, 'ready_to': PURPOSES, 'reasons': made.reasons},
         [
-            *starter.format_reasons(made, measured),
-            f'{output}: ready to {", ".join(PURPOSES)}.',
-            f'Next: tfod train --config {output} --model_dir model',
+            *made.lines,
+            f'{made.path}: ready to {", ".join(PURPOSES)}.',
+            f'Next: tfod train --config {made.path} --model_dir model',
         ],
     )
 

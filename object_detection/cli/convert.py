@@ -5,9 +5,7 @@ The commands come from the table `data/formats/formats.py`.
 
 import dataclasses
 import functools
-import logging
 import os
-import re
 import shlex
 import sys
 from typing import Any
@@ -16,11 +14,11 @@ import click
 
 from object_detection.cli.common import option_flags, progress
 from object_detection.cli.main import describe_user_error
-from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats
 from object_detection.data.formats.formats import ANNOTATION_FORMATS, Format
-from object_detection.data.formats.source import SPLITS, Found, Source
-from object_detection.errors import UserError, format_list
+from object_detection.data.formats.source import Found, Source
+from object_detection.errors import UserError
+from object_detection.tasks import data
 
 # The exit status of a program that Ctrl-C ended.
 _INTERRUPTED = 130
@@ -38,8 +36,6 @@ _AUTO_HELP = """Finds out the format of the data set in FOLDER and converts it.
 Prints what was found and the commands that are run, one for each split. Options of a format, such
 as masks, need its own command.
 """
-# Usual names of TFRecord files.
-_RECORDS = re.compile(r'\.(tf)?records?$|-\d{5}-of-\d{5}$')
 _SETTINGS = {'ignore_unknown_options': True, 'show_default': True}
 
 
@@ -127,32 +123,28 @@ def _convert(source: type[Source], **values: Any) -> None:
     _run(source(**given), **values)
 
 
-def _convert_auto(folder: str, dry_run: bool, **values: Any) -> None:
+def _convert_auto(folder: str, dry_run: bool, output: str, **values: Any) -> None:
     """Runs `tfod convert auto`."""
+    common = {key: values.pop(key) for key in ('label_map_file', 'drop_empty', 'max_pixels')}
+    common['max_pixels'] = common['max_pixels'] or sys.maxsize
     try:
-        found = formats.detect(folder, LocalFiles())
+        found = data.detect_sets(folder, output, common)
     except UserError as error:
         raise click.ClickException(str(error)) from error
-    if not found:
-        raise click.ClickException(_nothing_found(folder))
-    output = values.pop('output')
     for name, sets in found.items():
         click.echo(
             f'{folder} is in the format {ANNOTATION_FORMATS[name].title} ({sets[0].reason}).'
         )
         if len(found) > 1:
             for item in sets:
-                click.echo(_command_line(name, item, _prefix(output, item)))
+                click.echo(_command_line(name, item, data.prefix_of(output, item)))
     if len(found) > 1:
         raise click.ClickException(f'{folder} has several formats. Run the commands of one.')
     [(name, sets)] = found.items()
-    common = ('label_map_file', 'drop_empty', 'max_pixels')
-    given = {key: values.pop(key) for key in common}
-    given['max_pixels'] = given['max_pixels'] or sys.maxsize
     failed = []
-    for item in _with_shared_classes(name, sets, output, given):
-        source, prefix = item.source, _prefix(output, item)
-        if source.label_map_file in map(_label_map_path, failed):
+    for item in sets:
+        source, prefix = item.source, data.prefix_of(output, item)
+        if source.label_map_file in map(data.label_map_of, failed):
             failed.append(prefix)
             continue
         click.echo(_command_line(name, item, prefix))
@@ -165,51 +157,6 @@ def _convert_auto(folder: str, dry_run: bool, **values: Any) -> None:
             failed.append(prefix)
     if failed:
         raise click.ClickException(f'Not converted: {", ".join(failed)}.')
-
-
-def _with_shared_classes(
-    name: str, sets: list[Found], output: str, given: dict[str, Any]
-) -> list[Found]:
-    """Returns the sets with the common options, and one label map where each would have its own.
-
-    It is that of the set to train on, which comes first.
-    """
-    sets = [item._replace(source=dataclasses.replace(item.source, **given)) for item in sets]
-    fields = formats.fields(type(sets[0].source))
-    place = next(field.name for field in fields if field.metadata['required'])
-    places = {getattr(item.source, place) for item in sets}
-    if not ANNOTATION_FORMATS[name].numbers_used or given['label_map_file'] or len(places) == 1:
-        return sets
-    rank = {split: index for index, split in enumerate(SPLITS)}
-    first, *others = sorted(sets, key=lambda item: rank.get(item.name, len(rank)))
-    path = _label_map_path(_prefix(output, first))
-    return [
-        first,
-        *(
-            item._replace(source=dataclasses.replace(item.source, label_map_file=path))
-            for item in others
-        ),
-    ]
-
-
-def _nothing_found(folder: str) -> str:
-    """Returns why a folder cannot be converted."""
-    names = LocalFiles().list(folder, recursive=True)
-    if records := [name for name in names if _RECORDS.search(name)]:
-        return (
-            f'{folder} has TFRecords, which need no conversion: {format_list(records)}. '
-            '`tfod data check FILES` says what is in them.'
-        )
-    titles = '; '.join(row.title for row in ANNOTATION_FORMATS.values())
-    return f'{folder} has no format that is known here: {titles}.'
-
-
-def _prefix(output: str, found: Found) -> str:
-    return f'{output}_{found.name}' if found.name else output
-
-
-def _label_map_path(prefix: str) -> str:
-    return f'{prefix}_label_map.pbtxt'
 
 
 def _command_line(name: str, found: Found, output: str) -> str:
@@ -229,44 +176,24 @@ def _command_line(name: str, found: Found, output: str) -> str:
     return shlex.join([*words, '--output', output])
 
 
-def _run(
-    source: Source,
-    *,
-    output: str,
-    shards: int | None,
-    strict: bool,
-    workers: int,
-    runner: str,
-    beam_options: tuple[str, ...],
-) -> None:
+def _run(source: Source, *, runner: str, beam_options: tuple[str, ...], **arguments: Any) -> None:
     """Converts a data set and prints the summary of its report."""
     if beam_options and not runner:
         raise click.UsageError(f'No such option or argument: {" ".join(beam_options)}')
-    # Beam takes a second to import, and warns that clients of Google's services are not installed.
-    logging.disable(logging.WARNING)
-    from object_detection.dataset_tools.converters import conversion, conversion_report
-
-    logging.disable(logging.NOTSET)
+    arguments |= {'runner': runner, 'beam_options': beam_options}
     try:
         with progress.show('converting') as report_progress:
-            report = conversion.convert(
-                source,
-                output,
-                shards,
-                strict=strict,
-                workers=workers,
-                runner=runner,
-                beam_options=beam_options,
-                progress=report_progress,
-            )
+            made = data.convert_source(source, progress=report_progress, **arguments)
     except (OSError, ValueError) as error:
         raise click.ClickException(describe_user_error(error)) from error
     except KeyboardInterrupt:
         # Otherwise Beam's threads would keep the process alive until the job is finished.
         click.echo('\nAborted!', err=True)
         os._exit(_INTERRUPTED)
-    option_flags.show_result(report, [conversion_report.summary(report)])
-    if warning := conversion_report.warning(report):
+    from object_detection.dataset_tools.converters import conversion_report
+
+    option_flags.show_result(made.report, [conversion_report.summary(made.report)])
+    if warning := conversion_report.warning(made.report):
         click.secho(warning, fg='red', err=True)
 
 

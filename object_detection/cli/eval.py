@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import sys
 from typing import Any
 
@@ -125,25 +124,18 @@ def command(
         return
     own = {'config': config, 'checkpoint_dir': checkpoint_dir}
     _check(own, tuple(own), list(of_files), 'checkpoints')
-    if options.run_once:
-        # Otherwise the training may only begin.
-        option_flags.check_checkpoint_dir(checkpoint_dir)
     # Imported here: files of detections need nothing of it.
     from object_detection.cli.common import progress
-    from object_detection.reporting import page
-    from object_detection.training import jobs
-
-    folder = model_dir or _folder_of(checkpoint_dir)
+    from object_detection.tasks import runs
 
     def show(result: Any) -> None:
-        """Prints the metrics with --json; the log has them for a person. The page has them, too."""
-        page.update(folder)
+        """Prints the metrics with --json; the log has them for a person."""
         option_flags.show_result({'step': result.step, 'metrics': result.metrics}, [])
 
-    status = jobs.run_evaluation(
+    status = runs.run_evaluation(
         config,
         checkpoint_dir,
-        folder,
+        model_dir,
         options,
         show_progress=lambda: progress.show('evaluating'),
         on_result=show,
@@ -248,8 +240,3 @@ def _sigmas(texts: tuple[str, ...]) -> dict[str, float]:
                 param_hint='--oks_sigmas',
             ) from None
     return sigmas
-
-
-def _folder_of(checkpoint_dir: str) -> str:
-    """Returns the folder itself, or the folder of a prefix such as folder/ckpt-3."""
-    return checkpoint_dir if os.path.isdir(checkpoint_dir) else os.path.dirname(checkpoint_dir)

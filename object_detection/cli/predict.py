@@ -1,9 +1,7 @@
 """`tfod predict`: writes what a model finds in images, videos or records."""
 
 import contextlib
-import glob
 import os
-import pathlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,14 +11,9 @@ import click
 from object_detection.cli.common import option_flags, progress
 from object_detection.errors import UserError, expected
 from object_detection.prediction import tracking
-from object_detection.prediction.sources import VIDEO_SUFFIXES, is_live
+from object_detection.prediction.sources import find_images, is_live
 from object_detection.prediction.writers import DEFAULT, DEFAULT_OF_TRACKS, MOT, WRITERS
 from object_detection.system import tensorflow_setup
-
-_IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
-_IMAGE_SUFFIXES |= {'.tif', '.tiff'}
-# Formats that cannot be read; they are also searched in folders, so that they can be reported.
-_OTHER_SUFFIXES = {'.heic', '.heif', '.avif', '.jp2', '.jxl'}
 
 _BEST = 'best'
 # The options that are not about pictures.
@@ -391,47 +384,3 @@ def find_sources(inputs: tuple[str, ...]) -> list[str]:
     if repeated := len(found) - len(unique):
         click.echo(f'{repeated} inputs are named more than once, and are read once', err=True)
     return list(unique.values())
-
-
-def find_images(
-    inputs: tuple[str, ...], *, readable: bool = False, videos: bool = False, flag: str = '--input'
-) -> list[pathlib.Path]:
-    """Lists the images of files, folders and patterns, sorted for each input.
-
-    Args:
-      inputs: paths and patterns.
-      readable: whether images in a folder whose format cannot be read are left out.
-      videos: whether videos in a folder are listed, too.
-      flag: the flag of the inputs, for errors.
-
-    Raises:
-      ValueError: if an input does not exist or a folder holds no image.
-    """
-    known = _IMAGE_SUFFIXES | (VIDEO_SUFFIXES if videos else set())
-    paths: list[pathlib.Path] = []
-    for text in inputs:
-        path = pathlib.Path(text)
-        if path.is_dir():
-            paths += _in_folder(path, f'{flag} {text}', readable, known)
-        elif path.is_file():
-            paths.append(path)
-        elif found := sorted(glob.glob(text, recursive=True)):
-            paths += [path for path in map(pathlib.Path, found) if not path.is_dir()]
-        else:
-            raise UserError(f'{flag} {text}: no such file or folder.')
-    return paths
-
-
-def _in_folder(
-    folder: pathlib.Path, where: str, readable: bool, suffixes: set[str]
-) -> list[pathlib.Path]:
-    listed = suffixes | _OTHER_SUFFIXES
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in listed)
-    known = [path for path in found if path.suffix.lower() in suffixes]
-    if not known:
-        others = sorted({path.suffix for path in found})
-        raise UserError(
-            f'{where}: the folder holds no image ({", ".join(sorted(suffixes))})'
-            + (f', only files that cannot be read: {", ".join(others)}.' if others else '.')
-        )
-    return known if readable else found

@@ -6,7 +6,8 @@ import click
 
 from object_detection.cli.common import option_flags
 from object_detection.config.job_options import TRAINING_EXIT_STATUSES, TrainOptions
-from object_detection.training import jobs, status
+from object_detection.tasks import runs
+from object_detection.training import status
 
 
 @option_flags.json_option
@@ -25,11 +26,7 @@ def command(config: str, model_dir: str, options: TrainOptions) -> None:
     SIGTERM and ctrl-C save a checkpoint first; the same command then resumes from it. A
     training that is done has a page with its results, report.html in --model_dir.
     """
-    exit_status = jobs.run_training(config, model_dir, options)
-    # Imported here: it is needed at the end only.
-    from object_detection.reporting import page
-
-    page.write_at_end(model_dir)
+    exit_status = runs.run_training(config, model_dir, options)
     # Whoever watches a training has read its log already.
     option_flags.show_result(status.read(model_dir), [])
     sys.exit(exit_status)

@@ -3,13 +3,14 @@
 import dataclasses
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from object_detection.core.detections import Detections
+from object_detection.data.label_map import LabelMap
 from object_detection.data.tiff.tiff_files import LargeImage
 from object_detection.errors import UserError
 from object_detection.metrics.detections import coco_results
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Longest side of the picture of a large image.
 _DRAWN_SIDE = 4096
+# And of a picture in a notebook, which stores it.
+_SHOWN_SIDE = 1280
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,15 +58,36 @@ class Prediction(Detections):
         return f'<Prediction of {len(self)} objects{of}, {height} x {width} pixels>'
 
     def _repr_png_(self) -> bytes:
-        """The picture that a notebook shows for a value."""
-        buffer = io.BytesIO()
-        self.draw().save(buffer, 'PNG')
+        """The picture that a notebook shows for a value; a large one is reduced."""
+        buffer, picture = io.BytesIO(), self.draw()
+        picture.thumbnail((_SHOWN_SIDE, _SHOWN_SIDE))
+        picture.save(buffer, 'PNG')
         return buffer.getvalue()
 
     @property
     def class_names(self) -> list[str]:
         """The n names of the objects' classes."""
         return [self.names.get(class_id, str(class_id)) for class_id in self.classes.tolist()]
+
+    def filter(
+        self, *, classes: int | str | Collection[int | str] | None = None, min_score: float = 0.0
+    ) -> 'Prediction':
+        """Returns the objects of some classes, with at least a score.
+
+        Args:
+          classes: names or ids, or one of them; None takes all.
+          min_score: the lowest score.
+
+        Raises:
+          UserError: for a class that the model does not have.
+        """
+        found = self.above(min_score)
+        if classes is None:
+            return found
+        listed = [classes] if isinstance(classes, int | str) else classes
+        categories = [{'id': id_, 'name': name} for id_, name in self.names.items()]
+        labels = LabelMap(categories, {}, {name: id_ for id_, name in self.names.items()})
+        return found.take(np.isin(found.ids(), class_ids(listed, labels)))
 
     def full_masks(self) -> np.ndarray | None:
         """Returns bool [n, H, W], the masks pasted into the image; None without a mask head.
@@ -154,6 +178,31 @@ class Prediction(Detections):
             tracker_id=self.track_ids,
             data={'class_name': np.array(self.class_names, dtype=str)},
         )
+
+
+def class_ids(classes: Collection[int | str], labels: LabelMap) -> list[int]:
+    """Returns the ids of classes that are given as ids or names, numbers in text among them.
+
+    Raises:
+      UserError: for a name that no class has, or, if the names are known, for an id of no class.
+    """
+    names = labels.names
+    ids = {text: number for text, number in labels.text_to_id.items() if number > 0}
+    found = []
+    for each in classes:
+        text = str(each)
+        number = int(text) if text.isdecimal() else None
+        if text in ids:
+            found.append(ids[text])
+        elif number is not None and (number in names or not names):
+            found.append(number)
+        else:
+            known = ', '.join(f'{i} {name}' for i, name in list(names.items())[:20])
+            raise UserError(
+                f'classes: expected ids or names of the model ({known or "which has no names"}'
+                f'{", ..." if len(names) > 20 else ""}). Received: {text!r}.'
+            )
+    return found
 
 
 def of_path(prediction: Prediction, path: str | os.PathLike | None) -> Prediction:

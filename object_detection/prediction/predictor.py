@@ -12,11 +12,10 @@ import numpy as np
 
 from object_detection.core.detections import Detections
 from object_detection.data.file_access import is_image
-from object_detection.data.label_map import LabelMap
 from object_detection.data.tiff.tiff_files import LargeImage
 from object_detection.errors import UserError, expected
 from object_detection.prediction import loading, merging, sources, tracking, views
-from object_detection.prediction.prediction import Prediction, of_path
+from object_detection.prediction.prediction import Prediction, class_ids, of_path
 from object_detection.prediction.sources import Frame
 from object_detection.prediction.views import Augmentation, Tiling
 from object_detection.runtime import images as image_inputs
@@ -352,31 +351,6 @@ class Predictor:
         if self._classes is not None:
             keep &= np.isin(found.classes, self._classes)
         return found.take(keep)
-
-
-def class_ids(classes: Collection[int | str], labels: LabelMap) -> list[int]:
-    """Returns the ids of classes that are given as ids or names, numbers in text among them.
-
-    Raises:
-      UserError: for a name that no class has, or, if the names are known, for an id of no class.
-    """
-    names = labels.names
-    ids = {text: number for text, number in labels.text_to_id.items() if number > 0}
-    found = []
-    for each in classes:
-        text = str(each)
-        number = int(text) if text.isdecimal() else None
-        if text in ids:
-            found.append(ids[text])
-        elif number is not None and (number in names or not names):
-            found.append(number)
-        else:
-            known = ', '.join(f'{i} {name}' for i, name in list(names.items())[:20])
-            raise UserError(
-                f'classes: expected ids or names of the model ({known or "which has no names"}'
-                f'{", ..." if len(names) > 20 else ""}). Received: {text!r}.'
-            )
-    return found
 
 
 def _chosen(threshold: float | str, detector: Runtime) -> float:

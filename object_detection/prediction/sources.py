@@ -4,6 +4,7 @@ Commands load it to know sources by their names: TensorFlow is imported when an 
 """
 
 import dataclasses
+import glob
 import pathlib
 import re
 import sys
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from object_detection.resizers.value_range import ValueRange
 
 VIDEO_SUFFIXES = {'.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm'}
+_IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
+_IMAGE_SUFFIXES |= {'.tif', '.tiff'}
+# Formats that cannot be read; they are also searched in folders, so that they can be reported.
+_OTHER_SUFFIXES = {'.heic', '.heif', '.avif', '.jp2', '.jxl'}
 _CAMERA = re.compile(r'camera:(\d+)')
 # The names of cameras, by the operating system: format and name for FFmpeg.
 _CAMERAS = {'linux': ('video4linux2', '/dev/video{}'), 'darwin': ('avfoundation', '{}')}
@@ -192,3 +197,47 @@ class VideoFile:
         stream.pix_fmt = 'yuv420p'
         stream.bit_rate = max(1_000_000, round(0.15 * height * width * float(self._rate)))
         return stream
+
+
+def find_images(
+    inputs: tuple[str, ...], *, readable: bool = False, videos: bool = False, flag: str = '--input'
+) -> list[pathlib.Path]:
+    """Lists the images of files, folders and patterns, sorted for each input.
+
+    Args:
+      inputs: paths and patterns.
+      readable: whether images in a folder whose format cannot be read are left out.
+      videos: whether videos in a folder are listed, too.
+      flag: the flag of the inputs, for errors.
+
+    Raises:
+      ValueError: if an input does not exist or a folder holds no image.
+    """
+    known = _IMAGE_SUFFIXES | (VIDEO_SUFFIXES if videos else set())
+    paths: list[pathlib.Path] = []
+    for text in inputs:
+        path = pathlib.Path(text)
+        if path.is_dir():
+            paths += _in_folder(path, f'{flag} {text}', readable, known)
+        elif path.is_file():
+            paths.append(path)
+        elif found := sorted(glob.glob(text, recursive=True)):
+            paths += [path for path in map(pathlib.Path, found) if not path.is_dir()]
+        else:
+            raise UserError(f'{flag} {text}: no such file or folder.')
+    return paths
+
+
+def _in_folder(
+    folder: pathlib.Path, where: str, readable: bool, suffixes: set[str]
+) -> list[pathlib.Path]:
+    listed = suffixes | _OTHER_SUFFIXES
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in listed)
+    known = [path for path in found if path.suffix.lower() in suffixes]
+    if not known:
+        others = sorted({path.suffix for path in found})
+        raise UserError(
+            f'{where}: the folder holds no image ({", ".join(sorted(suffixes))})'
+            + (f', only files that cannot be read: {", ".join(others)}.' if others else '.')
+        )
+    return known if readable else found

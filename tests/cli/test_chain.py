@@ -2,15 +2,19 @@
 
 import dataclasses
 import json
+import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from click.testing import CliRunner
 
+import object_detection as od
 from object_detection.builders import image_resizer_builder
 from object_detection.cli.main import main
 from object_detection.config import families
 from object_detection.dataset_tools import shapes
+from object_detection.errors import UserError
 from tests import quick_graphs, toy_family
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
@@ -112,3 +116,104 @@ def test_predictions_are_scored(folder, source, monkeypatch):
     assert found
     given = ('--detections', f'from_{source}', '--groundtruth', 'shapes/instances_val.json')
     assert 'AP' in run('eval', *given)
+
+
+class Watcher(od.Callback):
+    """Keeps the events of a training; fails or asks for its end at a step."""
+
+    def __init__(self, fails_at=None, ends_at=None):
+        self.fails_at, self.ends_at, self.events = fails_at, ends_at, []
+
+    def on_start(self, start):
+        self.events.append(('start', start.step, start.config['train_config']['batch_size']))
+
+    def on_step(self, record):
+        self.events.append(('step', record.step, record.values['Loss/total_loss'] > 0))
+        if record.step == self.fails_at:
+            raise ZeroDivisionError('a mistake')
+        return 'it is enough' if record.step == self.ends_at else None
+
+    def on_checkpoint(self, record):
+        self.events.append(('checkpoint', record.step, pathlib.Path(record.path).name))
+
+    def on_evaluation(self, record):
+        written = json.loads(pathlib.Path(record.folder, 'metrics.json').read_text())
+        assert written == record.metrics
+        self.events.append(('evaluation', record.step, record.images))
+
+    def on_end(self, end):
+        self.events.append(('end', end.step, end.reason or end.error))
+
+
+def test_callbacks_follow_a_training_and_an_error_of_one_loses_no_step(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    options = {'log_every_n': 1, 'checkpoint_every_n': 100, 'seed': 1, 'steps_per_loop': 1}
+    failing = Watcher(fails_at=1)
+    message = r'Watcher, on_step at step 1: ZeroDivisionError: a mistake \(.*test_chain'
+    with pytest.raises(UserError, match=message):
+        od.train('toy.config', 'watched', callbacks=[failing], num_train_steps=4, **options)
+    assert failing.events[:2] == [('start', 0, 2), ('step', 1, True)]
+    assert failing.events[2][:2] == ('end', None)
+    assert 'a mistake' in failing.events[2][2]
+    status = od.Run('watched').status
+    assert (status.state, status.step) == ('failed', 1)
+    assert pathlib.Path('watched/ckpt-1.index').exists()
+
+    asking = Watcher(ends_at=3)
+    run = od.train(
+        'toy.config',
+        'watched',
+        callbacks=[asking],
+        num_train_steps=4,
+        eval_every_n_steps=2,
+        **options,
+    )
+    kinds = [event[:2] for event in asking.events]
+    assert kinds == [
+        ('start', 1),
+        ('step', 2),
+        ('checkpoint', 2),
+        ('evaluation', 2),
+        ('step', 3),
+        ('checkpoint', 3),
+        ('evaluation', 3),
+        ('end', 3),
+    ]
+    assert asking.events[3] == ('evaluation', 2, 2)
+    assert asking.events[-1] == ('end', 3, 'it is enough')
+    assert (run.status.state, run.status.waits_for) == ('finished', 'it is enough')
+    assert [entry['step'] for entry in run.history] == [1, 2, 3]
+    assert [entry['step'] for entry in run.evaluations['']] == [2, 3]
+    assert run.best_checkpoint == 'watched/best'
+    assert repr(run).startswith('<Run in watched: finished at step 3 of 4, best DetectionBoxes_')
+    assert pathlib.Path(run.report).name == 'report.html'
+    evaluating = Watcher()
+    result = od.evaluate('toy.config', 'watched', callbacks=evaluating, eval_samples=1)
+    assert result.step == 3
+    assert run.metrics == result.flat != {}
+    assert [event[:2] for event in evaluating.events] == [
+        ('start', 3),
+        ('evaluation', 3),
+        ('end', 3),
+    ]
+
+
+def test_a_call_of_python_converts_as_the_command_does(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    options = {'images': 'shapes/train', 'annotations': pathlib.Path('shapes/instances_train.json')}
+    (made,) = od.convert('coco', 'data/again', shards=1, **options)
+    assert made.label_map == 'data/again_label_map.pbtxt'
+    assert made.report['examples'] == 3
+    written = [pathlib.Path(f'data/{name}-00000-of-00001') for name in ('again', 'train')]
+    assert written[0].read_bytes() == written[1].read_bytes()
+
+
+@pytest.mark.slow
+def test_a_call_of_python_exports_what_it_predicts_with(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (exported,) = od.export('toy.config', 'model', 'exported_again')
+    assert exported.path == pathlib.Path('exported_again/saved_model')
+    image = next(pathlib.Path('shapes/val').iterdir())
+    found = od.Predictor('exported_again', score_threshold=0)(image)
+    boxes = od.Run('model').predictor(score_threshold=0)(image).boxes
+    np.testing.assert_allclose(boxes, found.boxes, atol=1e-3)

@@ -90,7 +90,7 @@ def test_new_writes_a_config_that_is_ready(tmp_path, monkeypatch):
     assert invoke('check', 'my.config').exit_code == 0
     result = invoke('new', '--data', 'train', '--output', 'my.config')
     assert result.exit_code == 1
-    assert 'my.config exists' in result.output
+    assert 'my.config exists' in str(result.exception)
     assert invoke('new', '--data', 'train', '--output', 'my.config', '--force').exit_code == 0
     # A batch has all 3 images.
     mobile = ('--for', 'mobile', '--output', 'mobile.config', '--epochs', '40')

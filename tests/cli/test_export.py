@@ -5,9 +5,9 @@ import sys
 
 from click.testing import CliRunner
 
-from object_detection.cli import export
 from object_detection.cli.export import command
 from object_detection.export import exporter, verification
+from object_detection.system import console
 from object_detection.weights import checkpoints
 from tests import rows
 from tests.validation import pipelines
@@ -57,7 +57,7 @@ def test_each_file_is_reported_while_its_writing_is_shown(tmp_path, monkeypatch)
         phases.pop()
 
     phases = []
-    monkeypatch.setattr(export.console, 'phase', phase)
+    monkeypatch.setattr(console, 'phase', phase)
     monkeypatch.setattr(checkpoints, 'find', lambda path: f'{path}/ckpt-1')
     monkeypatch.setattr(exporter, 'describe', lambda asked, found: found)
     monkeypatch.setattr(exporter, 'export_files', export_files)

@@ -53,6 +53,16 @@ def test_a_prediction_is_a_sequence_of_its_objects(predictor):
         found[2]
 
 
+def test_objects_are_filtered_by_class_and_score(predictor):
+    found = predictor(TWO)
+    assert found.filter(classes='red').class_names == ['red']
+    assert found.filter(classes=[3, 'red']).class_names == ['blue', 'red']
+    assert found.filter(classes=['red'], min_score=0.9).class_names == []
+    assert found.filter(min_score=0.9).class_names == ['blue']
+    with pytest.raises(UserError, match=r"1 red, 2 green, 3 blue\)\. Received: 'cat'"):
+        found.filter(classes='cat')
+
+
 def test_a_notebook_shows_the_picture_of_a_prediction(predictor):
     found = predictor(TWO)
     shown = Image.open(io.BytesIO(found._repr_png_()))

@@ -6,13 +6,11 @@ and prints by `show_result`.
 
 import contextlib
 import dataclasses
-import glob
 import json
 import math
-import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -20,7 +18,7 @@ import click
 from absl import flags
 
 from object_detection.config.job_options import SECTIONS
-from object_detection.errors import UserError
+from object_detection.errors import OptionsError
 
 Options = TypeVar('Options')
 
@@ -29,19 +27,6 @@ _JSON_FILE = 'object_detection.json_file'
 
 # absl lists the flags in the --help of the program that defines them.
 flags.disclaim_key_flags()
-
-
-def check_checkpoint_dir(path: str) -> None:
-    """Refuses a checkpoint folder that is not there, before TensorFlow is loaded; not of URLs.
-
-    Raises:
-      UserError: if there is neither the folder nor a file whose path begins with it.
-    """
-    if '://' not in path and not os.path.exists(path) and not glob.glob(f'{glob.escape(path)}.*'):
-        raise UserError(
-            f'--checkpoint_dir {path}: expected a folder of checkpoints, or a prefix such as '
-            f'{os.path.join(path, "ckpt-3")}. Received: there is no such folder or file.'
-        )
 
 
 class SectionedOption(click.Option):
@@ -146,6 +131,15 @@ def config_option(help_text: str = 'Pipeline config.', *, required: bool = True)
         metavar='FILE',
         help=help_text,
     )
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """A context in which options that contradict each other are a wrong command line."""
+    try:
+        yield
+    except OptionsError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def set_option(help_text: str = 'Change one field of the config; repeatable.') -> Callable:
