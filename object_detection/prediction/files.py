@@ -230,7 +230,7 @@ class _Run:
         threshold = self._options.score_threshold
         lowest = 0.0 if needs_all else threshold
         if self._options.track:
-            lowest = min(lowest, tracking.FAINT)
+            lowest = min(lowest, tracking.faint(threshold))
         found = self._predictor.predict_batch(
             [each.frame.image for each in batch],
             score_threshold=lowest,

@@ -195,7 +195,7 @@ class Predictor:
                 own = tracking.DEFAULT_RATE if clip is None else float(clip.rate)
                 tracker = tracking.Tracker(score_threshold=threshold, rate=rate or own)
             arrays = [frame.image for frame in batch]
-            found = self.predict_batch(arrays, score_threshold=min(threshold, tracking.FAINT))
+            found = self.predict_batch(arrays, score_threshold=tracking.faint(threshold))
             for frame, prediction in zip(batch, found, strict=True):
                 tracked = tracker.update(prediction)
                 yield of_path(tracked.take(tracked.track_ids > 0), frame.source or None)

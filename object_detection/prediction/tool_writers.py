@@ -1,6 +1,7 @@
 """Pre-labels: predictions in the files of annotation tools, where a person corrects them."""
 
 import base64
+import collections
 import contextlib
 import io
 import json
@@ -167,7 +168,9 @@ def cvat(output: Output) -> Iterator[Write]:
                 for track_id, box, name in zip(
                     sure.track_ids.tolist(), inside(sure), sure.class_names, strict=True
                 ):
-                    own.setdefault(track_id, _CvatTrack(name, {})).boxes[item.number] = box
+                    track = own.setdefault(track_id, _CvatTrack(collections.Counter(), {}))
+                    track.names[name] += 1
+                    track.boxes[item.number] = box
                 return
             name = item.clip_name if item.clip is not None else 'annotations'
             if name not in opened:
@@ -191,15 +194,16 @@ def cvat(output: Output) -> Iterator[Write]:
 
 
 class _CvatTrack(NamedTuple):
-    """An object in a video: its class, and frame -> box [ymin, xmin, ymax, xmax] in pixels."""
+    """An object: how often it is of each class, and frame -> box [ymin, xmin, ymax, xmax]."""
 
-    name: str
+    names: collections.Counter[str]
     boxes: dict[int, np.ndarray]
 
 
 def _cvat_track(track_id: int, track: _CvatTrack) -> Any:
     """Returns the element of CVAT that a track is; a gap begins with a shape "outside"."""
-    element = etree.Element('track', id=str(track_id), label=in_xml(track.name), source='auto')
+    [(name, _)] = track.names.most_common(1)
+    element = etree.Element('track', id=str(track_id), label=in_xml(name), source='auto')
     shapes = {frame: (box, '0') for frame, box in track.boxes.items()}
     for frame, box in track.boxes.items():
         shapes.setdefault(frame + 1, (box, '1'))

@@ -9,8 +9,12 @@ import numpy as np
 from object_detection.core.detections import Detections
 from object_detection.system import extras
 
-# Objects with lower scores have no part in tracking, as in ByteTrack.
-FAINT = 0.1
+# Objects with a lower share of the threshold have no part in tracking.
+_FAINT_SHARE = 0.5
+# From which overlap on two objects of any classes are one.
+_SAME_PLACE = 0.7
+# The least overlap of an object with the place where its track is expected.
+_MIN_IOU = 0.3
 DEFAULT_RATE = 30.0
 # How long an object that is not found keeps its number.
 _SECONDS_LOST = 1.0
@@ -23,19 +27,25 @@ _Found = TypeVar('_Found', bound=Detections)
 
 def check_packages(what: str) -> None:
     """Raises UserError, which names the extra, unless the packages for tracking are installed."""
-    extras.check_packages(what, ('trackers', 'scipy'), 'track')
+    extras.check_packages(what, ('trackers', 'supervision', 'scipy'), 'track')
+
+
+def faint(score_threshold: float) -> float:
+    """Returns the lowest score with which an object continues a track."""
+    return _FAINT_SHARE * score_threshold
 
 
 class Tracker:
-    """Gives the objects of one video their numbers, frame by frame; each class has its own tracks.
+    """Gives the objects of one video their numbers, frame by frame; a track may change its class.
 
     Objects are associated by ByteTrack (Zhang et al., 2022, https://arxiv.org/abs/2110.06864) of
     the package trackers; those of a CenterNet with a track head by its embeddings, as FairMOT does
-    (Zhang et al., 2021, https://arxiv.org/abs/2004.01888).
+    (Zhang et al., 2021, https://arxiv.org/abs/2004.01888). Of objects of any classes in one place,
+    the best alone is tracked: detectors often find a second class there, with a low score.
 
     Args:
       score_threshold: an object begins a track with at least this score; it is followed with lower
-        ones, of at least `FAINT`.
+        ones, of at least half of it.
       rate: frames in a second.
 
     Raises:
@@ -45,30 +55,32 @@ class Tracker:
     def __init__(self, *, score_threshold: float = 0.5, rate: float = DEFAULT_RATE):
         check_packages('tracking')
         self._threshold, self._rate = score_threshold, rate
-        self._of_class: dict[int, _ByteTrack | _Appearance] = {}
-        self._numbers: dict[tuple[int, int], int] = {}
+        self._tracks: _ByteTrack | _Appearance | None = None
 
     def update(self, found: _Found) -> _Found:
         """Returns the objects of the next frame, of any score, with `track_ids`; 0 is no track."""
-        ids, classes = np.zeros(len(found), np.int64), found.ids()
-        is_clear = found.scores >= min(FAINT, self._threshold)
-        # Tracks of a class without objects move on, too.
-        for class_id in sorted({*self._of_class, *classes[is_clear].tolist()}):
-            rows = np.flatnonzero(is_clear & (classes == class_id))
-            if class_id not in self._of_class:
-                kind = _ByteTrack if found.embeddings is None else _Appearance
-                self._of_class[class_id] = kind(self._threshold, self._rate)
-            for row, own in zip(
-                rows, self._of_class[class_id].update(found.take(rows)), strict=True
-            ):
-                if own >= 0:
-                    new = len(self._numbers) + 1
-                    ids[row] = self._numbers.setdefault((class_id, int(own)), new)
+        if self._tracks is None:
+            kind = _ByteTrack if found.embeddings is None else _Appearance
+            self._tracks = kind(self._threshold, self._rate)
+        rows = np.flatnonzero(found.scores >= faint(self._threshold))
+        rows = rows[_distinct(found.take(rows))]
+        ids = np.zeros(len(found), np.int64)
+        ids[rows] = self._tracks.update(found.take(rows)) + 1
         return dataclasses.replace(found, track_ids=ids)
 
 
+def _distinct(found: Detections) -> np.ndarray:
+    """Returns bool [n], the objects that no better one overlaps."""
+    import supervision
+
+    rows = np.concatenate([found.boxes[:, [1, 0, 3, 2]], found.scores[:, np.newaxis]], axis=1)
+    if not len(rows):
+        return np.zeros(0, bool)
+    return supervision.box_non_max_suppression(rows, iou_threshold=_SAME_PLACE)
+
+
 class _ByteTrack:
-    """The tracks of one class by the overlap of boxes, numbered from their second frame on."""
+    """Tracks by the overlap of boxes, which are numbered from their second frame on."""
 
     def __init__(self, threshold: float, rate: float):
         import trackers
@@ -79,6 +91,7 @@ class _ByteTrack:
             track_activation_threshold=threshold,
             high_conf_det_threshold=threshold,
             minimum_consecutive_frames=1,
+            minimum_iou_threshold=_MIN_IOU,
         )
 
     def update(self, found: Detections) -> np.ndarray:
@@ -109,7 +122,7 @@ class _Track:
 
 
 class _Appearance:
-    """The tracks of one class by the likeness of embeddings, of length 1, near where they were."""
+    """Tracks by the likeness of embeddings, of length 1, near where the objects were."""
 
     def __init__(self, threshold: float, rate: float):
         self._threshold, self._longest = threshold, max(1, round(_SECONDS_LOST * rate))

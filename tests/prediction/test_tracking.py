@@ -54,13 +54,14 @@ def test_objects_keep_their_numbers_while_they_move_and_pass_each_other(tracker)
     assert ids_of(tracker, *frames) == [[0, 0], [1, 2], [2, 1], [1, 2]]
 
 
-def test_objects_of_two_classes_in_one_place_are_two_tracks(tracker):
-    frames = [found((4 * i, 0.9, 1), (4 * i, 0.8, 7)) for i in range(3)]
-    assert ids_of(tracker, *frames)[1:] == [[1, 2], [1, 2]]
+def test_of_two_classes_in_one_place_the_better_one_continues_the_track(tracker):
+    scores = [(0.9, 0.6), (0.9, 0.6), (0.6, 0.9), (0.6, 0.9)]
+    frames = [found((4 * i, a, 1), (4 * i, b, 7)) for i, (a, b) in enumerate(scores)]
+    assert ids_of(tracker, *frames)[1:] == [[1, 0], [0, 1], [0, 1]]
 
 
 def test_a_faint_object_continues_a_track_and_begins_none(tracker):
-    scores = [(0.9, 0.3), (0.9, 0.3), (0.2, 0.3), (0.05, 0.3), (0.9, 0.3)]
+    scores = [(0.9, 0.4), (0.9, 0.4), (0.3, 0.4), (0.2, 0.4), (0.9, 0.4)]
     frames = [found((4 * i, a, 1), (300, b, 1)) for i, (a, b) in enumerate(scores)]
     assert ids_of(tracker, *frames) == [[0, 0], [1, 0], [1, 0], [0, 0], [1, 0]]
 
@@ -83,7 +84,7 @@ def test_embeddings_tell_objects_apart_that_change_places(tracker):
     again = found((0, 0.9, 1), embeddings=[first])
     assert ids_of(tracker, *gone, again)[-1] == [3]
     # An object that looks otherwise is another one, in the same place too; a faint one is none.
-    others = found((0, 0.9, 1), (40, 0.2, 1), embeddings=[second, [-1.0, 0.0]])
+    others = found((0, 0.9, 1), (40, 0.3, 1), embeddings=[second, [-1.0, 0.0]])
     assert ids_of(tracker, others) == [[4, 0]]
 
 
@@ -144,7 +145,7 @@ def test_tracks_need_an_option_and_a_package(predictor, tmp_path, monkeypatch):
     with pytest.raises(UserError, match='mot: expected --track'):
         predict_files(predictor, [], tmp_path, OutputOptions(formats=('mot',)))
     monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
-    with pytest.raises(UserError, match='needs the Python package trackers, scipy'):
+    with pytest.raises(UserError, match='needs the Python package trackers, supervision, scipy'):
         predict_files(predictor, [], tmp_path, OutputOptions(track=True))
 
 
