@@ -9,7 +9,6 @@ import abc
 import dataclasses
 import json
 import math
-import os
 import pathlib
 import re
 import tempfile
@@ -126,7 +125,8 @@ class _Tracker(Callback, abc.ABC):
     def _keep_results(self, end: End) -> None:
         best = self._model_dir / status.BEST_FOLDER
         if self.checkpoints == _BEST and best.exists():
-            self._keep('model', 'best', sorted(p for p in best.iterdir() if p.is_file()))
+            # Without the lock of the folder.
+            self._keep('model', 'best', sorted(p for p in best.glob('[!.]*') if p.is_file()))
         elif self.checkpoints == _BEST and end.checkpoint:
             self._keep_checkpoint(end.checkpoint, 'newest')
         with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +249,7 @@ class MlflowCallback(_Tracker):
     def _draw(self, name: str, pictures: list[stored_images.Picture], step: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for number, each in enumerate(pictures):
-                stem = _UNSAFE.sub('_', os.path.basename(each.name))[:100]
+                stem = _UNSAFE.sub('_', pathlib.PurePath(each.name).stem)[:100]
                 pathlib.Path(folder, f'{number}_{stem}.jpg').write_bytes(each.jpeg)
             self._client.log_artifacts(self._id, folder, f'pictures/{name}/step-{step}')
 

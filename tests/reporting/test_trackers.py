@@ -132,6 +132,7 @@ def test_mlflow(folder, tmp_path, store, monkeypatch):
     best = folder / 'best'
     best.mkdir()
     (best / 'metrics.json').write_text('{}')
+    (best / '.lock').touch()
     follow(folder, f'mlflow:tracking_uri={place},experiment=shapes')
     client = mlflow.MlflowClient(place)
     experiment = client.get_experiment_by_name('shapes').experiment_id
@@ -151,7 +152,7 @@ def test_mlflow(folder, tmp_path, store, monkeypatch):
     files = pathlib.Path(client.download_artifacts(run.info.run_id, ''))
     assert json.loads((files / 'config.json').read_text()) == CONFIG
     assert 'html' in (files / 'report' / 'report.html').read_text()[:200]
-    assert (files / 'model' / 'best' / 'metrics.json').exists()
+    assert [each.name for each in (files / 'model' / 'best').iterdir()] == ['metrics.json']
     for kind in ('worst', 'best'):
         (picture,) = (files / 'pictures' / 'eval' / 'a' / kind / 'step-8').iterdir()
         assert picture.read_bytes() == model_dirs.jpeg()
