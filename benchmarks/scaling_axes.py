@@ -92,22 +92,9 @@ def targets_by_objects(size: int, folder: pathlib.Path) -> Callable[[], object]:
     return lambda: assign(boxes).numpy()
 
 
-def suppression_by_anchors(size: int, folder: pathlib.Path) -> Callable[[], object]:
-    """Chooses detections of 80 classes among `size` boxes."""
-    del folder
-    return _suppression(anchors=size)
-
-
-def suppression_by_classes(size: int, folder: pathlib.Path) -> Callable[[], object]:
-    """Chooses detections of `size` classes."""
-    del folder
-    return _suppression(classes=size)
-
-
-def suppression_by_detections(size: int, folder: pathlib.Path) -> Callable[[], object]:
-    """Chooses `size` detections."""
-    del folder
-    return _suppression(detections=size)
+def suppression_by(what: str) -> Callable[[int, pathlib.Path], Callable[[], object]]:
+    """Chooses detections, with the size as one of the arguments of `_suppression`."""
+    return lambda size, folder: _suppression(**{what: size})
 
 
 def annotations_json(size: int, folder: pathlib.Path) -> Callable[[], object]:
@@ -337,21 +324,21 @@ AXES = {
     ),
     'anchors': Axis(
         'boxes, each with scores of 80 classes, suppressed',
-        suppression_by_anchors,
+        suppression_by('anchors'),
         (1_000, 3_000, 10_000, 30_000, 100_000),
         (1_000, 3_000, 10_000),
         (100, 200),
     ),
     'classes': Axis(
         'classes of 2,000 boxes, suppressed',
-        suppression_by_classes,
+        suppression_by('classes'),
         (1, 10, 80, 400, 1_203),
         (80, 240, 720),
         (1, 5),
     ),
     'detections': Axis(
         'detections of an image, chosen among 2,000 boxes of 80 classes',
-        suppression_by_detections,
+        suppression_by('detections'),
         (10, 100, 300, 1_000),
         (30, 100, 300),
         (5, 10),

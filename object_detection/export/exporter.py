@@ -106,7 +106,7 @@ def export(
 ) -> Exported:
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
 
-    A model card is beside them, see `model_card`, which knows the speed if images are compared.
+    They get a model card, see `model_card`, which has the speed if images are compared.
 
     The model computes in the precision of the config, or in `precision`, which is then written
     to the exported `pipeline.config`; types of inputs and outputs do not depend on

@@ -1,4 +1,4 @@
-"""The model card beside exports: what the model detects, how well, and where it comes from.
+"""The model card of exports: what the model detects, how well, and where it comes from.
 
 One file, `model_card.md`, describes all exports of a checkpoint in a folder, of every format.
 """

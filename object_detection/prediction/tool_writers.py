@@ -60,7 +60,7 @@ def label_studio(output: Output) -> Iterator[Write]:
     """Tasks of Label Studio with predictions, label_studio/tasks.json, and its interface.
 
     Objects with a mask are brush labels, others rectangles; keypoints are regions below them. A
-    frame of a video is an image file beside the tasks.
+    frame of a video is an image file in the folder of the tasks.
     """
     folder = output.folder / 'label_studio'
     folder.mkdir(exist_ok=True)

@@ -101,14 +101,9 @@ def export(
         TRITON_BACKENDS,
         parse_names,
     )
-    from object_detection.runtime.input_types import INPUT_TYPES
 
     names = parse_names((format,) if isinstance(format, str) else tuple(format))
-    check_choice('--input_type', input_type, INPUT_TYPES)
-    check_choice('--quantization', quantization or QUANTIZATIONS[0], QUANTIZATIONS)
-    check_choice('--triton_backend', triton_backend or TRITON_BACKENDS[0], TRITON_BACKENDS)
     check_choice('--precision', precision or PRECISIONS[0], PRECISIONS)
-    check_positive(batch_size=batch_size, calibration_limit=calibration_limit)
     check_positive(verify_limit=verify_limit)
     _check_saved_model_options(names, input_type, verify, constant_weights=constant_weights)
     _check_format_options(
@@ -123,12 +118,7 @@ def export(
     samples = _spread(_images(calibration, '--calibration'), calibration_limit or 200)
     checkpoint_dir = os.fspath(checkpoint_dir)
     check_checkpoint_dir(checkpoint_dir)
-    from object_detection.config.reader import read_pipeline
-    from object_detection.validation.validate import validate
-
-    settings = (set,) if isinstance(set, str) else tuple(set)
-    pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
-    validate(pipeline, for_what='export')
+    pipeline = _read_pipeline(config, config_override, set)
     tensorflow_setup.import_tensorflow()
     from object_detection.export import exporter, saved_model
     from object_detection.export.formats.source import FormatOptions
@@ -137,12 +127,9 @@ def export(
     # Found only once: a running training may save another checkpoint before the comparison.
     checkpoint = checkpoints.find(checkpoint_dir)
     say(f'exporting {exporter.describe(checkpoint_dir, checkpoint)}')
-    shared = {
-        'precision': precision,
-        'label_map_path': os.fspath(label_map) or None,
-        'config_path': os.fspath(config),
-        'images': images,
-    }
+    label_map_path = os.fspath(label_map) or None
+    shared = {'precision': precision, 'label_map_path': label_map_path, 'images': images}
+    shared['config_path'] = os.fspath(config)
     if SAVED_MODEL in names:
         saved_model.refuse_training_folder(output)
     if samples:
@@ -160,23 +147,47 @@ def export(
             made += exporter.export_files(
                 pipeline, checkpoint, output, others, options=options, **shared
             )
+        _say_files(made, output, len(images), say)
+    if SAVED_MODEL in names:
+        shared |= {'input_type': input_type, 'constant_weights': constant_weights}
+        with show_progress('exporting and comparing') as report:
+            exported = exporter.export(pipeline, checkpoint, output, progress=report, **shared)
+        path = pathlib.Path(output) / SAVED_MODEL
+        made.append(SavedModelExport(SAVED_MODEL, path, *exported))
+        _say_saved_model(made[-1], input_type, len(images), say)
+    return made
+
+
+def _read_pipeline(config: PathLike, overrides: str, settings: str | Sequence[str]) -> Any:
+    """Returns the config with its changes, which is checked for an export."""
+    from object_detection.config.reader import read_pipeline
+    from object_detection.validation.validate import validate
+
+    settings = (settings,) if isinstance(settings, str) else tuple(settings)
+    pipeline = read_pipeline(config, overrides_text=overrides, settings=settings)
+    validate(pipeline, for_what='export')
+    return pipeline
+
+
+def _say_files(
+    made: 'Sequence[WrittenFile]', output: PathLike, num_images: int, say: Callable[[str], None]
+) -> None:
     for each in made:
         say(f'exported to {each.path} ({each.format_name}, {each.megabytes:.1f} MB)')
-        if images:
-            say(f'{len(images)} images: {each.comparison}')
+        if num_images:
+            say(f'{num_images} images: {each.comparison}')
         if each.format_name == 'triton':
             say(f'serve it: {_triton_line(output)}')
-    if SAVED_MODEL not in names:
-        return made
-    shared |= {'input_type': input_type, 'constant_weights': constant_weights}
-    with show_progress('exporting and comparing') as report:
-        exported = exporter.export(pipeline, checkpoint, output, progress=report, **shared)
-    path = pathlib.Path(output) / SAVED_MODEL
-    say(f'exported to {path} ({input_type}, computes in {exported.precision})')
-    if images:
-        say(f'{len(images)} images: {exported.comparison}')
-    say(f'serve it: tfod serve {shlex.quote(os.fspath(output))}, or {_serving_line(path)}')
-    return [*made, SavedModelExport(SAVED_MODEL, path, *exported)]
+
+
+def _say_saved_model(
+    made: SavedModelExport, input_type: str, num_images: int, say: Callable[[str], None]
+) -> None:
+    say(f'exported to {made.path} ({input_type}, computes in {made.precision})')
+    if num_images:
+        say(f'{num_images} images: {made.comparison}')
+    folder = shlex.quote(os.fspath(made.path.parent))
+    say(f'serve it: tfod serve {folder}, or {_serving_line(made.path)}')
 
 
 def _serving_line(path: pathlib.Path) -> str:
@@ -205,9 +216,16 @@ def _spread(paths: list[pathlib.Path], limit: int) -> list[pathlib.Path]:
 
 
 def _check_format_options(names: list[str], **options: Any) -> None:
-    """Refuses options that are given and that none of the formats reads."""
-    from object_detection.export.formats.formats import EXPORT_FORMATS
+    """Refuses options of formats with wrong values, and those that none of the formats reads."""
+    from object_detection.export.formats.formats import (
+        EXPORT_FORMATS,
+        QUANTIZATIONS,
+        TRITON_BACKENDS,
+    )
 
+    for name, choices in (('quantization', QUANTIZATIONS), ('triton_backend', TRITON_BACKENDS)):
+        check_choice(f'--{name}', options[name] or choices[0], choices)
+    check_positive(**{name: options[name] for name in ('batch_size', 'calibration_limit')})
     for name, value in options.items():
         option = name.removesuffix('_limit')
         readers = [each for each, row in EXPORT_FORMATS.items() if option in row.options]
@@ -224,6 +242,7 @@ def _check_saved_model_options(
     from object_detection.export.formats.formats import SAVED_MODEL
     from object_detection.runtime.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
 
+    check_choice('--input_type', input_type, INPUT_TYPES)
     if verify and input_type == IMAGE_AND_BOXES_TENSOR:
         raise OptionsError(f'--verify: not with --input_type {input_type}, which needs boxes.')
     if SAVED_MODEL not in names and constant_weights:

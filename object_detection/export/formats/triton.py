@@ -85,12 +85,12 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileRuntim
         model = tf.saved_model.load(str(saved))
         model.signatures['serving_default']
     except (OSError, KeyError, tf.errors.OpError) as error:
-        raise UserError(f'{path}: expected a model in the folder 1 beside it: {error}.') from error
+        raise UserError(f'{path}: expected a model in the folder 1 next to it: {error}.') from error
 
     def run(inputs: Arrays) -> Arrays:
         given = {name: tf.constant(value) for name, value in inputs.items()}
         outputs = model.signatures['serving_default'](**given)
         return {name: outputs[name].numpy() for name in description.outputs}
 
-    # The file of the weights, which tell models apart.
+    # The file of the weights, by which models are distinguished.
     return FileRuntime(saved / 'variables' / 'variables.data-00000-of-00001', description, run)
