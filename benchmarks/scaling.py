@@ -7,7 +7,7 @@
 Each axis is measured in a process of its own, from small to large. "exponent" is the slope of the
 logarithms over the three largest sizes: 1 is linear. Fails if an exponent is above the limit, twice
 in a row, since a busy machine can slow one point down. With `--short`, all axes share a process and
-have three smaller sizes, so that the whole takes about a minute; memory is not judged then. What
+have three smaller sizes, so that the whole takes about two minutes; memory is not judged then. What
 several replicas and processes cost is measured by scaling_workers.py.
 """
 
