@@ -19,6 +19,10 @@ from object_detection.errors import ConfigError, format_list
 from object_detection.protos import pipeline_pb2, string_int_label_map_pb2
 
 _MAX_NAMES = 12
+# Own fields that had other names: message and field -> what stands in its place.
+_FORMER = {
+    ('TrainConfig', 'sink'): '`callback`, whose parts have other methods (docs/howto/plugins.md)',
+}
 # What is known of a type that only the reference implementation has.
 NOT_BUILT = ', a feature extractor of the reference implementation that is not built here'
 
@@ -29,6 +33,8 @@ def unknown_field(message: Descriptor, name: str) -> str:
     start = f'{message.name} has no field `{name}`'
     if not names:
         return f'{start}; it has no fields at all.'
+    if former := _FORMER.get((message.name, name)):
+        return f'{start}; in its place there is {former}.'
     nearest = difflib.get_close_matches(name, names, n=1)
     if nearest:
         return f'{start}; did you mean `{nearest[0]}`?'

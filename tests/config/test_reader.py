@@ -28,6 +28,11 @@ from tests.validation.pipelines import sound_pipeline, write_files
             'p:1:24: only one of `faster_rcnn` and `ssd` may be set (oneof model).',
         ),
         ('train_config { batch_size: -1 }', 'p:1:28: Value out of range: -1.'),
+        (
+            'train_config { sink { name: "csv" } }',
+            'p:1:16: TrainConfig has no field `sink`; in its place there is `callback`, whose '
+            'parts have other methods (docs/howto/plugins.md).',
+        ),
         ('model { faster_rcnn {', 'p:1:21: Expected "}".'),
         ('{"model": {}}', 'p:1:1: expected the name of a field here.'),
         ('train_config { batch_size: two }', "p:1:28: Couldn't parse integer: two."),
