@@ -5,7 +5,6 @@ import glob
 import itertools
 import math
 import os
-from collections import Counter
 
 import numpy as np
 
@@ -31,7 +30,7 @@ class DataStatistics:
       image_sizes: int64 [num_sampled, 2], height and width, pixels.
       objects_per_image: int64 [num_sampled].
       box_sizes: float64 [objects, 2], height and width relative to the image's longer side.
-      objects_per_class: name -> number of objects.
+      box_classes: int64 [objects], their ids; 0 for a class that the label map lacks.
       mask_type: 'PNG_MASKS' or 'NUMERICAL_MASKS', or '' if no record has masks.
     """
 
@@ -43,8 +42,16 @@ class DataStatistics:
     image_sizes: np.ndarray
     objects_per_image: np.ndarray
     box_sizes: np.ndarray
-    objects_per_class: dict[str, int]
+    box_classes: np.ndarray
     mask_type: str
+
+    @property
+    def objects_per_class(self) -> dict[str, int]:
+        """Name of every class of the label map -> number of objects."""
+        return {
+            name: int((self.box_classes == number).sum())
+            for number, name in self.class_names.items()
+        }
 
 
 def find_pattern(prefix: str) -> str:
@@ -108,7 +115,7 @@ def measure(prefix: str, label_map_path: str = '') -> DataStatistics:
         image_sizes=np.array(sample.image_sizes, np.int64),
         objects_per_image=np.array(sample.objects_per_image, np.int64),
         box_sizes=np.array(sample.box_sizes, np.float64),
-        objects_per_class=dict(sample.objects_per_class),
+        box_classes=np.array(sample.box_classes, np.int64),
         mask_type=sample.mask_type,
     )
 
@@ -122,7 +129,7 @@ class _Sample:
         self.image_sizes: list[tuple[int, int]] = []
         self.objects_per_image: list[int] = []
         self.box_sizes: list[tuple[float, float]] = []
-        self.objects_per_class: Counter[str] = Counter(dict.fromkeys(names.values(), 0))
+        self.box_classes: list[int] = []
         self.mask_type = ''
 
     def add(self, features) -> None:
@@ -136,19 +143,20 @@ class _Sample:
         ymin, xmin, ymax, xmax = (features[side].float_list.value for side in keys.BOX_SIDES)
         self.objects_per_image.append(len(ymin))
         longer = max(height, width)
-        for box in zip(ymin, xmin, ymax, xmax, strict=False):
+        classes = itertools.chain(self._classes(features), itertools.repeat(0))
+        for *box, number in zip(ymin, xmin, ymax, xmax, classes, strict=False):
             size = ((box[2] - box[0]) * height / longer, (box[3] - box[1]) * width / longer)
             if all(math.isfinite(side) and side > 0 for side in size):
                 self.box_sizes.append(size)
-        self.objects_per_class.update(self._class_names(features))
+                self.box_classes.append(number)
         masks = features[keys.MASK]
         if masks.bytes_list.value:
             self.mask_type = 'PNG_MASKS'
         elif masks.float_list.value:
             self.mask_type = 'NUMERICAL_MASKS'
 
-    def _class_names(self, features) -> list[str]:
+    def _classes(self, features) -> list[int]:
         texts = features[keys.CLASS_TEXT].bytes_list.value
         ids = [self._text_to_id.get(text.decode(errors='replace'), 0) for text in texts]
         ids = ids or features[keys.CLASS_LABEL].int64_list.value
-        return [self._names[value] for value in ids if value in self._names]
+        return [value if value in self._names else 0 for value in ids]

@@ -128,9 +128,16 @@ def fit_image_size(starter: Starter, train: DataStatistics, limits: Device) -> i
     """Sets the resizer; returns the length of the longer side of most images, in pixels."""
     longer = train.image_sizes.max(axis=1)
     original = int(np.quantile(longer, 0.9))
-    # A tenth of the objects may be smaller.
-    small = float(np.quantile(np.sqrt(train.box_sizes.prod(axis=1)), 0.1))
-    needed = limits.small_object / small
+    sizes = np.sqrt(train.box_sizes.prod(axis=1))
+    # A tenth of all objects may be smaller, and half of those of each class.
+    small = float(np.quantile(sizes, 0.1))
+    medians = [
+        (float(np.median(sizes[train.box_classes == number])), name)
+        for number, name in train.class_names.items()
+        if train.objects_per_class[name]
+    ]
+    smallest = min([small, *(median for median, _ in medians)])
+    needed = limits.small_object / smallest
     side = min(max(needed, limits.min_side), limits.max_side, max(original, limits.min_side))
     side = round_up(side)
     scaled = side * train.image_sizes / longer[:, None]
@@ -138,11 +145,15 @@ def fit_image_size(starter: Starter, train: DataStatistics, limits: Device) -> i
     resizer = starter.model.image_resizer.keep_aspect_ratio_resizer
     resizer.min_dimension, resizer.max_dimension = side, side
     resizer.pad_height, resizer.pad_width = height, width
+    of_class = ''
+    if len(medians) > 1:
+        median, name = min(medians)
+        of_class = f', and {name}, the smallest class, {median * side:.0f} (median)'
     starter.explain_model(
         'image_resizer',
         f'{height} x {width} (height x width): the images are {_range(longer)} pixels along their '
-        f'longer side; a small object (1 of 10 is smaller) has {small * side:.0f} pixels then.'
-        + _too_small(small * side, limits),
+        f'longer side; a small object (1 of 10 is smaller) has {small * side:.0f} pixels then'
+        f'{of_class}.' + _too_small(smallest * side, limits),
     )
     return side
 

@@ -30,6 +30,7 @@ def test_measures_sizes_counts_and_classes(tmp_path):
     assert (found.num_images, found.num_sampled) == (3, 3)
     assert found.class_names == {1: 'cat', 4: 'dog'}
     assert found.objects_per_class == {'cat': 1, 'dog': 2}
+    np.testing.assert_array_equal(found.box_classes, [1, 4, 4])
     np.testing.assert_array_equal(found.image_sizes, [[20, 40]] * 3)
     np.testing.assert_array_equal(found.objects_per_image, [2, 1, 0])
     # Half of 20 pixels of height and half of 40 of width, by the longer side of 40; and so on.
@@ -52,8 +53,10 @@ def test_a_large_set_is_sampled_from_every_file(tmp_path, monkeypatch):
 
 def test_boxes_that_cannot_be_measured_are_left_out(tmp_path):
     boxes = [[0.5, 0.5, 0.1, 0.1], [0.0, 0.0, float('nan'), 1.0], [0.0, 0.0, 1.0, 1.0]]
-    prefix = write(tmp_path, 'train', examples.example(boxes, [1, 1, 1], **SIZE))
-    np.testing.assert_allclose(data_statistics.measure(prefix).box_sizes, [[0.5, 1.0]])
+    prefix = write(tmp_path, 'train', examples.example(boxes, [1, 1, 4], **SIZE))
+    found = data_statistics.measure(prefix)
+    np.testing.assert_allclose(found.box_sizes, [[0.5, 1.0]])
+    np.testing.assert_array_equal(found.box_classes, [4])
 
 
 def test_errors_name_what_is_missing(tmp_path):

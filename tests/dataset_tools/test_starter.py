@@ -20,7 +20,7 @@ DATA = DataStatistics(
     image_sizes=np.full((100, 2), [400, 600]),
     objects_per_image=np.full(100, 12),
     box_sizes=np.full((1200, 2), 0.1),
-    objects_per_class={'cat': 1200, 'dog': 0},
+    box_classes=np.ones(1200, np.int64),
     mask_type='PNG_MASKS',
 )
 
@@ -73,6 +73,24 @@ def test_images_are_as_large_as_small_objects_need_and_the_device_allows():
     assert resizer.max_dimension == 608
 
 
+def test_half_of_the_objects_of_a_rare_class_are_large_enough():
+    # 40 dogs of 1200 objects: 9 have 0.02 of the longer side, 22 have 0.05 and 9 have 0.2.
+    sizes = np.concatenate([np.full(1160, 0.1), np.full(9, 0.02), np.full(22, 0.05)])
+    sizes = np.repeat(np.concatenate([sizes, np.full(9, 0.2)])[:, np.newaxis], 2, axis=1)
+    classes = np.concatenate([np.full(1160, 1), np.full(40, 3)])
+    made = make(dataclasses.replace(DATA, box_sizes=sizes, box_classes=classes))
+    # 20 pixels for the median, 0.05: 400 pixels, rounded up to a multiple of 32, are 416.
+    assert model_of(made).image_resizer.keep_aspect_ratio_resizer.max_dimension == 416
+    reason = reasons_of(made)['model.faster_rcnn.image_resizer']
+    assert '(1 of 10 is smaller) has 42 pixels then, and dog, the smallest class, 21' in reason
+    assert 'That is little' not in reason
+    # 0.01 would need 2000 pixels; the limit of the device is 512, on which it has 5.
+    sizes[classes == 3] = 0.01
+    made = make(dataclasses.replace(DATA, box_sizes=sizes, box_classes=classes))
+    assert model_of(made).image_resizer.keep_aspect_ratio_resizer.max_dimension == 512
+    assert 'That is little' in reasons_of(made)['model.faster_rcnn.image_resizer']
+
+
 @rows.parametrize('size', [0.02, 0.1, 0.5])
 @rows.parametrize('device', starter.DEVICES)
 def test_anchors_are_as_large_as_the_objects(size, device):
@@ -97,7 +115,7 @@ def test_aspect_ratios_are_those_of_the_objects():
     wide = np.tile([0.05, 0.1], (1200, 1))
     anchors = model_of(make(dataclasses.replace(DATA, box_sizes=wide))).first_stage_anchor_generator
     assert list(anchors.multiscale_anchor_generator.aspect_ratios) == [1.0, 2.0]
-    both = np.concatenate([wide, wide[:, ::-1]])
+    both = np.concatenate([wide[:600], wide[:600, ::-1]])
     anchors = model_of(make(dataclasses.replace(DATA, box_sizes=both))).first_stage_anchor_generator
     assert list(anchors.multiscale_anchor_generator.aspect_ratios) == [1.0, 2.0, 0.5]
 

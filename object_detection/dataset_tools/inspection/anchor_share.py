@@ -66,12 +66,12 @@ class AnchorShare:
         """Returns the share of objects whose best anchor has a lower IoU; 0 without objects."""
         return float((self.best_iou < iou).mean()) if len(self.best_iou) else 0.0
 
-    def by_class(self) -> Iterator[tuple[int, int, float]]:
-        """Yields id, number of objects and share without a matching anchor, the worst first."""
+    def by_class(self, iou: float) -> Iterator[tuple[int, int, float]]:
+        """Yields id, number of objects and share of a lower best IoU, the worst class first."""
         rows = []
         for value in np.unique(self.classes):
             chosen = self.best_iou[self.classes == value]
-            rows.append((int(value), len(chosen), float((chosen < self.threshold).mean())))
+            rows.append((int(value), len(chosen), float((chosen < iou).mean())))
         yield from sorted(rows, key=lambda row: -row[2])
 
     def to_dict(self, class_name: Callable[[Any], str]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class AnchorShare:
             'mean_best_iou': round(float(self.best_iou.mean()), 6) if len(self.best_iou) else None,
             'unmatched_by_class': {
                 class_name(value): {'objects': count, 'unmatched_share': round(share, 6)}
-                for value, count, share in self.by_class()
+                for value, count, share in self.by_class(self.threshold)
             },
         }
 

@@ -175,7 +175,7 @@ def _anchors(checked: CheckedSet) -> str:
         f'at least {share.threshold:g}, at which the config matches them. At most their best '
         'anchor is trained. Images are as the resizer makes them, without augmentation.'
     )
-    worst = [row for row in share.by_class() if row[2] > 0][:_MAX_BARS]
+    worst = [row for row in share.by_class(share.threshold) if row[2] > 0][:_MAX_BARS]
     return (
         f'<p>{text}</p>'
         + charts.histogram(

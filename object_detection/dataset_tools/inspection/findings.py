@@ -29,8 +29,8 @@ from object_detection.dataset_tools.inspection.summary import (
 if TYPE_CHECKING:
     from object_detection.dataset_tools.inspection.anchor_share import AnchorShare
 
-# More objects without an anchor of this IoU than this share hurt. A threshold above it, such as
-# that of the first stage of two, leaves many objects to the best anchor of each, which is no harm.
+# A larger share of objects without an anchor of this IoU hurts. The threshold of the matcher may be
+# above it, as in the first stage of two, which trains the best anchor of each object anyway.
 POOR_IOU, MAX_UNMATCHED = 0.5, 0.5
 _MAX_GROUPS = 20
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
@@ -130,7 +130,7 @@ def harmful(checked: CheckedSet) -> list[str]:
         count = _count(checked.in_training.num_records, 'image')
         problems.append(f'{count} of the training data: the metrics will be too good.')
     if checked.anchors is not None and checked.anchors.share_below(POOR_IOU) > MAX_UNMATCHED:
-        problems.append(_anchor_problem(checked.anchors, POOR_IOU))
+        problems.append(_anchor_problem(checked.anchors.share_below(POOR_IOU), 'objects'))
     return problems
 
 
@@ -145,8 +145,10 @@ def warnings(checked: CheckedSet) -> list[str]:
             found.append(f'{_count(summary.records_with[kind], "record")}: {meaning}.')
     found += _ignored(checked)[1]
     anchors = checked.anchors
-    if anchors is not None and anchors.share_below(anchors.threshold) > MAX_UNMATCHED:
-        found.append(_anchor_problem(anchors, anchors.threshold))
+    if anchors is not None and anchors.share_below(POOR_IOU) <= MAX_UNMATCHED:
+        poor = [row for row in anchors.by_class(POOR_IOU) if row[2] > MAX_UNMATCHED]
+        for number, _, share in poor:
+            found.append(_anchor_problem(share, f'objects of {checked.class_name(number)}'))
     for same, what in ((checked.same_id, 'source id'), (checked.same_content, 'image file')):
         if same.num_records:
             count = _count(same.num_records, 'record')
@@ -171,10 +173,10 @@ def _ignored(checked: CheckedSet) -> tuple[str, list[str]]:
     return annotation_checks.said_of_ignored(objects, counts)
 
 
-def _anchor_problem(anchors: 'AnchorShare', iou: float) -> str:
+def _anchor_problem(share: float, objects: str) -> str:
     return (
-        f'{anchors.share_below(iou):.0%} of the objects have no anchor with an IoU of at least '
-        f'{iou:g}; `tfod data anchors` proposes others.'
+        f'{share:.0%} of the {objects} have no anchor with an IoU of at least {POOR_IOU:g}; '
+        '`tfod data anchors` proposes others.'
     )
 
 

@@ -220,3 +220,25 @@ def test_images_that_are_almost_the_same(tmp_path, label_map):
     # Headers alone show nothing.
     headers = check_command.check([train], decodes=False)
     assert headers.sets[0].similar.num_records == 0
+
+
+def test_a_class_that_no_anchor_fits_is_a_warning(tmp_path, label_map):
+    # Of the image of 96 x 96 pixels, a cat has 30 x 48, which has an IoU of 0.625 with the anchor
+    # of 48 x 48 (below the first stage's 0.7, but its best anchor trains); a dog has 6 x 6.
+    cat, dog = (33 / 96, 0.25, 63 / 96, 0.75), (0.0, 0.0, 0.0625, 0.0625)
+    names = ['cat'] * 3 + ['<b>dog']
+    data_file = write(
+        tmp_path / 'a.record', [example(seed, [cat] * 3 + [dog], names) for seed in range(3)]
+    )
+    config = tmp_path / 'my.config'
+    config.write_text(
+        'model { faster_rcnn { num_classes: 2 image_resizer { fixed_shape_resizer { height: 96 '
+        'width: 96 } } first_stage_anchor_generator { grid_anchor_generator { height: 48 width: 48 '
+        'height_stride: 16 width_stride: 16 scales: 1 aspect_ratios: 1 } } } } '
+        f'train_input_reader {{ label_map_path: "{label_map}" '
+        f'tf_record_input_reader {{ input_path: "{data_file}" }} }}'
+    )
+    arguments = ['check', str(config), '--output', str(tmp_path / 'page.html'), '--workers', '1']
+    done = CliRunner().invoke(data.command, arguments)
+    assert 'warning  100% of the objects of <b>dog have no anchor with an IoU' in done.output
+    assert done.output.count('no anchor') == 1
