@@ -50,7 +50,7 @@ class Exported(NamedTuple):
         # The first run prepares the others.
         times = self.seconds[1:] or self.seconds
         if not times:
-            return 'not measured (`tfod export --verify IMAGES`, `tfod benchmark`)'
+            return 'not measured; the same export with `--verify IMAGES` writes it here'
         milliseconds = 1000 * statistics.median(times)
         return (
             f'{milliseconds:.1f} ms an image, median of {len(times)}, {cpu.num_cores():g} CPU cores'
@@ -135,8 +135,8 @@ def _earlier(output: pathlib.Path, head: str) -> Iterator[str]:
 def _metrics(model: Model) -> str:
     if not model.evaluations:
         return (
-            f'No evaluation of step {model.step:,} lies beside the checkpoint. After `tfod eval` '
-            'with its `--model_dir`, `tfod export` writes the metrics here.'
+            f'The folder of the checkpoint has no evaluation of step {model.step:,}. After `tfod '
+            'eval`, `tfod export` writes the metrics here.'
         )
     parts = []
     for reader, entry in model.evaluations.items():
@@ -154,6 +154,10 @@ def _metrics(model: Model) -> str:
                 '{precision:.3f}, recall {recall:.3f}, F1 {f1:.3f} of boxes at IoU 0.5); '
                 '`tfod predict --score_threshold best` takes it.'
             ).format(**advised)
+            by_class = advised.get('by_class', {}).items()
+            if len(by_class) > 1:
+                listed = ', '.join(f'{name} {threshold:.2f}' for name, threshold in by_class)
+                text += f' Of the classes alone it would be: {listed}.'
         parts.append(text)
     return '\n\n'.join(parts)
 

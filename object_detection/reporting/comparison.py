@@ -38,7 +38,7 @@ def _short_names(folders: Sequence[str]) -> list[str]:
 def _sections(runs: Mapping[str, RunFiles]) -> Iterator[str]:
     readers = list(dict.fromkeys(r for run in runs.values() for r in run.evaluations))
     for reader in readers:
-        metrics = {name: run.metrics(reader) for name, run in runs.items()}
+        metrics = {n: {**run.metrics(reader), **_advice(run, reader)} for n, run in runs.items()}
         common = f': {reader}' if reader else ''
         yield section(f'Metrics{common}', _metrics_table(metrics))
         yield section(f'By category{common}', _category_table(runs, reader))
@@ -55,6 +55,16 @@ def _sections(runs: Mapping[str, RunFiles]) -> Iterator[str]:
         if runs[first].config and runs[name].config:
             text = run_files.difference(runs[first].config, runs[name].config, first)
             yield section(f'Config of {name}: difference', text)
+
+
+def _advice(run: RunFiles, reader: str) -> dict[str, float]:
+    """Returns the advised score threshold of the last evaluation, and what it gives."""
+    found = (run.evaluations.get(reader) or [{}])[-1].get('advised_threshold', {})
+    words = {
+        'score_threshold': 'advised score threshold',
+        **{name: f'{name} at the advised threshold' for name in ('f1', 'precision', 'recall')},
+    }
+    return {word: found[name] for name, word in words.items() if name in found}
 
 
 def _metrics_table(metrics: Mapping[str, Mapping[str, float]]) -> str:

@@ -1,14 +1,16 @@
 """The sections of a report about the images of one evaluation, from what it has stored of them."""
 
 import html
+import io
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from object_detection.metrics.analysis import errors, thresholds
 from object_detection.metrics.analysis.errors import Curve, Group, calibrate, confusion_matrix
-from object_detection.metrics.analysis.images import EvaluatedImages
+from object_detection.metrics.analysis.images import EvaluatedImages, Picture
 from object_detection.metrics.analysis.thresholds import Thresholds
 from object_detection.visualization import charts
 from object_detection.visualization.charts import line_chart
@@ -23,6 +25,8 @@ from object_detection.visualization.report import (
     side_by_side,
 )
 
+# Of all pictures of a page, which has a third more as text and is to be smaller than 5 MB.
+_MAX_PICTURE_BYTES = 3_000_000
 # More would not be legible; the others are in the tables.
 _MAX_MATRIX = 20
 _MAX_CURVES = 5
@@ -49,10 +53,36 @@ class _Compared(NamedTuple):
 _BOXES = _Compared()
 
 
-def pictures(evaluated: EvaluatedImages, title: str = '') -> list[str]:
+def reduced(evaluated: Mapping[str, EvaluatedImages]) -> dict[str, list[Picture]]:
+    """Returns reader -> pictures, of fewer pixels if all together are too large for a page."""
+    found = {reader: list(each.pictures) for reader, each in evaluated.items()}
+    total = sum(len(picture.jpeg) for each in found.values() for picture in each)
+    share = _MAX_PICTURE_BYTES / max(total, 1)
+    if share >= 1:
+        return found
+    return {
+        reader: [p._replace(jpeg=_smaller(p.jpeg, int(share * len(p.jpeg)))) for p in each]
+        for reader, each in found.items()
+    }
+
+
+def _smaller(jpeg: bytes, limit: int) -> bytes:
+    """Returns a JPEG file of at most so many bytes, or of one pixel."""
+    image, smaller = Image.open(io.BytesIO(jpeg)), jpeg
+    side = max(image.size)
+    while len(smaller) > limit and side > 1:
+        side = int(0.9 * side)
+        image.thumbnail((side, side))
+        file = io.BytesIO()
+        image.save(file, 'JPEG', quality=85)
+        smaller = file.getvalue()
+    return smaller
+
+
+def pictures(found: Sequence[Picture], title: str = '') -> list[str]:
     """Returns the sections of the worst and of the best images."""
     kinds = (('Worst images', False), ('Best images', True))
-    return [section(name + title, _pictures(evaluated, is_best=best)) for name, best in kinds]
+    return [section(name + title, _pictures(found, is_best=best)) for name, best in kinds]
 
 
 def sections(evaluated: EvaluatedImages) -> list[str]:
@@ -201,7 +231,7 @@ def _threshold_charts(
             colors[evaluated.names[id_]] = _css_color(id_)
         chart = line_chart(
             {name: _known(thresholds.SCORES, y) for name, y in lines.items()},
-            x_label='least score',
+            x_label='score threshold',
             colors=colors,
             emphasized=_ALL,
             is_share=True,
@@ -291,14 +321,15 @@ def _groups(title: str, groups: Sequence[Group]) -> str:
     return grid_table([title, 'Objects', 'AP'], rows)
 
 
-def _pictures(evaluated: EvaluatedImages, *, is_best: bool) -> str:
-    chosen = [each for each in evaluated.pictures if each.is_best == is_best]
+def _pictures(found: Sequence[Picture], *, is_best: bool) -> str:
+    chosen = [each for each in found if each.is_best == is_best]
     if not chosen:
         return ''
     text = (
         'Ground truth on the left, detections on the right, from a score of '
-        'eval_config.min_score_threshold (0.5 if not set) on. Images are ordered by the harmonic '
-        'mean of precision and recall at IoU 0.5.'
+        'eval_config.min_score_threshold (0.5 if not set) on; the advised threshold is known after '
+        'the last image only. Images are ordered by the harmonic mean of precision and recall at '
+        'IoU 0.5.'
     )
     shown = [(f'{each.name}: {each.caption}', each.jpeg) for each in chosen]
     return note(text) + picture_grid(shown, is_wide=True)

@@ -96,8 +96,8 @@ def update(model_dir: str | os.PathLike) -> None:
 
 def _sections(run: RunFiles, extras: Extras) -> Iterator[str]:
     readers = list(dict.fromkeys([*run.evaluations, *run.evaluated]))
-    for reader, evaluated in run.evaluated.items():
-        yield from evaluation_sections.pictures(evaluated, f': {reader}' if reader else '')
+    for reader, pictures in evaluation_sections.reduced(run.evaluated).items():
+        yield from evaluation_sections.pictures(pictures, f': {reader}' if reader else '')
     yield section('Pictures', picture_grid(extras.pictures))
     for reader in readers:
         yield _titled(reader, 'Metrics', summary_table(run.metrics(reader)))
@@ -197,13 +197,20 @@ def _over_time(
 
 
 def history_chart(runs: Mapping[str, RunFiles], key: str, *, is_linear: bool = False) -> str:
-    """Draws an entry of the history of each run, or one of its losses; '' where there is none."""
-    series = {}
-    for name, run in runs.items():
-        found = [(e['step'], e.get(key, e['losses'].get(key))) for e in run.history]
-        points = [(step, value) for step, value in found if value is not None]
-        series[name or key.replace('_', ' ')] = points
-    groups = {name: number for number, name in enumerate(series)}
+    """Draws an entry of the history of each run, or one of its losses with that of evaluations.
+
+    '' where there is none. Lines of a run have one colour.
+    """
+    series, groups = {}, {}
+    for number, (name, run) in enumerate(runs.items()):
+        lines = {name or key.replace('_', ' '): [*run.history]}
+        for reader, entries in run.evaluations.items():
+            words = ' '.join(filter(None, (name, 'evaluation', reader)))
+            lines[words] = [{'step': e['step'], 'losses': e['metrics']} for e in entries]
+        for line, entries in lines.items():
+            found = [(e['step'], e.get(key, e['losses'].get(key))) for e in entries]
+            series[line] = [(step, value) for step, value in found if value is not None]
+            groups[line] = number
     return _over_time(series, groups, is_linear=is_linear)
 
 

@@ -15,6 +15,7 @@ train_input_reader { tf_record_input_reader { input_path: 'data/train-?' } }
 eval_input_reader { tf_record_input_reader { input_path: 'data/val' } }
 """
 ADVISED = {'score_threshold': 0.35, 'precision': 0.75, 'recall': 0.5, 'f1': 0.6}
+ADVISED['by_class'] = {'cat': 0.25, 'dög': 0.5}
 METRICS = {
     'DetectionBoxes_Precision/mAP': 0.25,
     'DetectionBoxes_Precision/mAP (large)': -1.0,
@@ -51,6 +52,7 @@ def test_it_says_what_the_model_is_and_how_well_it_detects(tmp_path):
     assert 'ByCategory' not in text
     assert 'total_loss' not in text
     assert 'Recommended score threshold: **0.35** (precision 0.750, recall 0.500' in text
+    assert 'Of the classes alone it would be: cat 0.25, dög 0.50.' in text
     assert '- 2: dög\n' in text
     assert '- training: `data/train-?`' in text
     assert '- evaluation: `data/val`' in text
@@ -62,8 +64,8 @@ def test_it_says_what_the_model_is_and_how_well_it_detects(tmp_path):
 
 def test_without_an_evaluation_and_a_measurement_it_says_so(tmp_path):
     text = card(tmp_path, model(), Exported('saved_model', 'float32', 10))
-    assert 'No evaluation of step 7 lies beside the checkpoint' in text
-    assert 'not measured (`tfod export --verify IMAGES`' in text
+    assert 'The folder of the checkpoint has no evaluation of step 7.' in text
+    assert 'not measured; the same export with `--verify IMAGES` writes it here' in text
 
 
 def test_exports_of_one_checkpoint_are_rows_of_one_card(tmp_path):

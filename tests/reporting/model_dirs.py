@@ -62,11 +62,14 @@ def write_history(folder, scale=1.0):
     _write_lines(folder / 'train' / 'averages.jsonl', [averages])
 
 
-def write_evaluation(folder, metrics=METRICS, found=None):
-    """Writes two evaluations, of which the last stored its images if `found` is given."""
+def write_evaluation(folder, metrics=METRICS, found=None, **more):
+    """Writes two evaluations, of which the last stored its images if `found` is given.
+
+    `more` are other entries of both.
+    """
     earlier = {name: value / 2 for name, value in metrics.items()}
     entries = [
-        {'step': step, 'time': 100.0 + step, 'metrics': each}
+        {'step': step, 'time': 100.0 + step, 'metrics': each, **more}
         for step, each in ((4, earlier), (8, metrics))
     ]
     _write_lines(folder / 'eval' / 'metrics.jsonl', entries)

@@ -1,14 +1,17 @@
 import dataclasses
 import html.parser
+import io
 import json
 import re
 
 import click.testing
 import numpy as np
 import pytest
+from PIL import Image
 
 from object_detection.cli import report
 from object_detection.errors import UserError
+from object_detection.metrics.analysis import images as stored
 from object_detection.metrics.analysis.images import Compared
 from object_detection.reporting import comparison, page
 from object_detection.training import status
@@ -130,7 +133,7 @@ def test_thresholds_of_each_category(tmp_path):
     section = text.partition('<h2>Score threshold</h2>')[2]
     assert row(section, 'cat')[:4] == ['0.75', '1.000', '1.000', '1.000']
     assert row(section, 'dog')[:4] == ['0.10', '1.000', '1.000', '1.000']
-    f1 = next(c for c in charts_of(section) if c['x'] == 'least score')
+    f1 = next(c for c in charts_of(section) if c['x'] == 'score threshold')
     assert f1['mark'] == pytest.approx(0.1)
     colors = {line['name']: line['color'] for line in f1['lines']}
     for class_id, name in ((1, 'cat'), (2, 'dog')):
@@ -197,6 +200,19 @@ def test_the_page_works_in_a_browser(whole, open_page):
     heads.nth(2).click()
     counts = table.locator('tbody td:nth-child(3)').all_inner_texts()
     assert [int(c) for c in counts] == sorted(map(int, counts), reverse=True)
+
+
+def test_pictures_are_reduced_to_keep_the_page_small(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (900, 900, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(noise).save(file, 'JPEG', quality=85)
+    pictures = [stored.Picture(str(i), '', i < 6, file.getvalue()) for i in range(12)]
+    assert 12 * len(file.getvalue()) > 5e6
+    found = dataclasses.replace(model_dirs.evaluated(), pictures=pictures)
+    model_dirs.write_evaluation(tmp_path, found=found)
+    text = written(tmp_path)
+    assert 2e6 < len(text) < 5e6
+    assert text.count('data:image/jpeg') == 12
 
 
 def test_a_single_evaluation_is_no_chart(tmp_path):
@@ -292,13 +308,18 @@ def test_a_report_at_the_end_never_fails_a_training(tmp_path, caplog):
 def test_comparison(tmp_path, open_page):
     folders = [model_dirs.whole(tmp_path / name, scale) for name, scale in (('a', 1.0), ('b', 2.0))]
     other = model_dirs.METRICS | {'DetectionBoxes_Precision/mAP': 0.75}
-    model_dirs.write_evaluation(folders[1], other)
+    advised = {'score_threshold': 0.35, 'precision': 0.75, 'recall': 0.5, 'f1': 0.6, 'by_class': {}}
+    model_dirs.write_evaluation(folders[1], other, advised_threshold=advised)
     path = tmp_path / 'comparison.html'
     comparison.write(folders, path)
     text = path.read_text()
     assert row(text, 'box: AP, mean over IoU .50 to .95') == ['0.5', '0.75', '+0.25']
     assert row(text, 'box: AP, objects over 96² pixels') == [DASH, DASH, DASH]
     assert row(text, 'dog/cat') == ['0.75', '0.75', '+0']
+    assert row(text, 'advised score threshold') == [DASH, '0.35', DASH]
+    assert row(text, 'f1 at the advised threshold') == [DASH, '0.6', DASH]
+    (losses,) = (c for c in charts_of(text) if any(s['name'] == 'a evaluation' for s in c['lines']))
+    assert [s['name'] for s in losses['lines']] == ['a', 'a evaluation', 'b', 'b evaluation']
     assert row(text, 'a') == ['5.0', '25.0%', '1.1 GB']
     shown = open_page(path)
     assert shown.locator('.plot canvas').count() == 3

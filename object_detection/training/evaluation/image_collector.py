@@ -152,9 +152,17 @@ class ImageCollector:
         stored.save(path, evaluated)
 
     def advised_threshold(self) -> dict[str, Any] | None:
-        """Returns the score threshold with the greatest F1, see `thresholds`; None without any."""
-        found = thresholds.by_score(self._images, self._names if self._has_classes else [1])
-        return None if found is None else found.advice()
+        """Returns the score threshold with the greatest F1, see `thresholds`; None without any.
+
+        The thresholds of each class alone, by its name, are its 'by_class'.
+        """
+        names = self._names if self._has_classes else {1: _NO_CLASS}
+        found = thresholds.by_score(self._images, names)
+        if found is None:
+            return None
+        by_class = thresholds.by_class(self._images, names)
+        alone = {names[id_]: each.advice()['score_threshold'] for id_, each in by_class.items()}
+        return {**found.advice(), 'by_class': alone}
 
     def _image(self, batch: Batch, row: int, found: Detections) -> ImageBoxes:
         name = image_detections.source_text(batch[InputFields.SOURCE_ID][row])

@@ -63,6 +63,7 @@ def test_a_threshold_is_advised_and_written(tmp_path):
     collector.add_batch(*batch(['a', 'b'], [0.9, 0.2]))
     # Both find their object, also at the least of the thresholds.
     expected = {'score_threshold': 0.1, 'precision': 1, 'recall': 1, 'f1': 1}
+    expected['by_class'] = {'cat': 0.1}
     assert collector.advised_threshold() == expected
     details = {'latencies': {}, 'advised_threshold': expected}
     results.write(tmp_path, 5, {'AP': 0.5}, {}, details)
