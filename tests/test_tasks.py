@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import typing
 
 import pytest
 from PIL import Image
@@ -16,6 +17,7 @@ from PIL import Image
 import object_detection as od
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import OptionsError, UserError
+from object_detection.training.evaluation.results import EvaluationResult
 from tests import rows
 
 NOTEBOOK = pathlib.Path(__file__).parents[1] / 'docs/notebooks/photos_to_picture.ipynb'
@@ -28,6 +30,9 @@ def test_completion_and_help_have_every_option(function, options):
     assert names < set(inspect.signature(called).parameters)
     for field in dataclasses.fields(options):
         assert f'  {field.name}: ' in called.__doc__
+    hints = typing.get_type_hints(called)
+    assert names < set(hints)
+    assert hints['return'] is {'train': od.Run, 'evaluate': EvaluationResult}[function]
 
 
 @rows.parametrize(
@@ -51,10 +56,14 @@ def test_wrong_options_of_a_training_are_named(options, error, message, tmp_path
     [
         ({'format': 'coc'}, "one of auto, coco, .*'coc' .*'coco'"),
         ({'format': 'coco', 'image': 'a'}, "convert of coco: .*'image' .*'images'"),
-        ({'format': 'coco', 'images': 'a'}, 'the option annotations. Received: images'),
+        (
+            {'format': 'coco', 'images': 'a'},
+            r'annotations \(all: images, .*\)\. Received: images',
+        ),
         ({'format': 'coco', 'images': 3, 'annotations': 'a'}, 'images: expected a value of type'),
         ({'format': 'auto'}, 'the option folder'),
         ({'format': 'auto', 'folder': 'empty'}, 'no format that is known here'),
+        ({'format': 'auto', 'folder': 'absent'}, 'absent: there is no such folder'),
     ],
 )
 def test_wrong_options_of_a_conversion_are_named(options, message, tmp_path, monkeypatch):

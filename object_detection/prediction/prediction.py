@@ -55,7 +55,8 @@ class Prediction(Detections):
     def __repr__(self) -> str:
         of = f' in {self.path}' if self.path else ''
         height, width = self.size
-        return f'<Prediction of {len(self)} objects{of}, {height} x {width} pixels>'
+        objects = '1 object' if len(self) == 1 else f'{len(self)} objects'
+        return f'<Prediction of {objects}{of}, {height} x {width} pixels>'
 
     def _repr_png_(self) -> bytes:
         """The picture that a notebook shows for a value; a large one is reduced."""

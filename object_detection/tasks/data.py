@@ -170,6 +170,8 @@ def _with_shared_classes(
 
 def _nothing_found(folder: str, names: Sequence[str]) -> str:
     """Returns why a folder with files of these names cannot be converted."""
+    if not os.path.exists(folder):
+        return f'{folder}: there is no such folder.'
     from object_detection.data.formats.formats import ANNOTATION_FORMATS
 
     if records := [name for name in names if _RECORDS.search(name)]:
@@ -192,7 +194,8 @@ def _source_of(name: str, options: Mapping[str, Any], common: Mapping[str, Any])
         check_choice(f'convert of {name}', each, named)
     for each, field in named.items():
         if field.metadata['required'] and each not in options:
-            raise expected(f'convert of {name}', f'the option {each}', ', '.join(options) or 'none')
+            wanted = f'the option {each} (all: {", ".join(named)})'
+            raise expected(f'convert of {name}', wanted, ', '.join(options) or 'none')
     values = {named[key].name: typed(key, named[key].type, v) for key, v in options.items()}
     return kind(**values, **common)
 

@@ -23,6 +23,7 @@ def takes(call: Callable[_P, Any]) -> Callable[[Callable[[Any], _R]], Callable[_
     Completion and `help` then show every option, with its meaning.
     """
     fields = {field.name: field for field in dataclasses.fields(call)}
+    signature = inspect.signature(call)
 
     def decorate(function: Callable[[Any], _R]) -> Callable[_P, _R]:
         @functools.wraps(function)
@@ -31,14 +32,16 @@ def takes(call: Callable[_P, Any]) -> Callable[[Callable[[Any], _R]], Callable[_
                 if name not in fields:
                     hint = nearest(name, fields)
                     raise TypeError(f'{function.__name__}() has no option {name!r}{hint}')
+            signature.bind(*args, **kwargs)  # Its errors name no class of options.
             given = call(*args, **kwargs)
             values = {name: _checked(field, getattr(given, name)) for name, field in fields.items()}
             return function(call(**values))
 
-        parameters = inspect.signature(call).parameters.values()
-        called.__signature__ = inspect.Signature(
-            list(parameters), return_annotation=function.__annotations__['return']
-        )
+        returned = function.__annotations__['return']
+        called.__signature__ = signature.replace(return_annotation=returned)
+        parameters = signature.parameters.items()
+        called.__annotations__ = {name: each.annotation for name, each in parameters}
+        called.__annotations__['return'] = returned
         options = [
             f'  {name}: {field.metadata["help"]}'
             for name, field in fields.items()
@@ -90,8 +93,9 @@ def nearest(name: Any, names: Iterable[str]) -> str:
 
 def check_positive(**numbers: float | None) -> None:
     for name, number in numbers.items():
-        if number is not None and not 0 < number < 2**31:
-            raise expected(f'--{name}', 'a positive number below 2^31', number)
+        is_number = isinstance(number, int | float)
+        if number is not None and not (is_number and 0 < number < 2**31):
+            raise expected(f'--{name}', 'a positive number below 2^31', repr(number))
 
 
 def check_checkpoint_dir(path: str) -> None:

@@ -13,13 +13,13 @@ from object_detection.system import tensorflow_setup
 from object_detection.tasks.options import PathLike, check_checkpoint_dir, takes
 from object_detection.training import jobs, status
 from object_detection.training.evaluation import results
+from object_detection.training.evaluation.results import EvaluationResult
 from object_detection.training.monitoring import history
 from object_detection.training.monitoring.run_types import flat
 from object_detection.training.status import Best, Status
 
 if TYPE_CHECKING:
     from object_detection.prediction.predictor import Predictor
-    from object_detection.training.evaluation.eval_job import EvaluationResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +222,7 @@ def run_evaluation(
 
 
 @takes(_Evaluation)
-def evaluate(call: _Evaluation) -> 'EvaluationResult':
+def evaluate(call: _Evaluation) -> EvaluationResult:
     """Evaluates the newest checkpoint of a training, as `tfod eval --run_once` does.
 
     Args:
@@ -237,8 +237,6 @@ def evaluate(call: _Evaluation) -> 'EvaluationResult':
     Raises:
       UserError: naming what is wrong with the options, the config, the data or the checkpoint.
     """
-    from object_detection.training.evaluation.eval_job import EvaluationResult
-
     found = [EvaluationResult()]
     options, callbacks = _options(EvalOptions, call)
     run_evaluation(

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from object_detection.cli.main import main
 from object_detection.training import jobs
-from object_detection.training.evaluation.eval_job import EvaluationResult
+from object_detection.training.evaluation.results import EvaluationResult
 from tests import rows
 from tests.reporting import model_dirs
 from tests.validation import pipelines

@@ -22,7 +22,8 @@ from object_detection.training.checkpoints import following
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation, ShowProgress
-from object_detection.training.monitoring import run_record, run_types
+from object_detection.training.evaluation.results import EvaluationResult
+from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.log_files import NO_FILES, JobFiles
 from object_detection.training.monitoring.run_types import Metrics
 from object_detection.validation import eval_config as eval_config_rules
@@ -30,32 +31,6 @@ from object_detection.validation import validate
 from object_detection.weights import checkpoints, restore
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationResult:
-    """How an evaluation job ended.
-
-    Attributes:
-      metrics: results of the last checkpoint: reader's name ('' for a single reader without a name)
-        -> metric name -> value; empty if a signal stopped the first evaluation.
-      step: step of that checkpoint; None without one.
-      stopped_by: number of the signal that stopped the job, or None.
-    """
-
-    metrics: Metrics = dataclasses.field(default_factory=dict)
-    step: int | None = None
-    stopped_by: int | None = None
-
-    @property
-    def flat(self) -> dict[str, float]:
-        """The metrics by one name each; with named readers as 'reader/metric'."""
-        return run_types.flat(self.metrics)
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status of a program: 0, or 128 + the number of the signal that ended it."""
-        return 0 if self.stopped_by is None else 128 + self.stopped_by
 
 
 def evaluate_checkpoint(

@@ -3,6 +3,7 @@
 Early stopping: decides from the evaluations so far whether a training continues.
 """
 
+import dataclasses
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from object_detection.protos.eval_pb2 import EarlyStopping as EarlyStoppingConfi
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.training.monitoring import history
+from object_detection.training.monitoring.run_types import Metrics, flat
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation.eval_config import reader_names
 
@@ -27,6 +29,32 @@ ALL_METRICS = 'metrics.jsonl'
 # Of the table: the width of its lines, and what an undefined value is shown as.
 _WIDTH = 100
 _UNDEFINED = '-'
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationResult:
+    """How an evaluation job ended.
+
+    Attributes:
+      metrics: results of the last checkpoint: reader's name ('' for a single reader without a name)
+        -> metric name -> value; empty if a signal stopped the first evaluation.
+      step: step of that checkpoint; None without one.
+      stopped_by: number of the signal that stopped the job, or None.
+    """
+
+    metrics: Metrics = dataclasses.field(default_factory=dict)
+    step: int | None = None
+    stopped_by: int | None = None
+
+    @property
+    def flat(self) -> dict[str, float]:
+        """The metrics by one name each; with named readers as 'reader/metric'."""
+        return flat(self.metrics)
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a program: 0, or 128 + the number of the signal that ended it."""
+        return 0 if self.stopped_by is None else 128 + self.stopped_by
 
 
 def folder(output_dir: str | os.PathLike, name: str) -> str:
