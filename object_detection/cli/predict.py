@@ -208,10 +208,10 @@ def _predict_sources(
             progress=report,
         )
     computed = f', computed in {summary.precision}' if summary.precision else ''
-    which = 'tracked' if options['track'] else f'score >= {least:g}'
+    which = 'tracked' if options['track'] else f'with a score >= {least:g}'
     text = (
         f'{summary.images} images, {summary.detections} detections '
-        f'({summary.drawn} drawn, {which}) in {output}{computed}'
+        f'({summary.drawn} {which}) in {output}{computed}'
     )
     text += _advice(predictor.advised_threshold, least)
     option_flags.show_result({'output': output, **summary._asdict()}, [text])

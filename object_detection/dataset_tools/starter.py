@@ -149,8 +149,8 @@ def _fit_readers(
     if validation is None:
         starter.explain(
             'eval_input_reader',
-            'reads the training records, as there are no others: its figures do not tell how the '
-            'model does on new images. `tfod data split` holds out some.',
+            'reads the training records, as there are no others: its metrics do not say how good '
+            'the model is on new images. `tfod data split` holds out some.',
         )
 
 
@@ -174,7 +174,7 @@ def _fit_training(
         why = f'{weights.path} was given or found.'
         if weights.kind == 'full':
             why += ' All of it is restored but the layers whose size depends on the number of '
-            why += 'classes, which start anew where that differs.'
+            why += 'classes, which start from random weights where that differs.'
         starter.explain('train_config.fine_tune_checkpoint', why)
     else:
         why = 'none: the model trains from random weights, which takes long and generalizes badly '

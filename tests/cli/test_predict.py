@@ -115,7 +115,7 @@ def test_the_precision_of_the_model_is_reported(precision, told, tmp_path, monke
     arguments = ['--model', 'm', '--input', str(image), '--output', 'out']
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
-    assert result.output.endswith(f'1 images, 2 detections (0 drawn, score >= 0.5) {told}\n')
+    assert result.output.endswith(f'1 images, 2 detections (0 with a score >= 0.5) {told}\n')
 
 
 def test_json_has_the_numbers(tmp_path, monkeypatch):

@@ -158,7 +158,9 @@ def test_a_config_has_the_model_of_the_file_and_the_classes_of_the_data(tmp_path
     assert made.model.number_of_stages == 3
     config = made.pipeline.train_config
     assert (config.fine_tune_checkpoint, config.fine_tune_checkpoint_type) == (path, 'full')
-    assert 'which start anew' in dict(made.reasons)['train_config.fine_tune_checkpoint']
+    assert (
+        'which start from random weights' in dict(made.reasons)['train_config.fine_tune_checkpoint']
+    )
     # Images of 400 x 600 become 800 x 1200, padded to multiples of 32.
     resizer = made.model.image_resizer.keep_aspect_ratio_resizer
     assert (resizer.pad_height, resizer.pad_width) == (800, 1216)
