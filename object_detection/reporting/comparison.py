@@ -71,6 +71,7 @@ def _metrics_table(metrics: Mapping[str, Mapping[str, float]]) -> str:
     """Returns the metrics over all categories, of each run and the difference from the first."""
     keys = list(dict.fromkeys(key for values in metrics.values() for key in values))
     keys = [key for key in keys if 'ByCategory' not in key and 'BySuperCategory' not in key]
+    keys.sort(key=lambda key: key.startswith('Loss/'))  # The others are what people compare.
     rows = [
         [report.metric_name(key), *_with_differences([m.get(key) for m in metrics.values()])]
         for key in keys

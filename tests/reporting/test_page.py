@@ -318,6 +318,7 @@ def test_comparison(tmp_path, open_page):
     assert row(text, 'dog/cat') == ['0.75', '0.75', '+0']
     assert row(text, 'advised score threshold') == [DASH, '0.35', DASH]
     assert row(text, 'f1 at the advised threshold') == [DASH, '0.6', DASH]
+    assert text.index('f1 at the advised') < text.index('<tr><th>Loss/total_loss</th>')
     (losses,) = (c for c in charts_of(text) if any(s['name'] == 'a evaluation' for s in c['lines']))
     assert [s['name'] for s in losses['lines']] == ['a', 'a evaluation', 'b', 'b evaluation']
     assert row(text, 'a') == ['5.0', '25.0%', '1.1 GB']
