@@ -115,10 +115,10 @@ def crop_encoded(encoded: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
         return crop(_decode(mask)[tf.newaxis], box[tf.newaxis], size)[0]
 
     spec = tf.TensorSpec([size, size], tf.uint8)
-    masks = _unpacked(encoded)
+    rows, width = _packed_rows(encoded)
     return tf.cond(
-        tf.size(masks) > 0,
-        lambda: crop(masks, boxes, size),
+        tf.size(rows) > 0,
+        lambda: _crop_packed(rows, width, boxes, size),
         lambda: tf.map_fn(crop_one, (encoded, boxes), fn_output_signature=spec),
     )
 
@@ -207,10 +207,10 @@ def decode(encoded: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor
 
     def decode_all() -> tf.Tensor:
         spec = tf.TensorSpec([None, None], tf.uint8)
-        masks = _unpacked(encoded)
+        rows, width = _packed_rows(encoded)
         return tf.cond(
-            tf.size(masks) > 0,
-            lambda: masks,
+            tf.size(rows) > 0,
+            lambda: _unpacked(rows)[..., :width],
             lambda: tf.map_fn(_decode, encoded, fn_output_signature=spec),
         )
 
@@ -254,11 +254,12 @@ def _whole_numbers(digits: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(parts, tf.int64) * [2**24, 2**16, 2**8, 1], axis=-1)
 
 
-def _unpacked(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes PNG masks, string [n], if all have the form that the conversion writes and one size.
+def _packed_rows(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Inflates PNG masks, string [n], if all have the form that the conversion writes and one size.
 
     Returns:
-      uint8 [n, H, W], 0 or 1; [0, 0, 0] if a file has another form, or they have too many pixels.
+      (uint8 [n, H, ceil(W / 8)], eight pixels in a byte, the highest bit first; W, int32). [0, 0,
+      0] if a file has another form, or they have too many pixels.
     """
     headers = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_DATA_START)
     sizes = _whole_numbers(headers[:, _SIZE_START:_BITS])
@@ -273,7 +274,7 @@ def _unpacked(encoded: tf.Tensor) -> tf.Tensor:
         & (tf.reduce_sum(tf.reduce_prod(sizes, axis=1)) <= _MAX_PIXELS_AT_ONCE)
     )
 
-    def inflate() -> tf.Tensor:
+    def inflate() -> tuple[tf.Tensor, tf.Tensor]:
         starts = tf.fill(tf.shape(encoded), _DATA_START)
         data = tf.strings.substr(encoded, starts, tf.cast(lengths, tf.int32))
         width, height = tf.unstack(tf.cast(sizes[0], tf.int32))
@@ -284,11 +285,61 @@ def _unpacked(encoded: tf.Tensor) -> tf.Tensor:
         # The first byte of a row is its filter; 0 is none.
         is_plain = tf.reduce_all(tf.strings.length(content) == num_bytes)
         is_plain &= tf.reduce_all(rows[..., 0] == 0)
-        rows = rows[: tf.where(is_plain, tf.shape(rows)[0], 0), :, 1:]
-        pixels = tf.bitcast(tf.gather(_PIXELS_OF_BYTE, tf.cast(rows, tf.int32)), tf.uint8)
-        return tf.reshape(pixels, [tf.shape(rows)[0], height, 8 * tf.shape(rows)[2]])[..., :width]
+        return rows[: tf.where(is_plain, tf.shape(rows)[0], 0), :, 1:], width
 
-    return tf.cond(is_packed, inflate, lambda: tf.zeros([0, 0, 0], tf.uint8))
+    return tf.cond(is_packed, inflate, lambda: (tf.zeros([0, 0, 0], tf.uint8), tf.constant(0)))
+
+
+def _unpacked(rows: tf.Tensor) -> tf.Tensor:
+    """Returns the pixels of `_packed_rows`, uint8 [n, H, B] -> uint8 [n, H, 8 * B], 0 or 1."""
+    pixels = tf.bitcast(tf.gather(_PIXELS_OF_BYTE, tf.cast(rows, tf.int32)), tf.uint8)
+    return tf.reshape(pixels, [*tf.unstack(tf.shape(rows)[:2]), 8 * tf.shape(rows)[2]])
+
+
+def _crop_packed(rows: tf.Tensor, width: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
+    """Returns `crop` of the pixels of `_packed_rows`; only those that are sampled are unpacked."""
+    boxes = tf.minimum(boxes, _INSIDE)
+    top, bottom, below = _samples(boxes[:, 0], boxes[:, 2], tf.shape(rows)[1], size)
+    left, right, beside = _samples(boxes[:, 1], boxes[:, 3], width, size)
+    # Columns are rows from here on, so that both are copied whole.
+    rows = tf.gather(rows, tf.concat([top, bottom], axis=1), batch_dims=1)  # [n, 2 S, B]
+    columns = tf.transpose(rows, [0, 2, 1])
+
+    def at(places: tf.Tensor) -> tf.Tensor:
+        bits = tf.bitwise.left_shift(tf.constant(1, tf.uint8), tf.cast(7 - places % 8, tf.uint8))
+        found = tf.gather(columns, places // 8, batch_dims=1)  # [n, S, 2 S]
+        return tf.cast((found & bits[..., tf.newaxis]) != 0, tf.float32)
+
+    # The same sums as in `tf.image.crop_and_resize`.
+    first = at(left)
+    rows = first + (at(right) - first) * beside[..., tf.newaxis]
+    upper, lower = tf.split(rows, 2, axis=2)
+    values = upper + (lower - upper) * below[:, tf.newaxis]
+    return tf.transpose(tf.cast(tf.round(values * 255.0), tf.uint8), [0, 2, 1])
+
+
+def _samples(
+    start: tf.Tensor, end: tf.Tensor, length: tf.Tensor, size: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the pixels before and after each sample, int32 [n, S], and its place between them.
+
+    Args:
+      start, end: of the boxes, float32 [n], normalized.
+      length: of the masks in pixels, int32.
+      size: number of samples S.
+    """
+    last = tf.cast(length - 1, tf.float32)
+    start, end = start[:, tf.newaxis], end[:, tf.newaxis]
+    places = 0.5 * (start + end) * last
+    if size > 1:
+        places = start * last + tf.range(size, dtype=tf.float32) * (
+            (end - start) * last / (size - 1)
+        )
+    before = tf.floor(places)
+    pixels = [
+        tf.minimum(tf.cast(each, tf.int32), length - 1) for each in (before, tf.math.ceil(places))
+    ]
+    return *pixels, places - before
 
 
 def _begin_with_black(palettes: tf.Tensor) -> tf.Tensor:

@@ -72,7 +72,11 @@ def test_crops_of_packed_files_are_those_of_the_masks(size, width):
     corners = np.sort(np.random.default_rng(1).uniform(0, 1, (10, 2, 2)).astype(np.float32), axis=1)
     boxes = np.concatenate([boxes[:8], corners.reshape(10, 4), [[0, 0, 1, 1], [0.3, 0.2, 0.3, 1]]])
     encoded = [coco_masks.to_png(mask) for mask in masks]
-    np.testing.assert_array_equal(instance_masks._unpacked(tf.constant(encoded)), masks)
+    rows, _ = instance_masks._packed_rows(tf.constant(encoded))
+    assert rows.shape == (20, masks.shape[1], -(-width // 8))
+    np.testing.assert_array_equal(
+        instance_masks.decode(tf.constant(encoded), *masks[0].shape), masks
+    )
     expected = instance_masks.crop(tf.constant(masks), tf.constant(boxes, tf.float32), size)
     crop = tf.function(instance_masks.crop_encoded, autograph=False)
     for files in (encoded, [*encoded[:-1], examples.png(masks[-1])]):
@@ -94,7 +98,7 @@ def test_packed_files_of_other_forms_are_decoded():
         _with_data(png, zlib.compress(b'\2' + zlib.decompress(png[41:-16])[1:])),
     ]
     for other in others:
-        assert len(instance_masks._unpacked(tf.constant([png, other]))) == 0
+        assert len(instance_masks._packed_rows(tf.constant([png, other]))[0]) == 0
     damaged = tf.constant([_with_data(png, b'\0' + png[42:-16])])
     with pytest.raises(tf.errors.OpError, match='inflate'):
         instance_masks.crop_encoded(damaged, tf.constant([[0.0, 0.0, 1.0, 1.0]]), 3)
