@@ -33,8 +33,8 @@ complete.
 """
 _AUTO_HELP = """Finds out the format of the data set in FOLDER and converts it.
 
-Prints what was found and the commands that are run, one for each split. Options of a format, such
-as masks, need its own command.
+Prints what was found and the commands that are run, one for each split. Masks are converted where
+all objects have one; other options of a format need its own command.
 """
 _SETTINGS = {'ignore_unknown_options': True, 'show_default': True}
 

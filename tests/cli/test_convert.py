@@ -142,6 +142,53 @@ def test_auto_says_what_it_runs(data, tmp_path):
     assert len(records.read_set(tmp_path / 'a_train', 1)) == 4
 
 
+@pytest.mark.parametrize(
+    ('segmentations', 'expected'),
+    [
+        ([[[1, 1, 9, 1, 9, 9]], {'size': [10, 20], 'counts': [0, 200]}], True),
+        ([[[1, 1, 9, 1, 9, 9]], []], False),
+        ([[[]], [[]]], False),
+        ([[[1, 1, 9, 9]], [[1, 1, 9, 9]]], False),
+    ],
+)
+def test_auto_converts_masks_of_coco_where_all_objects_have_one(tmp_path, segmentations, expected):
+    Image.new('RGB', (20, 10)).save(tmp_path / 'a.jpg')
+    known = {'image_id': 1, 'category_id': 1, 'bbox': [1, 1, 8, 8]}
+    document = {
+        'images': [{'id': 1, 'file_name': 'a.jpg', 'height': 10, 'width': 20}],
+        'annotations': [
+            {**known, 'id': index, 'segmentation': segmentation}
+            for index, segmentation in enumerate(segmentations)
+        ],
+        'categories': [{'id': 1, 'name': 'dog'}],
+    }
+    (tmp_path / 'annotations.json').write_text(json.dumps(document))
+    result = CliRunner().invoke(command, ['auto', str(tmp_path), '--output', 'x', '--dry_run'])
+    assert result.exit_code == 0, result.output
+    assert ('--masks' in result.output) == expected
+
+
+@pytest.mark.parametrize(
+    ('lines', 'expected'),
+    [
+        (['0 .1 .1 .9 .1 .9 .9', '0 .1 .1 .9 .1 .9 .9 .1 .9'], True),
+        (['0 .1 .1 .9 .1 .9 .9', '0 .5 .5 .2 .2'], False),
+        (['0 .1 .1 .9 .1 .9 .9 .1 .9'], False),
+    ],
+    ids=['polygons', 'a box', 'oriented boxes'],
+)
+def test_auto_converts_masks_of_yolo_where_all_lines_are_polygons(tmp_path, lines, expected):
+    (tmp_path / 'images').mkdir()
+    (tmp_path / 'labels').mkdir()
+    for index, line in enumerate(lines):
+        Image.new('RGB', (20, 10)).save(tmp_path / f'images/{index}.jpg')
+        (tmp_path / f'labels/{index}.txt').write_text(line)
+    (tmp_path / 'data.yaml').write_text('names: [dog]\ntrain: images\n')
+    result = CliRunner().invoke(command, ['auto', str(tmp_path), '--output', 'x', '--dry_run'])
+    assert result.exit_code == 0, result.output
+    assert ('--masks' in result.output) == expected
+
+
 def test_auto_of_a_folder_without_data_names_the_formats(tmp_path):
     result = CliRunner().invoke(command, ['auto', str(tmp_path), '--output', 'a'])
     assert result.exit_code == 1

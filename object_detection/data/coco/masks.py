@@ -52,6 +52,12 @@ def num_ignored(segmentation: Any) -> int:
     return sum(np.size(polygon) < _MIN_NUMBERS for polygon in _nested(segmentation))
 
 
+def is_drawn(segmentation: Any) -> bool:
+    """Whether a segmentation is run lengths, or has a polygon with three corners."""
+    is_empty = num_ignored(segmentation) == len(_nested(segmentation))
+    return isinstance(segmentation, dict) or not is_empty
+
+
 def check(segmentation: Any, height: int, width: int) -> None:
     """Raises the errors of `run_lengths` without rasterising polygons."""
     to_shape = _counts_of_run_lengths if isinstance(segmentation, dict) else _polygons

@@ -19,6 +19,7 @@ from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import json_items
 from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco import masks as coco_masks
 from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.file_access import Files
 from object_detection.data.formats import source as formats_source
@@ -188,7 +189,8 @@ class CocoSource(Source):
                 isinstance(item, dict) and item.get('keypoints') for item in head.categories
             )
             try:
-                source = cls(image_folder(head, path, split, files), path, keypoints=keypoints)
+                images = image_folder(head, path, split, files)
+                source = cls(images, path, masks=head.has_masks, keypoints=keypoints)
             except UserError as error:
                 errors.append(error)
             else:
@@ -320,11 +322,13 @@ class Head(NamedTuple):
       image: its first image; {} if there is none.
       annotation: its first annotation; {} if there is none.
       categories: all categories.
+      has_masks: whether there are annotations, and all have a segmentation.
     """
 
     image: Any
     annotation: Any
     categories: list[Any]
+    has_masks: bool
 
 
 def head_of(path: str, files: Files, key: str) -> Head | None:
@@ -332,6 +336,7 @@ def head_of(path: str, files: Files, key: str) -> Head | None:
     lists: dict[str, Any] = {}
     first: dict[str, Any] = {'images': {}, 'annotations': {}}
     categories: list[Any] = []
+    num_annotations = num_masks = 0
     try:
         with file_access.open_to_read(path, files) as file:
             for item in json_items.items(file, path):
@@ -343,11 +348,15 @@ def head_of(path: str, files: Files, key: str) -> Head | None:
                     first[item.key] = item.value
                     if item.key == 'annotations' and key not in _entry(item.value):
                         return None
+                if item.key == 'annotations' and item.index != json_items.WHOLE:
+                    num_annotations += 1
+                    num_masks += coco_masks.is_drawn(_entry(item.value).get('segmentation'))
     except (OSError, UserError):
         return None
     if any(not isinstance(lists.get(name), list) for name in (*first, 'categories')):
         return None
-    return Head(first['images'], first['annotations'], categories)
+    has_masks = 0 < num_masks == num_annotations
+    return Head(first['images'], first['annotations'], categories, has_masks)
 
 
 def _entry(value: Any) -> dict[str, Any]:

@@ -130,10 +130,29 @@ class YoloSource(Source):
                 if not reason and name in names and b'names' in files.head(path, _MAX_DESCRIPTION):
                     reason = str(error)
                 continue
-            return [Found(key, dataclasses.replace(made, split=key), name) for key in sets or ['']]
+            parts = [dataclasses.replace(made, split=key) for key in sets or ['']]
+            return [
+                Found(part.split, dataclasses.replace(part, masks=part._has_masks(files)), name)
+                for part in parts
+            ]
         if reason:
             raise UserError(f'It looks like YOLO, but {reason}')
         return []
+
+    def _has_masks(self, files: Files) -> bool:
+        """Whether all lines are polygons, and not all of them have four corners (`_ORIENTED`)."""
+        description = _describe(self.data_file, files)
+        has_others = False
+        for entry in self._entries(description, files) if not description.pose else ():
+            labels = _label_file(entry.image['path'], files)
+            try:
+                lines = csv_files.words(labels, files, _MAX_LABELS) if labels else []
+            except (UserError, OSError):  # Its conversion says what is wrong.
+                continue
+            if any(len(words) < 7 for _, words in lines):
+                return False
+            has_others |= any(len(words) != 9 for _, words in lines)
+        return has_others
 
     def _entries(self, description: '_Description', files: Files) -> Iterator[ImageEntry]:
         if self.split and self.split not in description.sets:
