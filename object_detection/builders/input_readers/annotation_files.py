@@ -276,7 +276,7 @@ def _in_order(
         start=start,
         num_epochs=num_epochs,
         keep=None if rows[:, 2].all() else keep,
-        is_usable=lambda row: row[2] > 0,
+        wanted=lambda rows: rows.filter(lambda row: row[2] > 0),
     )
 
 

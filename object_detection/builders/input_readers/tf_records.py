@@ -201,7 +201,7 @@ def _read_files(
             records = record_order.shuffle(records, reader.shuffle_buffer_size, seeds[1])
         return records
 
-    wanted = {} if empty is None else {'keep': empty, 'is_usable': empty.is_wanted}
+    wanted = {} if empty is None else {'keep': empty, 'wanted': empty.wanted}
     return record_order.epochs(read_epoch, key=key, start=start, num_epochs=num_epochs, **wanted)
 
 

@@ -59,6 +59,8 @@ _EAGER_ASSERTION = re.compile(
 _GRAPH_ASSERTION = re.compile(r'assertion failed: \[(.*?)\](?= \[|$)', re.DOTALL)
 # A text as an eager assertion shows it.
 _BYTES = re.compile(r"""\bb('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+# Records without their images that `map_guarded` reads in turn.
+READ_IN_TURN = 64
 # Records that the share is taken of, at least: the first ones say little about the data.
 _MIN_RECORDS = 200
 # Records without a usable one after which it is certain that there is none.
@@ -98,21 +100,70 @@ def plain_message(message: str) -> str:
     return ' '.join(text.split()).rstrip('.')
 
 
-def guarded(load: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that calls `load`, or `instead` with the same tensors if `load` fails.
+def map_guarded(
+    elements: tf.data.Dataset,
+    load: Callable[..., Any],
+    instead: Callable[..., Any],
+    *,
+    chunk: int,
+    parallel: bool = False,
+) -> tf.data.Dataset:
+    """Maps each element by `load`, or by `instead` if `load` fails, in their order.
+
+    A graph cannot catch errors otherwise than by a dataset, whose functions are made ready each
+    time that it is read: as much work as an image without masks. So each reads several elements.
 
     Args:
-      load: function of tensors, in a graph.
+      elements: tuples of tensors.
+      load: function of the tensors of an element.
       instead: returns tensors of the same dtypes and compatible shapes.
+      chunk: number of elements that one thread reads in turn, and whose results are in memory.
+      parallel: whether several chunks are read at a time.
+
+    Returns:
+      (element, result).
     """
+    specs: list[Any] = []
 
-    def call(*args: Any) -> Any:
-        # A graph cannot catch errors otherwise than by a dataset.
-        of_args = tf.data.Dataset.from_tensors(args)
-        attempt = of_args.map(load).ignore_errors()
-        return attempt.concatenate(of_args.map(instead)).take(1).get_single_element()
+    def packed(index: tf.Tensor, element: tuple[Any, ...]) -> tuple[tf.Tensor, tf.Tensor]:
+        result = load(*element)
+        # It is traced before `unpacked`.
+        specs.append(tf.nest.map_structure(tf.TensorSpec.from_tensor, result))
+        return index, tf.raw_ops.OptionalFromValue(components=tf.nest.flatten(result))
 
-    return call
+    @tf.autograph.experimental.do_not_convert
+    def of_chunk(*rows: Any) -> tuple[Any, tf.Tensor]:
+        attempts = tf.data.Dataset.from_tensor_slices(rows).enumerate().map(packed)
+        last = tf.data.Dataset.from_tensors(
+            (tf.constant(chunk, tf.int64), tf.raw_ops.OptionalNone())
+        )
+        found = attempts.ignore_errors().concatenate(last).batch(chunk + 1)
+        indices, results = found.get_single_element()
+        # Those that failed have the last result, which is none.
+        count = tf.size(indices)
+        places = tf.tensor_scatter_nd_update(
+            tf.fill([chunk + 1], count - 1), indices[:, tf.newaxis], tf.range(count)
+        )
+        return rows, tf.gather(results, places[: tf.shape(tf.nest.flatten(rows)[0])[0]])
+
+    @tf.autograph.experimental.do_not_convert
+    def unpacked(element: tuple[Any, ...], result: tf.Tensor) -> tuple[Any, Any]:
+        spec = specs[-1]
+        flat = tf.nest.flatten(spec)
+
+        def loaded() -> Any:
+            types, shapes = [each.dtype for each in flat], [each.shape for each in flat]
+            values = tf.raw_ops.OptionalGetValue(
+                optional=result, output_types=types, output_shapes=shapes
+            )
+            return tf.nest.pack_sequence_as(spec, values)
+
+        has_value = tf.raw_ops.OptionalHasValue(optional=result)
+        return element, tf.cond(has_value, loaded, lambda: instead(*element))
+
+    options = {'num_parallel_calls': tf.data.AUTOTUNE, 'deterministic': True} if parallel else {}
+    chunks = elements.batch(chunk).map(of_chunk, **options)
+    return chunks.unbatch().map(unpacked)
 
 
 def empty(spec: Any) -> Any:

@@ -132,8 +132,9 @@ class EmptyImageFilter:
         """Filters (position, record) of one pass over a data set; see `record_order.epochs`."""
         counter = _Counter(self._where)
 
-        def keep(position: tf.Tensor, record: Record) -> tf.Tensor:
-            is_kept = tf.cond(position < 0, lambda: False, lambda: self.is_wanted(record))
+        def keep(element: tuple[tf.Tensor, Record], is_wanted: tf.Tensor) -> tf.Tensor:
+            position, _ = element
+            is_kept = (position >= 0) & is_wanted
             # Python is called only for the few records that are left out.
             tf.cond(
                 is_kept,
@@ -145,12 +146,23 @@ class EmptyImageFilter:
         position = tf.where(is_whole, tf.constant(_END, tf.int64), _PART_END)
         nothing = bad_records.empty(records.element_spec[1])
         end = tf.data.Dataset.from_tensors((position, nothing))
-        return records.concatenate(end).filter(keep)
+        return self._judged(records.concatenate(end)).filter(keep).map(lambda element, _: element)
 
-    def is_wanted(self, record: Record) -> tf.Tensor:
-        """Whether training could use a record, or it is corrupt, which is reported later."""
-        serialized = record_files.fetch(record)['serialized']
-        return bad_records.guarded(self.is_usable, lambda serialized: True)(serialized)
+    def wanted(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns the records that are wanted, each with its number."""
+        return self._judged(records.enumerate()).filter(lambda _, is_wanted: is_wanted)
+
+    def _judged(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns (element, whether its record is wanted) of elements (position, record).
+
+        Wanted are records that training could use, and corrupt ones, which are reported later.
+        """
+        return bad_records.map_guarded(
+            records,
+            lambda _, record: self.is_usable(record_files.fetch(record)['serialized']),
+            lambda *_: tf.constant(True),
+            chunk=bad_records.READ_IN_TURN,
+        )
 
     def is_usable(self, serialized: tf.Tensor) -> tf.Tensor:
         """Whether training could use an example, bool scalar."""

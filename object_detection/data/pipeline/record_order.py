@@ -49,7 +49,7 @@ def epochs(
     start: int = 0,
     num_epochs: int | None,
     keep: Keep | None = None,
-    is_usable: Callable[[tf.Tensor], tf.Tensor] = lambda record: tf.constant(True),
+    wanted: Callable[[tf.data.Dataset], tf.data.Dataset] = lambda records: records,
 ) -> tf.data.Dataset:
     """Reads epoch after epoch, until `num_epochs` or, with None, for ever.
 
@@ -60,7 +60,8 @@ def epochs(
       num_epochs: in all, not counted from `start`.
       keep: takes (position, record) of an epoch, shuffled, and returns the wanted ones. Positions
         count all records.
-      is_usable: whether a record is wanted. Data without a wanted record have no epochs.
+      wanted: returns the wanted ones of a dataset of records. Data without a wanted record have no
+        epochs.
 
     Returns:
       (position int64, record) in order.
@@ -78,7 +79,7 @@ def epochs(
         return tf.cond(
             epoch > first,
             lambda: tf.constant(True),
-            lambda: read(None).filter(is_usable).take(1).reduce(False, lambda *_: True),
+            lambda: wanted(read(None)).take(1).reduce(False, lambda *_: True),
         )
 
     numbers = tf.data.Dataset.range(first, num_epochs or _MAX_EPOCHS)

@@ -46,17 +46,28 @@ class RecordRepeats:
 
     def __call__(self, records: tf.data.Dataset, seed: tf.Tensor) -> tf.data.Dataset:
         """Repeats the records of an epoch, `record_files.Record`; `seed` int64 scalar is its."""
-        factor = bad_records.guarded(self._factor, lambda serialized: tf.constant(1.0))
 
-        def counted(number: tf.Tensor, record: Record) -> tuple[Record, tf.Tensor]:
-            serialized = record_files.fetch(record)['serialized']
-            return record, times(factor(serialized), tf.stack([seed, number]))
+        def factor(number: tf.Tensor, record: Record) -> tf.Tensor:
+            del number
+            return self._factor(record_files.fetch(record)['serialized'])
+
+        def counted(
+            element: tuple[tf.Tensor, Record], factor: tf.Tensor
+        ) -> tuple[Record, tf.Tensor]:
+            number, record = element
+            return record, times(factor, tf.stack([seed, number]))
 
         def copies(record: Record, count: tf.Tensor) -> tf.data.Dataset:
             return tf.data.Dataset.from_tensors(record).repeat(count)
 
-        numbered = records.enumerate().map(counted, num_parallel_calls=tf.data.AUTOTUNE)
-        return numbered.flat_map(copies)
+        factors = bad_records.map_guarded(
+            records.enumerate(),
+            factor,
+            lambda *_: tf.constant(1.0),
+            chunk=bad_records.READ_IN_TURN,
+            parallel=True,
+        )
+        return factors.map(counted).flat_map(copies)
 
     def _factor(self, serialized: tf.Tensor) -> tf.Tensor:
         classes = self._usable(serialized)[InputFields.GROUNDTRUTH_CLASSES]
@@ -68,18 +79,19 @@ class RecordRepeats:
 def classes_of_records(files: Sequence[str], usable: UsableObjects) -> Iterator[set[int]]:
     """Yields the ids of the classes of each record that can be read, in any order."""
 
-    def unique(record: Record) -> tf.Tensor:
+    def ids(record: Record) -> tf.Tensor:
         serialized = record_files.fetch(record)['serialized']
-        return bad_records.guarded(ids, lambda serialized: tf.constant([_NO_RECORD], tf.int64))(
-            serialized
-        )
-
-    def ids(serialized: tf.Tensor) -> tf.Tensor:
         return tf.unique(usable(serialized)[InputFields.GROUNDTRUTH_CLASSES])[0]
 
     names = tf.data.Dataset.from_tensor_slices(list(files))
     records = names.interleave(record_files.read, num_parallel_calls=tf.data.AUTOTUNE)
-    rows = records.map(unique, num_parallel_calls=tf.data.AUTOTUNE)
+    rows = bad_records.map_guarded(
+        records.map(lambda record: (record,)),
+        ids,
+        lambda _: tf.constant([_NO_RECORD], tf.int64),
+        chunk=bad_records.READ_IN_TURN,
+        parallel=True,
+    ).map(lambda _, unique: unique)
     padding = tf.constant(_NO_CLASS, tf.int64)
     for batch in rows.padded_batch(_COUNTED, padding_values=padding).as_numpy_iterator():
         for row in batch.tolist():

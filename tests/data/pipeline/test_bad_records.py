@@ -306,3 +306,24 @@ def test_iterators_of_one_dataset_count_a_record_once(tmp_path):
         found += [int(example['number']) for example in iterator]
         assert found == [i for i in range(200) if i % 7 != 3]
     assert counter.counts()['records'] == 29
+
+
+@pytest.mark.parametrize('parallel', [False, True])
+@pytest.mark.parametrize('bad', [(), (0, 3, 4, 9), (4, 5, 6, 7), range(10)])
+def test_what_fails_is_replaced_in_its_place(bad, parallel):
+    texts = tf.constant([b'x' if i in bad else b'%d' % i for i in range(10)])
+    elements = tf.data.Dataset.range(10).map(lambda i: (i, {'text': texts[i]}))
+
+    def load(index, row):
+        number = tf.strings.to_number(row['text'], tf.int32)
+        return {'values': tf.fill([index], number), 'is_loaded': tf.constant(True)}
+
+    def instead(index, row):
+        return {'values': tf.zeros([0], tf.int32), 'is_loaded': row['text'] != 'x'}
+
+    mapped = bad_records.map_guarded(elements, load, instead, chunk=4, parallel=parallel)
+    found = list(mapped.as_numpy_iterator())
+    assert [index for (index, _), _ in found] == [*range(10)]
+    assert [bool(result['is_loaded']) for _, result in found] == [i not in bad for i in range(10)]
+    expected = [[] if i in bad else [i] * i for i in range(10)]
+    assert [result['values'].tolist() for _, result in found] == expected

@@ -66,7 +66,7 @@ def test_data_without_a_record_end():
         key=0,
         num_epochs=None,
         keep=lambda records, is_whole: records.filter(lambda place, record: record == 'none'),
-        is_usable=lambda record: record == 'none',
+        wanted=lambda records: records.filter(lambda record: record == 'none'),
     )
     assert take(nothing, 1) == []
 
