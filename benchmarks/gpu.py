@@ -2,12 +2,14 @@
 
     python benchmarks/gpu.py export --directory exported             # needs TensorFlow, no GPU
     python benchmarks/gpu.py run --directory exported                # needs jax and numpy alone
-    python benchmarks/gpu.py run --directory exported --torchvision python3
+    python benchmarks/gpu.py run --directory exported --torchvision python3 --minutes 10
 
 `export` writes portable StableHLO, a file for each work, precision and batch size; weights are
 arguments of the functions, and none are written. `run` makes random ones, executes the files by
 PJRT on JAX's default device, and compares their first outputs with what TensorFlow computed on the
-CPU. With --torchvision PYTHON it also measures torchvision's Mask R-CNN by that interpreter.
+CPU. With --torchvision PYTHON it also measures torchvision's Mask R-CNN by that interpreter, as it
+is and by `torch.compile`; its bfloat16 is that of `torch.autocast`. With --minutes it ends in time.
+What the file of results has is not measured again: the same command goes on where it ended.
 """
 
 import argparse
@@ -39,6 +41,9 @@ def arguments() -> argparse.ArgumentParser:
     run = commands.add_parser('run', help='time them; needs jax and numpy')
     run.add_argument('--steps', type=int, default=20, help='timed ones')
     run.add_argument('--torchvision', metavar='PYTHON', help='that has torch and torchvision')
+    run.add_argument(
+        '--minutes', type=float, help='after which to end; the same command goes on later'
+    )
     run.add_argument('--channels_last', action='store_true', help="torchvision's memory layout")
     run.add_argument('--json', type=pathlib.Path, help='DIRECTORY/results.json if not given')
     run.add_argument('--here', action='store_true', help='one file, in this process, as JSON')

@@ -25,6 +25,8 @@ Random weights, images on the device. 1000 proposals, nothing left out by its sc
 each with a mask, not pasted. Training: 20 objects, 512 RoIs, 128 padded mask RoIs (torchvision: the
 positive ones only), SGD with momentum. "share" is that of the measured rate of bfloat16 products.
 Each row is measured in a process of its own."""
+# Name of a peer -> what its program is told.
+_PEERS = {'torchvision': (), 'torch.compile': ('--compile',)}
 # Key of a result, heading, format.
 _COLUMNS = (
     ('seconds', 'time s', '{:.4f}'),
@@ -50,17 +52,85 @@ def run(options: argparse.Namespace) -> None:
     missing = [names[job] for job in wanted if job not in jobs]
     if missing:
         print(f'not exported, and left out: {", ".join(missing)}')
-    rows = []
-    for job in jobs:
-        row = {'job': list(job), 'ours': _run_alone(_ours(job, options))}
-        if options.torchvision:
-            row['torchvision'] = _run_alone(_peer(job, row['ours'], options))
-        rows.append(row)
-        print('\n'.join(report(row)), flush=True)
     path = options.json or options.directory / 'results.json'
-    path.write_text(json.dumps(rows, indent=1) + '\n')
-    if not all(row['ours'].get('agrees', True) for row in rows):
+    rows = _earlier_rows(path)
+    piece = Piece(options.minutes)
+    try:
+        for job in jobs:
+            row = rows.setdefault(job, {'job': list(job)})
+            for name in _missing(row, options):
+                row[name] = piece.run(_command(name, job, row, options))
+                _write(path, rows)
+            print('\n'.join(report(row)), flush=True)
+    except subprocess.TimeoutExpired:
+        print(f'{options.minutes:g} minutes are over: the same command measures what is left')
+    if not all(row['ours'].get('agrees', True) for row in rows.values() if 'ours' in row):
         raise SystemExit('Not all functions give what TensorFlow gives on a CPU.')
+
+
+class Piece:
+    """The time that one call of the program has; rows that do not fit in are left to the next.
+
+    Args:
+      minutes: how many; None for no limit.
+    """
+
+    def __init__(self, minutes: float | None):
+        self._seconds = None if minutes is None else 60 * minutes
+        self._start = time.monotonic()
+        self._is_fresh = True
+
+    def run(self, command: Sequence[str]) -> dict:
+        """Runs a measurement in its own process; one that fails, e.g. for memory, is a result too.
+
+        So is one that takes longer than a whole piece.
+
+        Raises:
+          subprocess.TimeoutExpired: if the piece ends before the measurement.
+        """
+        left, is_first = None, self._is_fresh
+        self._is_fresh = False
+        if self._seconds is not None:
+            left = max(self._start + self._seconds - time.monotonic(), 0)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=left)
+        except subprocess.TimeoutExpired:
+            if not is_first:
+                raise
+            return {'problem': f'took more than {self._seconds / 60:g} minutes'}
+        lines = done.stdout.splitlines()
+        if done.returncode == 0 and lines and lines[-1].startswith('{'):
+            return json.loads(lines[-1])
+        problem = done.stderr.strip().splitlines()[-1:] or [f'exit status {done.returncode}']
+        return {'problem': problem[0][:500]}
+
+
+def _earlier_rows(path: pathlib.Path) -> dict[tuple, dict]:
+    """Returns what earlier calls have measured, by job."""
+    if not path.is_file():
+        return {}
+    return {tuple(row['job']): row for row in json.loads(path.read_text())}
+
+
+def _write(path: pathlib.Path, rows: dict[tuple, dict]) -> None:
+    """Replaces the file of results, also if the program is stopped meanwhile."""
+    draft = path.with_name(f'{path.name}.partial')
+    draft.write_text(json.dumps([row for row in rows.values() if 'ours' in row], indent=1) + '\n')
+    draft.replace(path)
+
+
+def _missing(row: dict, options: argparse.Namespace) -> list[str]:
+    """Returns what is to be measured for a row; ours, which tells the device, comes first."""
+    wanted = ('ours', *_PEERS) if options.torchvision else ('ours',)
+    return [name for name in wanted if name not in row]
+
+
+def _command(
+    name: str, job: tuple[str, str, int], row: dict, options: argparse.Namespace
+) -> list[str]:
+    if name == 'ours':
+        return _ours(job, options)
+    return [*_peer(job, row['ours'], options), *_PEERS[name]]
 
 
 def _ours(job: tuple[str, str, int], options: argparse.Namespace) -> list[str]:
@@ -81,16 +151,6 @@ def _peer(job: tuple[str, str, int], ours: dict, options: argparse.Namespace) ->
     return [*words, '--channels_last'] if options.channels_last else words
 
 
-def _run_alone(command: Sequence[str]) -> dict:
-    """Runs a measurement in its own process; one that fails, e.g. for memory, is a result too."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    if done.returncode == 0 and lines and lines[-1].startswith('{'):
-        return json.loads(lines[-1])
-    problem = done.stderr.strip().splitlines()[-1:] or [f'exit status {done.returncode}']
-    return {'problem': problem[0][:500]}
-
-
 def report(row: dict) -> Iterator[str]:
     """Lines about a job: ours, the peer's, how many times as fast and what differs."""
     kind, precision, batch_size = row['job']
@@ -98,23 +158,24 @@ def report(row: dict) -> Iterator[str]:
     if 'device' in row['ours']:
         title += f', {row["ours"]["device"]} ({row["ours"]["matmul_rate"] / 1e3:.3g} TFLOP/s)'
     yield title
-    for name in ('ours', 'torchvision'):
+    for name in ('ours', *_PEERS):
         if name not in row:
             continue
         result = row[name]
         if 'problem' in result:
-            yield f'  {name:<12} failed: {result["problem"]}'
+            yield f'  {name:<13} failed: {result["problem"]}'
             continue
         cells = [
             f'{heading} {shown.format(result[key])}'
             for key, heading, shown in _COLUMNS
             if key in result
         ]
-        yield f'  {name:<12} ' + '  '.join(cells)
-    if all('seconds' in row.get(name, {}) for name in ('ours', 'torchvision')):
-        ratio = row['torchvision']['seconds'] / row['ours']['seconds']
-        same = row['ours']['is_peers_work']
-        yield f'  {ratio:.2f} times as fast as torchvision' + ('' if same else ' on other work')
+        yield f'  {name:<13} ' + '  '.join(cells)
+    for name in _PEERS:
+        if all('seconds' in row.get(side, {}) for side in ('ours', name)):
+            ratio = row[name]['seconds'] / row['ours']['seconds']
+            same = row['ours']['is_peers_work']
+            yield f'  {ratio:.2f} times as fast as {name}' + ('' if same else ' on other work')
     differences = row['ours'].get('differences')
     if differences:
         worst = max(differences, key=differences.get)

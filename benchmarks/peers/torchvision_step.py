@@ -153,6 +153,8 @@ def measure(options: argparse.Namespace) -> dict:
     images = torch.rand(options.batch_size, 3, options.height, options.width) * 255
     step = make_step(model, images.to(options.device), options)
     counts = count_rows(model, step)
+    if options.compile:
+        model.compile()
     times = []
     for _ in range(options.warmup + options.steps):
         start = time.perf_counter()
@@ -192,6 +194,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument('--objects', type=int, default=20, help='of an image, in training')
     parser.add_argument('--score_threshold', type=float, default=0.0)
     parser.add_argument('--channels_last', action='store_true')
+    parser.add_argument('--compile', action='store_true', help='the model by torch.compile')
     parser.add_argument('--device', default='cpu')
     parser.add_argument('--threads', type=int, help="torch's own number if not given")
     parser.add_argument('--warmup', type=int, default=1, help='runs after the first')

@@ -157,3 +157,41 @@ def test_rows_show_ratios_and_failures(load):
     assert lines[-1].endswith('on other work')
     lines = list(load('gpu_run').report(row | {'torchvision': {'problem': 'out of memory'}}))
     assert lines[-1].split() == ['torchvision', 'failed:', 'out', 'of', 'memory']
+    compiled = {'torch.compile': result | {'seconds': 0.25}}
+    lines = list(load('gpu_run').report(row | {'torchvision': result} | compiled))
+    assert lines[-1].strip() == '0.50 times as fast as torch.compile on other work'
+
+
+def test_the_same_command_measures_what_is_left(load, monkeypatch, tmp_path):
+    run, ran = load('gpu_run'), []
+    jobs = [('inference', 'float32', 1), ('inference', 'float32', 2)]
+    names = {load('gpu_files').file_name(*job): job for job in jobs}
+    for name in names:
+        (tmp_path / f'{name}.json').write_text('{}')
+    monkeypatch.setattr(run, '_ours', lambda job, options: ['ours', job])
+    monkeypatch.setattr(run, '_peer', lambda job, ours, options: ['peer', job])
+
+    def measured(command, timeout, **options):
+        ran.append(tuple(command))
+        if len(ran) == 3:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, 0, '{"seconds": 1, "is_peers_work": true}', '')
+
+    monkeypatch.setattr(run.subprocess, 'run', measured)
+    words = ['run', '--directory', str(tmp_path), '--torchvision', 'python3', '--minutes', '10']
+    words += ['--work', 'inference', '--precision', 'float32', '--batch_size', '1', '2']
+    load('gpu').main(words)
+    load('gpu').main(words)
+    peers = [('peer',), ('peer', '--compile')]
+    wanted = [(side[0], job, *side[1:]) for job in jobs for side in (('ours',), *peers)]
+    assert ran == [*wanted[:3], *wanted[2:]]
+    rows = json.loads((tmp_path / 'results.json').read_text())
+    assert [sorted(row) for row in rows] == [['job', 'ours', 'torch.compile', 'torchvision']] * 2
+
+
+def test_a_measurement_that_a_whole_piece_does_not_hold_is_a_result(load):
+    command = [sys.executable, '-c', 'import time; time.sleep(60)']
+    piece = load('gpu_run').Piece(0.005)
+    assert piece.run(command) == {'problem': 'took more than 0.005 minutes'}
+    with pytest.raises(subprocess.TimeoutExpired):
+        piece.run(command)
