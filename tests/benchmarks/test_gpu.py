@@ -81,7 +81,10 @@ def test_runs_without_tensorflow_as_with_it(exported, work, tmp_path):
     (row,) = json.loads(path.read_text())
     ours = row['ours']
     assert 'problem' not in ours, ours
-    assert max(ours['differences'].values()) < 1e-4
+    # What masks crop moves with the boxes: their limit is that of `agreement`.
+    others = [value for name, value in ours['differences'].items() if name != 'detection_masks']
+    assert max(others) < 1e-4
+    assert ours['agrees']
     assert ours['share'] == pytest.approx(ours['gigaflop'] / ours['seconds'] / ours['matmul_rate'])
     assert ours['peak_memory'] > 0
     assert 'agrees with TensorFlow on a CPU' in ran.stdout
