@@ -156,7 +156,6 @@ def pytest_runtest_protocol(item: pytest.Item):
     is_left = not (optimized or item.nodeid.startswith(_OPTIMIZED))
     with (
         quick_graphs.without_stacks(),
-        quick_graphs.without_initializers(),
         quick_graphs.plain_data_sets(optimized=optimized),
         quick_graphs.unoptimized() if is_left else contextlib.nullcontext(),
     ):

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from unittest import mock
 
 import tensorflow as tf
-from keras.src.backend.common import variables as keras_variables
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.data.ops.dataset_ops import DatasetV2
 from tensorflow.python.util import tf_stack
 
 _STACK = tf_stack.extract_stack()
-_value = keras_variables.Variable.value.fget
 
 
 def _same_stack(stacklevel: int = 1):
@@ -22,24 +20,6 @@ def _same_stack(stacklevel: int = 1):
 def without_stacks() -> Iterator[None]:
     """Leaves out where in Python each operation was made, which is a tenth of tracing."""
     with mock.patch.object(tf_stack, 'extract_stack', _same_stack):
-        yield
-
-
-def _value_or_placeholder(variable: keras_variables.Variable) -> tf.Tensor:
-    if variable._value is None and not tf.executing_eagerly():
-        placeholder = tf.compat.v1.placeholder(variable._dtype, variable._shape)
-        return variable._maybe_autocast(placeholder)
-    return _value(variable)
-
-
-@contextlib.contextmanager
-def without_initializers() -> Iterator[None]:
-    """Leaves initializers out of graphs that Keras traces for the shapes of a layer's outputs.
-
-    There a variable has no value yet, and all operations of its initializer would be added at each
-    use: a third of the time in which a small RT-DETR is built.
-    """
-    with mock.patch.object(keras_variables.Variable, 'value', property(_value_or_placeholder)):
         yield
 
 
