@@ -7,9 +7,9 @@
 `export` writes portable StableHLO, a file for each work, precision and batch size; weights are
 arguments of the functions, and none are written. `run` makes random ones, executes the files by
 PJRT on JAX's default device, and compares their first outputs with what TensorFlow computed on the
-CPU. With --torchvision PYTHON it also measures torchvision's Mask R-CNN by that interpreter, as it
-is and by `torch.compile`; its bfloat16 is that of `torch.autocast`. With --minutes it ends in time.
-What the file of results has is not measured again: the same command goes on where it ended.
+CPU. With --torchvision PYTHON it also measures torchvision's Mask R-CNN by that interpreter, eager
+and with `torch.compile`; its bfloat16 is that of `torch.autocast`. With --minutes it ends after
+that time, and repeating the command measures only what the file of results does not have yet.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def arguments() -> argparse.ArgumentParser:
     run.add_argument('--steps', type=int, default=20, help='timed ones')
     run.add_argument('--torchvision', metavar='PYTHON', help='that has torch and torchvision')
     run.add_argument(
-        '--minutes', type=float, help='after which to end; the same command goes on later'
+        '--minutes', type=float, help='after which to end; repeat the command to continue'
     )
     run.add_argument('--channels_last', action='store_true', help="torchvision's memory layout")
     run.add_argument('--json', type=pathlib.Path, help='DIRECTORY/results.json if not given')

@@ -25,7 +25,7 @@ Random weights, images on the device. 1000 proposals, nothing left out by its sc
 each with a mask, not pasted. Training: 20 objects, 512 RoIs, 128 padded mask RoIs (torchvision: the
 positive ones only), SGD with momentum. "share" is that of the measured rate of bfloat16 products.
 Each row is measured in a process of its own."""
-# Name of a peer -> what its program is told.
+# Name of a measurement of torchvision -> further arguments of its program.
 _PEERS = {'torchvision': (), 'torch.compile': ('--compile',)}
 # Key of a result, heading, format.
 _COLUMNS = (
@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> None:
     if missing:
         print(f'not exported, and left out: {", ".join(missing)}')
     path = options.json or options.directory / 'results.json'
-    rows = _earlier_rows(path)
+    # Without a limit of time all is measured: the files may be others now.
+    rows = _earlier_rows(path) if options.minutes else {}
     piece = Piece(options.minutes)
     try:
         for job in jobs:
@@ -120,7 +121,7 @@ def _write(path: pathlib.Path, rows: dict[tuple, dict]) -> None:
 
 
 def _missing(row: dict, options: argparse.Namespace) -> list[str]:
-    """Returns what is to be measured for a row; ours, which tells the device, comes first."""
+    """Returns what is to be measured for a row; ours comes first: its device is the peer's."""
     wanted = ('ours', *_PEERS) if options.torchvision else ('ours',)
     return [name for name in wanted if name not in row]
 
