@@ -249,7 +249,7 @@ class _Sizes:
       depth: depth of the ResNet, unless pretrained weights determine it.
       channels: channels of the pyramid and of the convolutions of the heads.
       box_head_depth: width of the fully connected layers of the box head.
-      num_proposals: number of regions per image that the second stage classifies.
+      num_proposals: least number of regions per image that the second stage classifies.
       num_sampled: number of regions per image that train the second stage.
     """
 
@@ -262,6 +262,9 @@ class _Sizes:
 
 # Others have no 1x1 convolution that could have a stride.
 _LEAST_WITH_BOTTLENECKS = 50
+# Proposals for each object of the fullest image. Those of a frequent class have higher scores than
+# those of a rare one, and an object keeps several beside each other.
+_PROPOSALS = 10
 _SIZES = {'cpu': _Sizes(18, 64, 256, 100, 32), 'gpu': _Sizes(50, 256, 1024, 300, 128)}
 
 
@@ -389,7 +392,12 @@ def fit_two_stage(
     write_anchors(anchors, generator.multiscale_anchor_generator, extractor.fpn)
     starter.explain_model('first_stage_anchor_generator', anchors.reason)
     most = int(train.objects_per_image.max())
-    model.first_stage_max_proposals = max(sizes.num_proposals, min(2 * most, 1000))
+    model.first_stage_max_proposals = max(sizes.num_proposals, min(_PROPOSALS * most, 1000))
+    starter.explain_model(
+        'first_stage_max_proposals',
+        f'{model.first_stage_max_proposals} regions an image for up to {most} objects: each gets '
+        'several, and with fewer, those of a frequent class leave none to a rare one.',
+    )
     model.second_stage_batch_size = sizes.num_sampled
     model.first_stage_minibatch_size = 4 * sizes.num_sampled
     fit_detections(starter, train, 'second_stage_post_processing')

@@ -120,6 +120,15 @@ def test_aspect_ratios_are_those_of_the_objects():
     assert list(anchors.multiscale_anchor_generator.aspect_ratios) == [1.0, 2.0, 0.5]
 
 
+def test_the_fullest_image_has_ten_proposals_for_each_object():
+    for most, proposals in ((6, 100), (28, 280), (500, 1000)):
+        data = dataclasses.replace(DATA, objects_per_image=np.array([1] * 99 + [most]))
+        made = make(data)
+        assert model_of(made).first_stage_max_proposals == proposals
+        reason = reasons_of(made)['model.faster_rcnn.first_stage_max_proposals']
+        assert f'{proposals} regions an image for up to {most} objects' in reason
+
+
 def test_masks_are_a_task_where_the_records_have_them():
     pipeline = make().pipeline
     assert pipeline.model.faster_rcnn.number_of_stages == 3
