@@ -17,6 +17,7 @@ _OUTPUTS = {
     'keypoints': DetectionFields.KEYPOINTS,
     'keypoint_scores': DetectionFields.KEYPOINT_SCORES,
     'embeddings': DetectionFields.EMBEDDINGS,
+    'movements': DetectionFields.TEMPORAL_OFFSETS,
 }
 _ARRAYS = (*_OUTPUTS, 'track_ids')
 
@@ -37,6 +38,8 @@ class Detections:
       keypoints: float64 [n, P, 2], (y, x) in pixels of the image, or None.
       keypoint_scores: float32 [n, P], in [0, 1], or None.
       embeddings: float32 [n, D], of length 1, alike for the same object in other frames, or None.
+      movements: float64 [n, 2], (y, x) in pixels of the image, how far an object moved since the
+        frame before, or None.
       track_ids: int64 [n], numbers of objects in all frames of a video, from 1; 0 is no track. None
         unless the objects are tracked.
     """
@@ -49,6 +52,7 @@ class Detections:
     keypoints: np.ndarray | None = None
     keypoint_scores: np.ndarray | None = None
     embeddings: np.ndarray | None = None
+    movements: np.ndarray | None = None
     track_ids: np.ndarray | None = None
 
     @classmethod
@@ -61,8 +65,9 @@ class Detections:
           outputs: what `postprocess` or an export returns, arrays or tensors by the keys of
             `DetectionFields`: boxes [B, T, 4] normalized to the true image, scores [B, T], classes
             [B, T], masks [B, T, mask height, mask width], keypoints [B, T, P, 2] normalized to the
-            true image, their scores [B, T, P], embeddings [B, T, D], num_detections [B]; classes,
-            masks, keypoints and embeddings may be absent.
+            true image, their scores [B, T, P], embeddings [B, T, D], movements [B, T, 2] as shares
+            of the true image, num_detections [B]; classes and what follows keypoints, masks and
+            keypoints may be absent.
           sizes: int [B, 2], (height, width) of the original images.
           label_id_offset: what to add to the classes to make them 1-based: 1 for `postprocess`, 0
             for an export.
@@ -84,8 +89,8 @@ class Detections:
             if 'masks' in rows:
                 # Numbers of body parts, of CenterNet's DensePose, all belong to the object.
                 rows['masks'] = np.minimum(rows['masks'], 1.0)
-            if 'keypoints' in rows:
-                rows['keypoints'] = points_to_absolute(rows['keypoints'], *size)
+            for name in {'keypoints', 'movements'} & rows.keys():
+                rows[name] = points_to_absolute(rows[name], *size)
             images.append(Detections(**rows, classes=classes, size=size))
         return images
 

@@ -34,7 +34,7 @@ class InputFields:
     GROUNDTRUTH_DP_POINTS = 'groundtruth_dp_points'
     GROUNDTRUTH_DP_SURFACE = 'groundtruth_dp_surface'
     GROUNDTRUTH_TRACK_IDS = 'groundtruth_track_ids'
-    # Where an object was in the frame before, and whether it was there; not read from records.
+    # How far an object moved since the frame before, and whether it was there; not of records.
     GROUNDTRUTH_TEMPORAL_OFFSETS = 'groundtruth_temporal_offsets'
     GROUNDTRUTH_TRACK_MATCH_FLAGS = 'groundtruth_track_match_flags'
     GROUNDTRUTH_INSTANCE_MASK_WEIGHTS = 'groundtruth_instance_mask_weights'
@@ -90,6 +90,7 @@ class DetectionFields:
     KEYPOINT_SCORES = 'detection_keypoint_scores'
     KEYPOINT_DEPTHS = 'detection_keypoint_depths'
     EMBEDDINGS = 'detection_embeddings'
+    TEMPORAL_OFFSETS = 'detection_temporal_offsets'
     SURFACE_COORDS = 'detection_surface_coords'
     MULTICLASS_SCORES = 'detection_multiclass_scores'
     ANCHOR_INDICES = 'detection_anchor_indices'

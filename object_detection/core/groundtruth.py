@@ -84,10 +84,10 @@ class Groundtruth(NamedTuple):
           keypoints: arrays float32 [n, P, 2], normalized; NaN where not labelled.
           is_crowd: arrays bool [n].
           fields: arrays [n, ...] of further `OBJECT_FIELDS`, by name, with or without
-            'groundtruth_'; `temporal_offsets` [n, 2], (y, x) as a share of the image, and
-            `track_match_flags` [n]; `dp_surface_coords` [n, D, 4], (y, x, v, u). Of the whole
-            image, `image_classes`, `verified_neg_classes` and `not_exhaustive_classes` [K], of 0
-            and 1.
+            'groundtruth_'; `temporal_offsets` [n, 2], (y, x), the centre less that in the frame
+            before, as a share of the image without its padding, and `track_match_flags` [n];
+            `dp_surface_coords` [n, D, 4], (y, x, v, u). Of the whole image, `image_classes`,
+            `verified_neg_classes` and `not_exhaustive_classes` [K], of 0 and 1.
 
         Raises:
           ValueError: if an argument has another number of images or rows than `boxes`, or classes

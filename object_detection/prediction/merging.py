@@ -66,7 +66,10 @@ def moved(
     offsets, scales = np.array(offset, np.float32), np.array(scale, np.float32)
     boxes = objects.boxes * np.tile(scales, 2) + np.tile(offsets, 2)
     points = None if objects.keypoints is None else objects.keypoints * scales + offsets
-    return dataclasses.replace(objects, boxes=boxes, keypoints=points, size=size)
+    movements = None if objects.movements is None else objects.movements * scales
+    return dataclasses.replace(
+        objects, boxes=boxes, keypoints=points, movements=movements, size=size
+    )
 
 
 def suppressed(objects: Detections, iou_threshold: float = _SUPPRESSION_IOU) -> Detections:

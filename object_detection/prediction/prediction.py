@@ -39,6 +39,8 @@ class Prediction(Detections):
       keypoints: float32 [n, P, 2], (y, x) in pixels of the image; None without keypoints.
       keypoint_scores: float32 [n, P], in [0, 1]; None without keypoints or their scores.
       embeddings: float32 [n, D], of a CenterNet with a track head; None of others.
+      movements: float32 [n, 2], (y, x) in pixels of the image, of a CenterNet with temporal
+        offsets: how far objects moved since the frame before; None of others.
       track_ids: int64 [n], numbers of objects in all frames of a video, from 1; None of images.
       image: uint8 [H, W, 3], RGB, upright: the image that the boxes refer to; or a `LargeImage`,
         of which `image[top:bottom, left:right]` reads a part.

@@ -40,8 +40,10 @@ class Tracker:
 
     Objects are associated by ByteTrack (Zhang et al., 2022, https://arxiv.org/abs/2110.06864) of
     the package trackers; those of a CenterNet with a track head by its embeddings, as FairMOT does
-    (Zhang et al., 2021, https://arxiv.org/abs/2004.01888). Of objects of any classes in one place,
-    the best alone is tracked: detectors often find a second class there, with a low score.
+    (Zhang et al., 2021, https://arxiv.org/abs/2004.01888), near where its temporal offsets, if it
+    has them, say that they come from; with these offsets alone by them, as CenterTrack does (Zhou
+    et al., 2020, https://arxiv.org/abs/2004.01177). Of objects of any classes in one place, the
+    best alone is tracked: detectors often find a second class there, with a low score.
 
     Args:
       score_threshold: an object begins a track with at least this score; it is followed with lower
@@ -55,13 +57,13 @@ class Tracker:
     def __init__(self, *, score_threshold: float = 0.5, rate: float = DEFAULT_RATE):
         check_packages('tracking')
         self._threshold, self._rate = score_threshold, rate
-        self._tracks: _ByteTrack | _Appearance | None = None
+        self._tracks: _ByteTrack | _Heads | None = None
 
     def update(self, found: _Found) -> _Found:
         """Returns the objects of the next frame, of any score, with `track_ids`; 0 is no track."""
         if self._tracks is None:
-            kind = _ByteTrack if found.embeddings is None else _Appearance
-            self._tracks = kind(self._threshold, self._rate)
+            has_heads = found.embeddings is not None or found.movements is not None
+            self._tracks = (_Heads if has_heads else _ByteTrack)(self._threshold, self._rate)
         rows = np.flatnonzero(found.scores >= faint(self._threshold))
         rows = rows[_distinct(found.take(rows))]
         ids = np.zeros(len(found), np.int64)
@@ -112,17 +114,21 @@ class _ByteTrack:
 
 @dataclasses.dataclass
 class _Track:
-    """An object: its last box [4], how it moves in a frame, its embedding, frames since then."""
+    """An object: its last box [4], its embedding, how it moves in a frame, frames since then."""
 
     number: int
     box: np.ndarray
-    embedding: np.ndarray
+    embedding: np.ndarray | None
     velocity: np.ndarray
     missed: int = 0
 
 
-class _Appearance:
-    """Tracks by the likeness of embeddings, of length 1, near where the objects were."""
+class _Heads:
+    """Tracks by what a CenterNet says of the objects, near where they were.
+
+    With embeddings, of length 1, it is their likeness; without, the distance between where the
+    objects say that they come from and where tracks were.
+    """
 
     def __init__(self, threshold: float, rate: float):
         self._threshold, self._longest = threshold, max(1, round(_SECONDS_LOST * rate))
@@ -140,14 +146,18 @@ class _Appearance:
         for rows in (np.flatnonzero(is_sure), np.flatnonzero(~is_sure)):
             for track, row in _associated(left, rows, found):
                 ids[row] = track.number
-                _follow(track, found.boxes[row], found.embeddings[row])
+                _follow(track, found.boxes[row], _embedding(found, row))
             left = [track for track in left if track.missed]
         for row in np.flatnonzero(is_sure & (ids < 0)):
             ids[row], self._count = self._count, self._count + 1
-            box, embedding = found.boxes[row].astype(float), found.embeddings[row]
+            box, embedding = found.boxes[row].astype(float), _embedding(found, row)
             self._tracks.append(_Track(int(ids[row]), box, embedding, np.zeros(4)))
         self._tracks = [track for track in self._tracks if track.missed <= self._longest]
         return ids
+
+
+def _embedding(found: Detections, row: int) -> np.ndarray | None:
+    return None if found.embeddings is None else found.embeddings[row]
 
 
 def _associated(
@@ -159,10 +169,18 @@ def _associated(
     if not tracks or not len(rows):
         return []
     missed = np.array([track.missed for track in tracks])
-    moved = np.stack([track.box + track.missed * track.velocity for track in tracks])
-    likeness = np.stack([track.embedding for track in tracks]) @ found.embeddings[rows].T
-    (centers, sides), (others, _) = _centers(moved), _centers(found.boxes[rows])
+    frames, boxes = missed, found.boxes[rows]
+    if found.movements is not None:
+        # Tracks move to the frame before, and objects say where they were in it.
+        frames, boxes = missed - 1, boxes - np.tile(found.movements[rows], 2)
+    steps = zip(frames, tracks, strict=True)
+    moved = np.stack([track.box + count * track.velocity for count, track in steps])
+    (centers, sides), (others, _) = _centers(moved), _centers(boxes)
     distances = np.linalg.norm(centers[:, np.newaxis] - others, axis=-1)
+    if found.embeddings is None:
+        pairs = _nearest(distances, found.take(rows))
+        return [(tracks[i], int(rows[j])) for i, j in pairs]
+    likeness = np.stack([track.embedding for track in tracks]) @ found.embeddings[rows].T
     # What has not been seen for longer may have come farther.
     is_near = distances <= (sides * np.sqrt(1 + missed))[:, np.newaxis]
     values = np.where(is_near & (likeness >= _MIN_LIKENESS), likeness, -1.0)
@@ -170,14 +188,34 @@ def _associated(
     return [(tracks[i], int(rows[j])) for i, j in pairs if values[i, j] >= 0]
 
 
+def _nearest(distances: np.ndarray, found: Detections) -> list[tuple[int, int]]:
+    """Returns pairs of a track and an object: the best object takes the nearest track, and so on.
+
+    Args:
+      distances: [T, n], in pixels. None is larger than the object, the root of its area.
+      found: n objects.
+    """
+    sides = np.sqrt(np.prod(found.boxes[:, 2:] - found.boxes[:, :2], axis=1))
+    free = np.where(distances <= sides, distances, np.inf)
+    pairs = []
+    for column in np.argsort(-found.scores, kind='stable'):
+        row = int(free[:, column].argmin())
+        if np.isfinite(free[row, column]):
+            pairs.append((row, int(column)))
+            free[row] = np.inf
+    return pairs
+
+
 def _centers(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the middles [n, 2] of boxes and the longer sides [n]."""
     return (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]).max(1)
 
 
-def _follow(track: _Track, box: np.ndarray, embedding: np.ndarray) -> None:
+def _follow(track: _Track, box: np.ndarray, embedding: np.ndarray | None) -> None:
     """Moves a track to an object."""
     track.velocity = (track.velocity + (box - track.box) / track.missed) / 2
     track.box, track.missed = box.astype(float), 0
+    if embedding is None:
+        return
     mixed: Any = _PAST * track.embedding + (1 - _PAST) * embedding
     track.embedding = mixed / max(float(np.linalg.norm(mixed)), 1e-6)

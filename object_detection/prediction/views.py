@@ -137,7 +137,8 @@ def _unmirrored(objects: Detections, width: int, labels: LabelMap) -> Detections
     boxes = objects.boxes.copy()
     boxes[:, [1, 3]] = width - objects.boxes[:, [3, 1]]
     masks = None if objects.masks is None else objects.masks[..., ::-1]
-    objects = dataclasses.replace(objects, boxes=boxes, masks=masks)
+    movements = None if objects.movements is None else objects.movements * [1, -1]
+    objects = dataclasses.replace(objects, boxes=boxes, masks=masks, movements=movements)
     if objects.keypoints is None:
         return objects
     scores, count = objects.keypoint_scores, objects.keypoints.shape[1]

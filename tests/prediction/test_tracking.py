@@ -31,8 +31,11 @@ def tracker():
     return tracking.Tracker(score_threshold=0.5, rate=10)
 
 
-def found(*objects, embeddings=None) -> Detections:
-    """Objects of (left, score, class), 20 pixels wide, in the upper row of an image."""
+def found(*objects, embeddings=None, movements=None) -> Detections:
+    """Objects of (left, score, class), 20 pixels wide, in the upper row of an image.
+
+    `movements` are in pixels to the right.
+    """
     boxes = np.array([(0, left, 20, left + 20) for left, _, _ in objects], float).reshape(-1, 4)
     return Detections(
         boxes,
@@ -40,6 +43,7 @@ def found(*objects, embeddings=None) -> Detections:
         np.array([class_id for _, _, class_id in objects], np.int64),
         (100, 400),
         embeddings=None if embeddings is None else np.array(embeddings, np.float32),
+        movements=None if movements is None else np.array([(0, each) for each in movements], float),
     )
 
 
@@ -88,16 +92,40 @@ def test_embeddings_tell_objects_apart_that_change_places(tracker):
     assert ids_of(tracker, others) == [[4, 0]]
 
 
-def test_embeddings_of_outputs_are_read():
+def test_movements_tell_where_objects_come_from(tracker):
+    # Each jumps by twice its width, to the place of another one.
+    frames = [found((0, 0.9, 1), (40, 0.8, 1), movements=[0, 0])]
+    frames.append(found((40, 0.9, 1), (80, 0.8, 1), movements=[40, 40]))
+    frames.append(found((80, 0.7, 1), (120, 0.9, 1), movements=[40, 40]))
+    assert ids_of(tracker, *frames) == [[1, 2]] * 3
+    # The best takes the nearest track first; the other one is not farther than its width from none.
+    both = found((84, 0.9, 1), (106, 0.8, 1), movements=[0, 6])
+    assert ids_of(tracker, both) == [[1, 2]]
+    # An object that comes from elsewhere is another one, in the same place too; a faint one none.
+    others = found((84, 0.9, 1), (100, 0.3, 1), (300, 0.3, 1), movements=[60, 0, 0])
+    assert ids_of(tracker, others) == [[3, 2, 0]]
+
+
+def test_embeddings_are_compared_where_movements_say(tracker):
+    looks = {'embeddings': [[1.0, 0.0]]}
+    frames = [found((0, 0.9, 1), movements=[0], **looks)]
+    frames.append(found((200, 0.9, 1), movements=[200], **looks))
+    assert ids_of(tracker, *frames) == [[1], [1]]
+    assert ids_of(tracker, found((200, 0.9, 1), movements=[200], **looks)) == [[2]]
+
+
+def test_embeddings_and_movements_of_outputs_are_read():
     outputs = {
         'detection_boxes': np.zeros((1, 2, 4)),
         'detection_scores': np.zeros((1, 2)),
         'detection_classes': np.zeros((1, 2)),
         'detection_embeddings': np.array([[[1.0, 0.0], [0.0, 1.0]]]),
+        'detection_temporal_offsets': np.array([[[0.5, -0.25], [0.0, 1.0]]]),
         'num_detections': np.array([1]),
     }
-    [one] = Detections.from_batch(outputs, [(10, 10)])
+    [one] = Detections.from_batch(outputs, [(10, 20)])
     assert one.embeddings.tolist() == [[1, 0]]
+    assert one.movements.tolist() == [[5, -5]]
 
 
 def test_a_predictor_tracks_a_video_a_folder_and_images(tracker, predictor, video, tmp_path):  # noqa: F811

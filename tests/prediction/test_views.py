@@ -104,7 +104,7 @@ def without_keypoints(run_batch):
     return detect
 
 
-def test_flipped_views_have_flipped_masks(colour_finder, monkeypatch):
+def test_flipped_views_have_flipped_masks_and_movements(colour_finder, monkeypatch):
     flips = Predictor(colour_finder, augmentation=Augmentation(flip=True))
     run_batch = flips.detector.run_batch
     ramp = np.linspace(0, 1, 4, dtype=np.float32)
@@ -114,11 +114,15 @@ def test_flipped_views_have_flipped_masks(colour_finder, monkeypatch):
         # The second image is the mirrored one: its mask is mirrored, too.
         masks = np.ones((2, 3, 4, 4), np.float32) * ramp
         masks[1] = masks[1, ..., ::-1]
-        return found | {'detection_masks': masks}
+        offsets = np.array([[[0.5, 0.25]] * 3, [[0.5, -0.25]] * 3], np.float32)
+        return found | {'detection_masks': masks, 'detection_temporal_offsets': offsets}
 
     monkeypatch.setattr(flips.detector, 'run_batch', detect)
-    found = flips(picture(red=(4, 6, 14, 26, 255)))
+    image = picture(red=(4, 6, 14, 26, 255))
+    found = flips(image)
     np.testing.assert_allclose(found.masks, [[ramp] * 4], rtol=1e-6)
+    height, width = image.shape[:2]
+    np.testing.assert_allclose(found.movements, [[0.5 * height, 0.25 * width]], rtol=1e-6)
     np.testing.assert_allclose(found.scores, [1.0])
 
 

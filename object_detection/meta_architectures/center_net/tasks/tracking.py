@@ -125,4 +125,4 @@ class TemporalOffset(task.Task):
         return {self.loss_names[0]: add(losses, cells.num_objects, self._weight)}
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: task.Found) -> dict[str, tf.Tensor]:
-        return {'detection_temporal_offsets': found.gather(maps[_OFFSET])}
+        return {DetectionFields.TEMPORAL_OFFSETS: found.gather(maps[_OFFSET])}
