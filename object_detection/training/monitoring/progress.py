@@ -78,7 +78,7 @@ class LogLines:
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._num_steps = num_steps
         self._batch_size = batch_size
-        self._logged_at = self._clock()
+        self._logged_at, self._logged_step = self._clock(), None
         _logger.info('building the graph: the first step takes longer than the others')
         self._first_step.enter_context(phase('building the graph'))
 
@@ -90,6 +90,9 @@ class LogLines:
     def log(self, record: StepRecord) -> None:
         self._first_step.close()
         self._logged_at = self._clock()
+        if record.step == self._logged_step:
+            return  # A slow step at which a line is due, too.
+        self._logged_step = record.step
         _logger.info(
             'step %d/%d  %s',
             record.step,

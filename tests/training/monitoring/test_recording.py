@@ -113,11 +113,14 @@ def test_log_lines_come_by_time_where_steps_are_slow(caplog):
         caplog.clear()
         for seconds in range(0, 100, 10):
             now[0] = float(seconds)
-            lines.update(RECORD)
+            lines.update(dataclasses.replace(RECORD, step=seconds))
+        assert [text.split()[1] for text in caplog.messages] == ['30/100', '60/100', '90/100']
+        # A step has one line, also where it is slow and a line is due.
+        lines.log(dataclasses.replace(RECORD, step=90))
         assert len(caplog.messages) == 3
-        lines.log(RECORD)
+        lines.log(dataclasses.replace(RECORD, step=91))
         now[0] += 29.0
-        lines.update(RECORD)
+        lines.update(dataclasses.replace(RECORD, step=92))
         assert len(caplog.messages) == 4
 
 
