@@ -44,11 +44,18 @@ def read_truth(path: str, files: Files) -> GroundTruth:
       OSError: if it cannot be read, or is too long.
       DataError: if it is no annotation file, or a value of it cannot be used.
     """
-    document = parse(path, files, object_hook=coco_annotations.pack_segmentation)
+    document = parse(path, files, object_hook=_pack_segmentation)
     if isinstance(document, dict):
         document.setdefault('annotations', [])
     coco_annotations.check_document(document, path, REQUIRED)
     return _Truth(path, document).table()
+
+
+def _pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
+    """Returns an entry with its `segmentation` as JSON text, in place."""
+    if 'segmentation' in entry:
+        entry['segmentation'] = json.dumps(entry['segmentation'])
+    return entry
 
 
 class _Truth:

@@ -5,10 +5,11 @@ temporary SQLite database, of which a few megabytes are in memory; SQLite writes
 TMPDIR, or /var/tmp, and the system removes it when the process ends, for whatever reason.
 """
 
+import contextlib
 import errno
 import itertools
-import json
 import os
+import pickle
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +17,17 @@ from typing import Any
 _CACHE_KIB = 16_384
 _TABLES = """
 CREATE TABLE images (place INTEGER PRIMARY KEY, id, name, content);
-CREATE INDEX images_by_id ON images (id);
 CREATE TABLE rows (place INTEGER PRIMARY KEY, image_id, id, content);
-CREATE INDEX rows_by_image ON rows (image_id);
 """
+# They are made for what is there at the first query, which takes half the time of growing them.
+_INDICES = (
+    'CREATE INDEX images_by_id ON images (id)',
+    'CREATE INDEX rows_by_image ON rows (image_id)',
+)
+_INSERT_IMAGE = 'INSERT INTO images (id, name, content) VALUES (?, ?, ?)'
+_INSERT_ROW = 'INSERT INTO rows (image_id, id, content) VALUES (?, ?, ?)'
+# Bytes of contents that wait to be written together.
+_MAX_WAITING = 1 << 18
 
 
 class Groups:
@@ -33,17 +41,21 @@ class Groups:
             self._database.execute(f'PRAGMA {setting}')
         self._database.executescript(_TABLES)
         self._database.execute('BEGIN')
+        self._indices = _INDICES
+        self._waiting: dict[str, list[tuple]] = {_INSERT_IMAGE: [], _INSERT_ROW: []}
+        self._num_waiting = 0
 
     def query(self, sql: str, *values: Any) -> sqlite3.Cursor:
         """Runs a query of the tables `images` (place, id, name, content) and `rows` (image_id, id).
 
-        `place` counts in the order of `add_image` and `add`.
+        `place` counts in the order of `add_image` and `add`; `content` is for `unpacked`.
         """
-        try:
+        with _named_errors():
+            self._write()
+            for index in self._indices:
+                self._database.execute(index)
+            self._indices = ()
             return self._database.execute(sql, [*map(_stored, values)])
-        except sqlite3.OperationalError as error:
-            text = f'{error} (the folder of temporary files, TMPDIR)'
-            raise OSError(errno.EIO, text) from error
 
     def number(self, sql: str) -> int:
         """Returns the number that a query counts."""
@@ -51,15 +63,27 @@ class Groups:
 
     def add_image(self, image_id: Any, name: str | None, content: Any) -> None:
         """Adds an image; `content` is a JSON value."""
-        text = json.dumps(content)
-        self.query('INSERT INTO images (id, name, content) VALUES (?, ?, ?)', image_id, name, text)
+        self._add(_INSERT_IMAGE, image_id, name, content)
 
     def add(self, image_id: Any, content: Any, row_id: Any = None) -> None:
         """Adds a row of an image, which may be added later; `content` is a JSON value."""
-        text = json.dumps(content, separators=(',', ':'))
-        self.query(
-            'INSERT INTO rows (image_id, id, content) VALUES (?, ?, ?)', image_id, row_id, text
-        )
+        self._add(_INSERT_ROW, image_id, row_id, content)
+
+    def _add(self, statement: str, key: Any, other: Any, content: Any) -> None:
+        # Writing the numbers of outlines as text takes as long as all the rest.
+        packed = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
+        self._waiting[statement].append((_stored(key), _stored(other), packed))
+        self._num_waiting += len(packed)
+        if self._num_waiting > _MAX_WAITING:
+            with _named_errors():
+                self._write()
+
+    def _write(self) -> None:
+        for statement, rows in self._waiting.items():
+            if rows:
+                self._database.executemany(statement, rows)
+                rows.clear()
+        self._num_waiting = 0
 
     def has_image(self, image_id: Any) -> bool:
         return self.query('SELECT 1 FROM images WHERE id = ?', image_id).fetchone() is not None
@@ -74,7 +98,7 @@ class Groups:
     def rows_of(self, image_id: Any) -> list[Any]:
         """Returns the contents of the rows of an image, in order."""
         found = self.query('SELECT content FROM rows WHERE image_id = ? ORDER BY place', image_id)
-        return [json.loads(text) for (text,) in found]
+        return [unpacked(content) for (content,) in found]
 
     def __iter__(self) -> Iterator[tuple[Any, list[Any]]]:
         """Yields the contents of each image and its rows, in order; the first one of equal ids."""
@@ -84,8 +108,8 @@ class Groups:
             'ORDER BY images.place, rows.place'
         )
         for (_, image), group in itertools.groupby(found, lambda row: row[:2]):
-            contents = [text for _, _, text in group]
-            yield json.loads(image), [json.loads(text) for text in contents if text is not None]
+            contents = [content for _, _, content in group]
+            yield unpacked(image), [unpacked(each) for each in contents if each is not None]
 
     def repeated_images(self) -> Iterator[tuple[Any, str]]:
         """Yields (id, name) of the images whose id one before has."""
@@ -112,6 +136,20 @@ class Groups:
             'SELECT EXISTS (SELECT 1 FROM (SELECT DISTINCT name FROM images) '
             'GROUP BY base(name) HAVING COUNT(*) > 1)'
         )
+
+
+@contextlib.contextmanager
+def _named_errors() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = f'{error} (the folder of temporary files, TMPDIR)'
+        raise OSError(errno.EIO, text) from error
+
+
+def unpacked(content: bytes) -> Any:
+    """Returns the content of an image or row as it was added."""
+    return pickle.loads(content)
 
 
 def is_first(table: str, key: str) -> str:

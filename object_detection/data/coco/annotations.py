@@ -27,7 +27,7 @@ _REQUIRED = {
 _IDS = ('id', 'image_id', 'category_id')
 
 # Keys of annotations that are read in any case, or only count what others hold.
-_READ = (*_IDS, 'bbox', 'area', 'iscrowd', 'num_keypoints', *('dp_x', 'dp_y', 'dp_U', 'dp_V'))
+_READ = {*_IDS, 'bbox', 'area', 'iscrowd', 'num_keypoints', 'dp_x', 'dp_y', 'dp_U', 'dp_V'}
 # What reports call a key that can be read, but is not.
 _KINDS = {
     'segmentation': 'segmentation (--masks)',
@@ -147,13 +147,6 @@ def name_by_url(image: dict[str, Any]) -> None:
     url = image.get('coco_url')
     if image.get('file_name') is None and isinstance(url, str):
         image['file_name'] = '/'.join(url.split('/')[-2:])
-
-
-def pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
-    """Returns an entry with its `segmentation` as JSON text, in place."""
-    if 'segmentation' in entry:
-        entry['segmentation'] = json.dumps(entry['segmentation'])
-    return entry
 
 
 def _list(path: str, document: dict[str, Any], name: str) -> list[Any]:

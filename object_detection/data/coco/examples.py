@@ -6,7 +6,6 @@ other programs, see `image_files`.
 An annotation that cannot be used is left out and reported.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -112,7 +111,7 @@ def check_object(
       UnusableError: if the annotation cannot be used.
     """
     if contents.masks:
-        coco_masks.check(_segmentation(annotation), file.height, file.width)
+        coco_masks.check(annotation.get('segmentation'), file.height, file.width)
     return read_object(annotation, file, contents._replace(masks=False))
 
 
@@ -130,7 +129,7 @@ def read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents)
     mask, keypoints, densepose = b'', np.zeros((0, 3)), np.zeros((0, 5))
     notes: Mapping[str, int] = {}
     if contents.masks:
-        segmentation = _segmentation(annotation)
+        segmentation = annotation.get('segmentation')
         counts = coco_masks.run_lengths(segmentation, *size)
         notes = not_converted([_IGNORED_PART] * coco_masks.num_ignored(segmentation))
         mask = coco_masks.runs_to_png(counts, *size)
@@ -161,7 +160,3 @@ def _num_keypoints(annotation: dict[str, Any], keypoints: np.ndarray) -> int:
     if not is_number or stated != int(stated):
         raise UnusableError('bad_keypoints', f'num_keypoints must be a whole number, is {stated}')
     return int(stated)
-
-
-def _segmentation(annotation: dict[str, Any]) -> Any:
-    return json.loads(annotation.get('segmentation', 'null'))

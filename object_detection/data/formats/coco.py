@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ from object_detection.data.formats.source import DataSet, Found, ImageEntry, Sou
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
-from object_detection.system.grouping import Groups
+from object_detection.system.grouping import Groups, unpacked
 
 # Folders that may have JSON files; those named as a split have its images too.
 _SPLITS = ('train', 'valid', 'val', 'test')
@@ -131,7 +130,7 @@ class CocoSource(Source):
         kinds = []
         if self.only_objects_of:
             found = scan.groups.query('SELECT content FROM rows')
-            of_others = sum(json.loads(text) != kept for (text,) in found)
+            of_others = sum(unpacked(content) != kept for (content,) in found)
             kinds += ['object of another category (--only_objects_of)'] * of_others
         if self.only_images_with:
             without_it = sum(needed not in of_image for _, of_image in scan.groups)
@@ -153,7 +152,7 @@ class CocoSource(Source):
                 if name == 'annotations':
                     taken = {key: entry[key] for key in keys if key in entry}
                     further.add(entry['id'], taken)
-        content = coco_annotations.pack_segmentation if self.masks else without_segmentation
+        content = dict if self.masks else without_segmentation
         scan = Scan(self.annotations_file, files, content=content)
         kept, needed = coco_annotations.check_categories(
             scan.categories, self.only_objects_of, self.only_images_with
@@ -269,7 +268,8 @@ class Scan:
             elif name == 'images':
                 self.groups.add_image(entry['id'], entry['file_name'], entry)
             else:
-                self._unread.update(coco_annotations.unread(entry, read_keys))
+                for kind in coco_annotations.unread(entry, read_keys):
+                    self._unread[kind] += 1
                 self.groups.add(entry['image_id'], content(entry), entry['id'])
 
     def problems(self) -> Iterator[EntryProblem]:

@@ -5,7 +5,6 @@ The id of a pixel's segment is R + 256 G + 65536 B. (https://cocodataset.org/#fo
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ from object_detection.data.formats.source import (
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, expected
-from object_detection.system.grouping import Groups, given, is_first
+from object_detection.system.grouping import Groups, given, is_first, unpacked
 
 _MAX_BYTES = 2 << 30
 _UNKNOWN = 'segment of the PNG file that segments_info does not list'
@@ -102,9 +101,9 @@ class PanopticSource(Source):
             'ORDER BY rows.place'
         )
         for image, row in annotated:
-            masks, entries = json.loads(row)
+            masks, entries = unpacked(row)
             entries = entries if isinstance(entries, list) else [entries]
-            yield ImageEntry({**json.loads(image), 'masks': masks}, entries)
+            yield ImageEntry({**unpacked(image), 'masks': masks}, entries)
         others = groups.query(
             'SELECT content FROM images WHERE '
             f'NOT EXISTS (SELECT 1 FROM rows WHERE image_id = images.id) '
@@ -112,7 +111,7 @@ class PanopticSource(Source):
         )
         problem = (formats_source.NOT_ANNOTATED, 'the file has no annotation of it')
         for (image,) in others:
-            known = {**json.loads(image), 'masks': ''}
+            known = {**unpacked(image), 'masks': ''}
             yield ImageEntry(known, [], () if self.keep_not_annotated else problem)
 
     @classmethod

@@ -381,9 +381,7 @@ def _index(path: str, file_version: tuple, segmentations: bool) -> Index:
         scan = Scan(
             path,
             _FILES,
-            content=lambda annotation: _chosen(
-                coco_annotations.pack_segmentation(annotation), keys
-            ),
+            content=lambda annotation: _chosen(annotation, keys),
             read_keys=('segmentation', 'keypoints'),
         )
     except OSError as error:

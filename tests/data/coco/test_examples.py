@@ -263,15 +263,15 @@ def test_box_over_the_edge_is_clipped(bbox, expected):
             {'dp_I': [float('nan')]} | {key: [1] for key in ('dp_x', 'dp_y', 'dp_U', 'dp_V')},
             'bad_densepose',
         ),
-        ({'segmentation': 5}, 'bad_annotation'),
-        ({'segmentation': '[[1, 2]]'}, 'bad_mask'),
+        ({'segmentation': 5}, 'bad_mask'),
+        ({'segmentation': [[1, 2]]}, 'bad_mask'),
         ({'keypoints': [1, 2, 2]}, 'bad_keypoints'),
         ({'keypoints': ['a', 2, 2] * 2}, 'bad_keypoints'),
         ({'dp_I': [1, 2], 'dp_x': [1]}, 'bad_densepose'),
     ],
 )
 def test_unusable_annotation_is_left_out(others, reason):
-    segmentation = '[[4, 6, 14, 6, 14, 18]]'
+    segmentation = [[4, 6, 14, 6, 14, 18]]
     layout = coco_keypoints.KeypointLayout(('a', 'b'), {})
     contents = Contents(LABELS, masks=True, keypoints=layout, densepose=True)
     good = _annotation(id=1, segmentation=segmentation)

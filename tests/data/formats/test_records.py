@@ -41,7 +41,7 @@ def test_entries_keep_what_examples_are_made_of(tmp_path):
 
 
 def test_memory_is_that_of_the_text():
-    annotations = [annotation(i, i // 10, segmentation='[[1,2,3,4,5,6]]') for i in range(20000)]
+    annotations = [annotation(i, i // 10, segmentation=[[1, 2, 3, 4, 5, 6]]) for i in range(20000)]
     images = [image(i) for i in range(2000)]
     entries = coco_records.Entries(
         ImageEntry(each, annotations[10 * i : 10 * i + 10]) for i, each in enumerate(images)
