@@ -161,15 +161,20 @@ def check(encoded: bytes, max_pixels: int = MAX_PIXELS, *, hashes: bool = False)
         values = values if values.dtype == np.uint8 else values.astype(np.float32)
         return picture_hash(Image.fromarray(_shown(values, None)))
     with _opened(encoded, max_pixels) as image:
-        width, height = image.size
-        image.verify()
-    # `verify` depends on the format; it accepts a truncated JPEG file.
-    with _opened(encoded, max_pixels) as image:
         if isinstance(image, JpegImagePlugin.JpegImageFile):
+            width, height = image.size
             least = _HASHED_SIDE if hashes else 1
             image.draft(image.mode, (max(width // 8, least), max(height // 8, least)))
-        image.load()
-        return picture_hash(_as_8_bit(image)) if hashes else 0
+            return _load(image, hashes=hashes)
+        # It finds nothing in JPEG files; what it looked at can only be opened again.
+        image.verify()
+    with _opened(encoded, max_pixels) as image:
+        return _load(image, hashes=hashes)
+
+
+def _load(image: Image.Image, *, hashes: bool) -> int:
+    image.load()
+    return picture_hash(_as_8_bit(image)) if hashes else 0
 
 
 def picture_hash(image: Image.Image) -> int:

@@ -203,10 +203,12 @@ def serialize_sequence(context: Mapping[str, bytes], lists: Mapping[str, Sequenc
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(payload)) + payload
+    return b'%c%b%b' % (number << 3 | _LENGTH_DELIMITED, _varint(len(payload)), payload)
 
 
 def _varint(value: int) -> bytes:
+    if value <= 0x7F:  # Most are.
+        return value.to_bytes()
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)
