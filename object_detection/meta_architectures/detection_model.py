@@ -11,10 +11,12 @@ from object_detection.core import loss_sum, tracing
 from object_detection.core.detector import Detector
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.loss_sum import LossSum
+from object_detection.core.shapes import dimensions, is_same
 from object_detection.core.variable_names import PLAIN_NAMES, RANGES, VariableNames
 from object_detection.errors import UserError
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.models import image_channels, rounding
+from object_detection.models.image_values import flat_rows, like_images
 from object_detection.models.quantization import Quantization
 from object_detection.weights import restore
 from object_detection.weights.arrays import nest
@@ -140,6 +142,9 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """
         resized, true_shape = self.resizer(self.resizer.pixels(batch))
         true_shapes = tf.tile(true_shape[tf.newaxis], [tf.shape(batch)[0], 1])
+        true_size = tf.get_static_value(true_shape)
+        if true_size is not None and is_same(resized.shape[1:3], true_size[:2].tolist()):
+            return self.normalize(resized), true_shapes
         return self.normalize_padded(resized, true_shapes), true_shapes
 
     def normalize_padded(self, images: tf.Tensor, true_shapes: tf.Tensor) -> tf.Tensor:
@@ -157,11 +162,12 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         normalized = self.normalize(images)
         if not self.pads_normalized:
             return normalized
+        height, width, channels = dimensions(images, 1, 2, 3)
         sizes = true_shapes[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, 3]
-        rows = tf.range(tf.shape(images)[1])[:, tf.newaxis]  # [H, 1]
-        columns = tf.range(tf.shape(images)[2])  # [W]
-        is_image = (rows < sizes[..., 0]) & (columns < sizes[..., 1])  # [B, H, W]
-        return tf.where(is_image[..., tf.newaxis], normalized, images)
+        rows = tf.range(height)[:, tf.newaxis] < sizes[..., 0]  # [B, H, 1]
+        values = tf.range(width * channels) < sizes[..., 1] * channels  # [B, 1, W * C]
+        chosen = tf.where(rows & values, flat_rows(normalized), flat_rows(images))
+        return like_images(chosen, images)
 
     @abc.abstractmethod
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
