@@ -5,14 +5,21 @@ K includes a background column if there is one. Losses of independent classes re
 softmax losses [B, N], and `DiceLoss` [B, K]. The caller sums over anchors and normalises.
 """
 
+import functools
+from collections.abc import Callable
+
 import tensorflow as tf
 
+from object_detection.core import tracing
 from object_detection.errors import UserError
 
 # Keeps the gradient of the focal factor finite where gamma is below 1.
 _SMALLEST_ERROR = 1e-12
 # Keeps the logarithms of heat map probabilities finite, and their gradients small.
 _HEATMAP_CLIP = 1e-4
+# From so many logits on, a loss is one loop; the programs of fewer take longer to compile than they
+# save.
+_MIN_FUSED = 2**20
 
 
 def smoothed(targets: tf.Tensor, smoothing: float, num_choices: int) -> tf.Tensor:
@@ -26,6 +33,51 @@ def smoothed(targets: tf.Tensor, smoothing: float, num_choices: int) -> tf.Tenso
     return (1.0 - smoothing) * targets + smoothing / num_choices if smoothing else targets
 
 
+def _in_one_loop(compute: Callable) -> Callable:
+    """Decorates a method that computes a loss of each logit by itself.
+
+    TensorFlow would pass over all values thirty times for a focal loss and its gradient. Of many
+    values, XLA makes one loop for the loss and one for the gradient, which needs nothing but the
+    arguments.
+    """
+
+    @functools.wraps(compute)
+    def run(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        loss = functools.partial(compute, self)
+        is_large = (logits.shape.num_elements() or 0) >= _MIN_FUSED
+        is_in_graph = not (tf.executing_eagerly() or tracing.is_compiled())
+        if is_large and is_in_graph and tracing.may_compile():
+            return _compiled(loss)(logits, targets, weights)
+        return loss(logits, targets, weights)
+
+    return run
+
+
+def _compiled(loss: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Returns a loss whose values, and whose gradient by each argument, are programs of XLA."""
+    program = functools.partial(tf.function, jit_compile=True, autograph=False)
+
+    def gradient_by(number: int) -> Callable[..., tf.Tensor]:
+        def gradient(upstream: tf.Tensor, *arguments: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                tape.watch(arguments[number])
+                losses = loss(*arguments)
+            unconnected = tf.UnconnectedGradients.ZERO
+            return tape.gradient(losses, arguments[number], upstream, unconnected)
+
+        return program(gradient)
+
+    @tf.custom_gradient
+    def run(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        # Graphs drop gradients that nothing uses.
+        def gradients(upstream: tf.Tensor) -> list[tf.Tensor]:
+            return [gradient_by(number)(upstream, *arguments) for number in range(len(arguments))]
+
+        return program(loss)(*arguments), gradients
+
+    return run
+
+
 class SigmoidLoss:
     """Sigmoid cross entropy of each class independently.
 
@@ -36,6 +88,7 @@ class SigmoidLoss:
     def __init__(self, *, label_smoothing: float = 0.0):
         self._smoothing = label_smoothing
 
+    @_in_one_loop
     def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns [B, N, K]; arguments as the module says."""
         targets = smoothed(targets, self._smoothing, 2)
@@ -67,6 +120,7 @@ class SigmoidFocalLoss:
         self._alpha = alpha
         self._smoothing = label_smoothing
 
+    @_in_one_loop
     def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns [B, N, K]; arguments as the module says."""
         losses = tf.nn.sigmoid_cross_entropy_with_logits(
@@ -140,6 +194,7 @@ class BootstrappedSigmoidLoss:
         self._alpha = alpha
         self._hard = hard
 
+    @_in_one_loop
     def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns [B, N, K]; arguments as the module says."""
         own = tf.sigmoid(logits)
@@ -164,6 +219,7 @@ class PenaltyReducedFocalLoss:
         self._alpha = alpha
         self._beta = beta
 
+    @_in_one_loop
     def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns [B, N, K]; arguments as the module says, targets in [0, 1]."""
         probabilities = tf.clip_by_value(tf.sigmoid(logits), _HEATMAP_CLIP, 1.0 - _HEATMAP_CLIP)
