@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.losses import classification
 from object_detection.losses.classification import (
     BootstrappedSigmoidLoss,
     DiceLoss,
@@ -145,3 +146,39 @@ def test_arguments_are_checked():
     ):
         with pytest.raises(ValueError, match=message):
             build()
+
+
+@pytest.mark.parametrize(
+    'loss',
+    [each for each in LOSSES if not isinstance(each, (SoftmaxLoss, SoftmaxAgainstLogitsLoss))],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_one_loop_of_many_logits_gives_the_same(loss, monkeypatch):
+    rng = np.random.default_rng(0)
+    logits = tf.constant(rng.normal(size=(2, 50, 7)), tf.float32)
+    targets = tf.constant(rng.random((2, 50, 7)), tf.float32)
+    weights = tf.constant(rng.random((2, 50, 1)), tf.float32)
+
+    def run(logits, targets, weights):
+        arguments = (logits, targets, weights)
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            total = tf.reduce_sum(tf.square(loss(*arguments)))
+        return total, tape.gradient(total, arguments)
+
+    programs = []
+    make = tf.function
+
+    def counted(*arguments, **options):
+        programs.append(options.get('jit_compile'))
+        return make(*arguments, **options)
+
+    expected = run(logits, targets, weights)
+    monkeypatch.setattr(classification, '_MIN_FUSED', 1)
+    monkeypatch.setattr(tf, 'function', counted)
+    found = make(run, autograph=False)(logits, targets, weights)
+    # The loss, and its gradient by each argument.
+    assert programs == ([] if isinstance(loss, DiceLoss) else [True] * 4)
+    for each, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        scale = float(tf.reduce_max(tf.abs(other)))
+        np.testing.assert_allclose(each, other, rtol=1e-5, atol=1e-6 * scale)
