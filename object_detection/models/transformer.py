@@ -14,6 +14,7 @@ from object_detection.core.sampling import noise_of_images
 from object_detection.core.shapes import dimensions
 from object_detection.errors import expected
 from object_detection.models.activations import of_pytorch
+from object_detection.models.composite import Composite
 from object_detection.models.hyperparams import LayerHyperparams
 
 # Score of tokens that are not seen, before the softmax; finite in float16, too.
@@ -87,7 +88,7 @@ class Dropout(keras.layers.Layer):
         return tf.where(is_kept, x / (1.0 - self._rate), tf.zeros([], x.dtype))
 
 
-class Mlp(keras.layers.Layer):
+class Mlp(Composite):
     """Dense layers with an activation between them, [..., C] -> [..., units[-1]]."""
 
     def __init__(
@@ -106,7 +107,7 @@ class Mlp(keras.layers.Layer):
         return x
 
 
-class Attention(keras.layers.Layer):
+class Attention(Composite):
     """Attention with several heads.
 
     Args:
@@ -151,7 +152,7 @@ class Attention(keras.layers.Layer):
         )
 
 
-class FeedForward(keras.layers.Layer):
+class FeedForward(Composite):
     """Two dense layers, [..., C] -> [..., C]."""
 
     def __init__(self, width: int, hidden: int, activation: str, name: str):
@@ -164,7 +165,7 @@ class FeedForward(keras.layers.Layer):
         return self.fc2(self.activation(self.fc1(x)))
 
 
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(Composite):
     """Tokens attend to each other, then pass through a hidden layer.
 
     Args:

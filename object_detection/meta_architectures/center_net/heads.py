@@ -6,10 +6,11 @@ import keras
 import tensorflow as tf
 
 from object_detection.meta_architectures.center_net.tasks.task import Head
+from object_detection.models.composite import Composite
 from object_detection.models.hyperparams import LayerHyperparams
 
 
-class PredictionHeads(keras.layers.Layer):
+class PredictionHeads(Composite):
     """Convolutions with ReLU, and a last one of 1x1, for each head and stack.
 
     Their layers are named HEAD_STACK_conv_NUMBER and HEAD_STACK_output, with -- for slashes, as

@@ -14,6 +14,7 @@ from object_detection.meta_architectures.detr import boxes as box_ops
 from object_detection.meta_architectures.detr import fine_distributions as fine
 from object_detection.meta_architectures.detr.predictions import Layer
 from object_detection.meta_architectures.detr.queries import Queries, Tokens, prior_bias
+from object_detection.models.composite import Composite
 from object_detection.models.deformable_attention import DeformableAttention, DeformableOptions
 from object_detection.models.transformer import (
     Attention,
@@ -57,7 +58,7 @@ class DecoderOptions:
     distributions: fine.FineOptions | None = None
 
 
-class Gateway(keras.layers.Layer):
+class Gateway(Composite):
     """D-FINE's sum of a layer's input and result, each times a gate (2410.13842, sec. 4.2)."""
 
     def __init__(self, width: int, name: str):
@@ -71,7 +72,7 @@ class Gateway(keras.layers.Layer):
         return self.norm(ours * x + others * found)
 
 
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(Composite):
     """Queries attend to each other, to the maps, and pass through a hidden layer.
 
     Args:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.detr import boxes as box_ops
 from object_detection.meta_architectures.detr.queries import Tokens
+from object_detection.models.composite import Composite
 from object_detection.models.transformer import (
     EncoderLayer,
     activation_layer,
@@ -171,7 +172,7 @@ class ProjectorOptions:
     epsilon: float
 
 
-class ConvLayerNorm(keras.layers.Layer):
+class ConvLayerNorm(Composite):
     """A convolution without offset, a layer norm over the channels and an activation."""
 
     def __init__(self, filters: int, kernel_size: int, options: ProjectorOptions, name: str):

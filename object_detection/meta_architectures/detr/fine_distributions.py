@@ -2,10 +2,10 @@
 
 import dataclasses
 
-import keras
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
+from object_detection.models.composite import Composite
 from object_detection.models.transformer import Mlp
 
 
@@ -33,7 +33,7 @@ def distances(bins: int, scale: tf.Tensor | float, up: tf.Tensor | float) -> tf.
     return tf.concat([-tf.reverse(right, [0]), [0.0], right], axis=0)
 
 
-class QualityHead(keras.layers.Layer):
+class QualityHead(Composite):
     """What the shape of a box's distributions says about its score, float32 [B, Q, 1]."""
 
     def __init__(self, options: FineOptions, name: str):

@@ -12,6 +12,7 @@ import tensorflow as tf
 from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.detr.encoders import FIRST_DROPOUT, Encoded, flat
 from object_detection.models import rounding
+from object_detection.models.composite import Composite
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks.resizing import Doubling
 from object_detection.models.normalization import BatchNormParams, normalized
@@ -28,7 +29,7 @@ def batch_normed(epsilon: float) -> LayerHyperparams:
     )
 
 
-class ConvNorm(keras.layers.Layer):
+class ConvNorm(Composite):
     """A convolution without offset, a batch norm and an activation.
 
     Args:
@@ -71,7 +72,7 @@ class ConvNorm(keras.layers.Layer):
         return x if self._activation is None else self._activation(x)
 
 
-class RepVggBlock(keras.layers.Layer):
+class RepVggBlock(Composite):
     """Two convolutions side by side (https://arxiv.org/abs/2101.03697)."""
 
     def __init__(self, filters: int, activation: str, *, name: str, **options):
@@ -84,7 +85,7 @@ class RepVggBlock(keras.layers.Layer):
         return self.activation(self.conv1(x, training=training) + self.conv2(x, training=training))
 
 
-class CspRepBlock(keras.layers.Layer):
+class CspRepBlock(Composite):
     """RT-DETR's block of the pyramid: one branch is deep, the other is one convolution.
 
     Args:
@@ -115,7 +116,7 @@ class CspRepBlock(keras.layers.Layer):
         return found if self.conv3 is None else self.conv3(found, training=training)
 
 
-class ElanBlock(keras.layers.Layer):
+class ElanBlock(Composite):
     """D-FINE's block of the pyramid (RepNCSPELAN4 of https://arxiv.org/abs/2402.13616).
 
     Args:
@@ -143,7 +144,7 @@ class ElanBlock(keras.layers.Layer):
         return self.conv4(tf.concat(parts, axis=-1), training=training)
 
 
-class SeparableDown(keras.layers.Layer):
+class SeparableDown(Composite):
     """D-FINE's halving of maps: a convolution of 1x1, then one of each channel by itself."""
 
     def __init__(self, filters: int, *, name: str, **options):

@@ -14,6 +14,7 @@ from object_detection.core.shapes import dimensions
 from object_detection.errors import expected
 from object_detection.meta_architectures.detr import boxes as box_ops
 from object_detection.meta_architectures.detr.predictions import Noisy, Selection
+from object_detection.models.composite import Composite
 from object_detection.models.transformer import Mlp, dense, layer_norm
 from object_detection.targets.matchers import IGNORED, UNMATCHED
 from object_detection.targets.targets import gather_matched
@@ -97,7 +98,7 @@ class QueryOptions:
     epsilon: float = 1e-5
 
 
-class CellHead(keras.layers.Layer):
+class CellHead(Composite):
     """Class logits and box codes of cells, of one group."""
 
     def __init__(self, options: QueryOptions, name: str):

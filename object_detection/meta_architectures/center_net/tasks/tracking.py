@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import keras
 import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.loss_sum import LossSum, add
 from object_detection.meta_architectures.center_net.tasks import task
+from object_detection.models.composite import Composite
 from object_detection.models.convolutions import Dense
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
@@ -17,7 +17,7 @@ _REID, _OFFSET = 'track/reid', 'track/offset'
 _HYPERPARAMS = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.99, epsilon=1e-3, scale=True))
 
 
-class TrackClassifier(keras.layers.Layer):
+class TrackClassifier(Composite):
     """Fully connected layers from embeddings to the ids of objects, for the loss alone.
 
     Their norms always take the moving statistics, since half of the rows of a batch are padding.
