@@ -168,6 +168,43 @@ def test_auto_converts_masks_of_coco_where_all_objects_have_one(tmp_path, segmen
     assert ('--masks' in result.output) == expected
 
 
+def test_auto_converts_lvis(tmp_path):
+    """A file in the form of lvis_v1_val.json, beside the folder of its images."""
+    (tmp_path / 'val2017').mkdir()
+    Image.new('RGB', (20, 10)).save(tmp_path / 'val2017/000000397133.jpg')
+    image = {
+        **{'id': 397133, 'height': 10, 'width': 20, 'license': 4},
+        'date_captured': '2013-11-14 17:02:52',
+        'coco_url': 'http://images.cocodataset.org/val2017/000000397133.jpg',
+        'flickr_url': 'http://farm7.staticflickr.com/6116/6255196340_da26cf2c9e_z.jpg',
+        'neg_category_ids': [2],
+        'not_exhaustive_category_ids': [1],
+    }
+    annotation = {
+        **{'id': 1, 'image_id': 397133, 'category_id': 1, 'bbox': [1, 1, 8, 8], 'area': 32.0},
+        'segmentation': [[1, 1, 9, 1, 9, 9]],
+    }
+    known = {'synset': 'a.n.01', 'synonyms': ['a'], 'def': 'a thing', 'instance_count': 1}
+    categories = [
+        {'id': 1, 'name': 'aerosol_can', 'frequency': 'c', 'image_count': 1, **known},
+        {'id': 2, 'name': 'air_conditioner', 'frequency': 'f', 'image_count': 1, **known},
+    ]
+    document = {'info': {}, 'licenses': [], 'images': [image]}
+    document |= {'annotations': [annotation], 'categories': categories}
+    (tmp_path / 'lvis_v1_val.json').write_text(json.dumps(document))
+    result = CliRunner().invoke(
+        command, ['auto', str(tmp_path), '--output', str(tmp_path / 'out'), '--shards', '1']
+    )
+    assert result.exit_code == 0, result.output
+    assert '--masks' in result.output
+    [label_map] = tmp_path.glob('out*_label_map.pbtxt')
+    [example] = records.read_set(str(label_map).removesuffix('_label_map.pbtxt'), 1)
+    assert len(example['image/object/mask']) == 1
+    assert example['image/neg_category_ids'] == [2]
+    assert example['image/not_exhaustive_category_ids'] == [1]
+    assert 'frequency: COMMON' in label_map.read_text()
+
+
 @pytest.mark.parametrize(
     ('lines', 'expected'),
     [
