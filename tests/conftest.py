@@ -63,6 +63,16 @@ def graphs_as_they_are():
 
 
 @pytest.fixture
+def without_graphs():
+    """Runs functions as they are, which takes less time for a step or two than to trace them."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
 def short_inception_resnet_v2(monkeypatch):
     """Builds every kind of residual block of Inception-ResNet v2 once, to save time."""
     from object_detection.models.backbones.inception import inception_resnet_v2
@@ -153,7 +163,10 @@ def pytest_runtest_protocol(item: pytest.Item):
     from tests import quick_graphs
 
     optimized = bool(item.get_closest_marker('optimized'))
-    is_left = not (optimized or item.nodeid.startswith(_OPTIMIZED))
+    # What is made for a module, before its first test, is left as that test asks for.
+    is_left = 'graphs_as_they_are' in item.fixturenames or not (
+        optimized or item.nodeid.startswith(_OPTIMIZED)
+    )
     with (
         quick_graphs.without_stacks(),
         quick_graphs.plain_data_sets(optimized=optimized),

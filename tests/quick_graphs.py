@@ -25,12 +25,14 @@ def without_stacks() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unoptimized() -> Iterator[None]:
-    """Leaves graphs as they were traced."""
-    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
+    """Leaves graphs as they were traced, until the outermost of these blocks ends."""
+    option = 'disable_meta_optimizer'
+    before = tf.config.optimizer.get_experimental_options().get(option, False)
+    tf.config.optimizer.set_experimental_options({option: True})
     try:
         yield
     finally:
-        tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
+        tf.config.optimizer.set_experimental_options({option: before})
 
 
 @contextlib.contextmanager

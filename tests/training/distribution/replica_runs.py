@@ -273,7 +273,6 @@ def work(output: str, model_dir: str, num_steps: int) -> None:
         mock.patch(f'{root}training.monitoring.model_summary.lines', return_value=['tiny']),
         # XLA compiles crops for `compare_replicas`; that takes seconds in each process.
         mock.patch(f'{root}core.bilinear._gather_by_xla', bilinear._multiply),
-        quick_graphs.unoptimized(),
     ):
         loop.train(
             config,
@@ -344,4 +343,5 @@ def run(
         os.dup2(log.fileno(), 2)
     if cluster:
         os.environ['TF_CONFIG'] = cluster
-    function(*arguments)
+    with quick_graphs.without_stacks(), quick_graphs.unoptimized():
+        function(*arguments)
