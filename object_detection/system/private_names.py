@@ -23,6 +23,16 @@ from tensorflow.python.ops import control_flow_util, resource_variable_ops
 # Version of the calling convention of XlaCallModule: neither a platform index nor tokens.
 _STABLEHLO_CALL_VERSION = 9
 
+# Initializers that are defined for every shape.
+_OF_ANY_SHAPE = (
+    keras.initializers.Ones,
+    keras.initializers.RandomNormal,
+    keras.initializers.RandomUniform,
+    keras.initializers.TruncatedNormal,
+    keras.initializers.VarianceScaling,
+    keras.initializers.Zeros,
+)
+
 
 def is_compiled_by_xla(graph: tf.Graph) -> bool:
     """Whether XLA compiles `graph` or a graph around it."""
@@ -83,10 +93,24 @@ def _without_value(
 ) -> tf.Variable:
     """Creates a variable that never gets its initial value, but has the shape and dtype of it."""
     del next_creator
-    value = initial_value() if callable(initial_value) else initial_value
-    value = tf.convert_to_tensor(value, dtype)
-    options |= {'shape': value.shape, 'dtype': value.dtype}
+    shape = _shape_of(initial_value)
+    if shape is None:
+        value = initial_value() if callable(initial_value) else initial_value
+        value = tf.convert_to_tensor(value, dtype)
+        shape, dtype = value.shape, value.dtype
+    options |= {'shape': shape, 'dtype': tf.as_dtype(dtype)}
     return resource_variable_ops.UninitializedVariable(**options)
+
+
+def _shape_of(initial_value: Any) -> Sequence[int] | None:
+    """Returns the shape of what Keras initializes, unless its initializer may refuse the shape.
+
+    The operations of initializers would be a third of a graph without values.
+    """
+    held = [cell.cell_contents for cell in getattr(initial_value, '__closure__', None) or ()]
+    if any(isinstance(each, _OF_ANY_SHAPE) for each in held):
+        return next((each.shape for each in held if isinstance(each, keras.Variable)), None)
+    return None
 
 
 def function_graph(graph: tf.Graph, name: str) -> tf.Graph:
