@@ -263,7 +263,7 @@ class _Sizes:
 # Others have no 1x1 convolution that could have a stride.
 _LEAST_WITH_BOTTLENECKS = 50
 # Proposals for each object of the fullest image. Those of a frequent class have higher scores than
-# those of a rare one, and an object keeps several beside each other.
+# those of a rare one, and an object keeps several that overlap little.
 _PROPOSALS = 10
 _SIZES = {'cpu': _Sizes(18, 64, 256, 100, 32), 'gpu': _Sizes(50, 256, 1024, 300, 128)}
 

@@ -244,7 +244,7 @@ def entries(source: Source, num_shards: int, reader: Any = None) -> Iterator[Ele
 
 
 def _unpacked(content: bytes) -> ImageEntry:
-    """Returns an entry of `entries`; whatever the bytes are, nothing in them is executed."""
+    """Returns an entry of `entries`; reading it executes nothing."""
     return ImageEntry(*marshal.loads(zlib.decompress(content)))
 
 
