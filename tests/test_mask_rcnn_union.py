@@ -1,7 +1,7 @@
 """The features of the Mask R-CNN systems of NVIDIA, Habana and AWS have tests here.
 
-A line of mask_rcnn_union.txt is a feature, the fields or flags that set it, and its tests: the flags
-exist, and the tests use the fields.
+A line of mask_rcnn_union.txt is a feature, the fields or flags that set it, and its tests: the
+flags exist, and the tests use the fields.
 """
 
 import importlib
