@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from absl import app, flags
 
 from object_detection.data.file_access import LocalFiles
+from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.ava import AvaSource
 from object_detection.dataset_tools.converters import scripts
 from object_detection.dataset_tools.converters.sharded_writer import BeamFiles
@@ -74,7 +75,7 @@ def _extract_frames(source: AvaSource) -> None:
     """Takes the frames that a conversion reads out of the videos; leaves those that are there."""
     seconds = collections.defaultdict(dict)
     for entry in source.entries(LocalFiles()):
-        for image, _ in entry.image.get('frames', [entry]):
+        for image, *_ in formats_source.frames_of(entry):
             if not os.path.exists(image['file_name']):
                 seconds[image['video']][image['second']] = image['file_name']
     for video, paths in seconds.items():

@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from object_detection.data.annotated_image import (
     Provided,
 )
 from object_detection.data.file_access import Files
-from object_detection.data.formats import csv_files, shapes
+from object_detection.data.formats import clips, csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
     DataSet,
@@ -83,14 +83,13 @@ class AvaSource(Source):
     excluded_file: str = option(
         '', 'CSV file of videos and seconds that are not annotated.', flag='excluded'
     )
-    seconds_per_sequence: int = option(10, 'Length of a clip in seconds.')
-    hop_between_sequences: int = option(10, 'Seconds between the beginnings of two clips.')
+    seconds_per_sequence: int = clips.length_option()
+    hop_between_sequences: int = clips.hop_option()
     examples: bool = option(False, 'Write a tf.Example for each frame, for context features.')
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
-        for name in ('seconds_per_sequence', 'hop_between_sequences'):
-            if getattr(self, name) < 1:
-                raise UserError(f'{name} must be at least 1. Received: {getattr(self, name)}.')
+        length, hop = self.seconds_per_sequence, self.hop_between_sequences
+        clips.check(seconds_per_sequence=length, hop_between_sequences=hop)
         _check_pattern(self.frames)
         num_entries = sum(1 for _ in self.entries(files))
         if not num_entries:
@@ -118,12 +117,11 @@ class AvaSource(Source):
                 frames = [frame(second) for second in sorted(seconds)]
                 yield from _examples([each for each in frames if each.annotations])
                 continue
-            for first in self._starts(start, seconds):
-                end = first + self.seconds_per_sequence
-                last = min(end - 1, max(seconds))
-                clip = [frame(second) for second in range(max(first, min(seconds)), last + 1)]
-                if any(each.annotations for each in clip):
-                    yield _clip(name, first, end, clip)
+            frames = map(frame, range(min(seconds), max(seconds) + 1))
+            length, hop = self.seconds_per_sequence, self.hop_between_sequences
+            for clip in clips.entries('AVA', name, frames, start, length, hop):
+                if any(each.annotations for each in formats_source.frames_of(clip)):
+                    yield clip
 
     @classmethod
     def detect(cls, folder: str, files: Files) -> list[Found]:
@@ -145,18 +143,9 @@ class AvaSource(Source):
         frames = (
             frame.image['file_name']
             for entry in self.entries(files)
-            for frame in entry.image.get('frames', [entry])
+            for frame in formats_source.frames_of(entry)
         )
         return file_access.unlisted(folder, frames, files)
-
-    def _starts(self, start: int, seconds: Iterable[int]) -> list[int]:
-        """Returns the beginnings of the clips that contain one of the seconds."""
-        hop = self.hop_between_sequences
-        starts = set()
-        for second in seconds:
-            last = start + (second - start) // hop * hop
-            starts.update(range(last, second - self.seconds_per_sequence, -hop))
-        return sorted(first for first in starts if first >= start)
 
     def _frame(
         self,
@@ -279,16 +268,6 @@ def _whole(text: str) -> int:
 def _person(fields: list[str]) -> int:
     text = fields[0] if fields else ''
     return 0 if text == '0' else _whole(text) or -1
-
-
-def _clip(video: str, start: int, end: int, frames: list[ImageEntry]) -> ImageEntry:
-    image = {
-        'id': f'{video}_{start:04d}',
-        'file_name': video,
-        **{'dataset': 'AVA', 'media_id': video, 'start': start, 'end': end},
-        'frames': frames,
-    }
-    return ImageEntry(image, [])
 
 
 def _examples(frames: list[ImageEntry]) -> Iterator[ImageEntry]:

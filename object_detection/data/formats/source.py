@@ -44,7 +44,7 @@ class ImageEntry(NamedTuple):
 
     Attributes:
       image: 'id' and 'file_name', which reports show, and further keys of the format. A clip has
-        its entries under 'frames', see `clip_of`.
+        its entries under 'frames' as plain tuples, see `frames_of`.
       annotations: the annotations, if the file of the whole data set holds them; [] if each image
         has a file of its own, which the worker reads.
       problem: (reason, detail) of an `UnusableError` that is known already; () if there is none.
@@ -436,6 +436,11 @@ def unread(names: Iterable[str], why: str) -> tuple[EntryProblem, ...]:
     """
     error = UnusableError(UNKNOWN_FILE, f'it is not read; {why}')
     return tuple(EntryProblem(error, name, None, None) for name in names)
+
+
+def frames_of(entry: ImageEntry) -> list[ImageEntry]:
+    """Returns the frames of a clip; an image is its only one."""
+    return [ImageEntry(*frame) for frame in entry.image.get('frames', [entry])]
 
 
 def clip_of(entry: ImageEntry, frames: Iterable[ImageEntry]) -> Clip:

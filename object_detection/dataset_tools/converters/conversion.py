@@ -191,7 +191,7 @@ class Job:
     def convert(self, entry: ImageEntry, tally: Tally) -> bytes:
         """Returns the record of an image, or of a clip; b'' if it has none. Counts in `tally`."""
         is_clip = self.reader.provided.clips
-        frames = [ImageEntry(*each) for each in entry.image['frames']] if is_clip else [entry]
+        frames = formats_source.frames_of(entry)
         images = [self._read(frame, tally) for frame in frames]
         usable = [image for image in images if image is not None]
         if not usable or (self.source.drop_empty and not any(map(len, usable))):

@@ -32,7 +32,7 @@ def _clips(data, labels=None) -> tuple[list[bytes], list[source.ReadResult]]:
     for entry in data.entries(FILES):
         # As the job sends it.
         entry = source.ImageEntry(*json.loads(json.dumps(entry)))
-        frames = [source.ImageEntry(*frame) for frame in entry.image['frames']]
+        frames = source.frames_of(entry)
         results = [source.read(opened.reader, frame, FILES) for frame in frames]
         clip = source.clip_of(entry, frames)
         clips.append(tf_examples.to_sequence_example([item.image for item in results], clip))

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from object_detection.data.file_access import LocalFiles
-from object_detection.data.formats import formats, source
+from object_detection.data.formats import formats
 from object_detection.data.formats.ava import AvaSource
 from object_detection.data.formats.coco import CocoSource
 from object_detection.data.formats.csv_boxes import CsvSource
@@ -309,8 +308,8 @@ def _summary(made: Source) -> str:
         job = conversion._job(made, strict=False)
     except UserError as error:
         return str(error)
-    for entry in source.entries_of(made, LocalFiles(), job.reader):
-        job.convert(entry, job.tally)
+    for _, (_, packed) in conversion.entries(made, 1, job.reader):
+        job.convert(conversion._unpacked(packed), job.tally)
     report = {'num_shards': 1, **job.facts, **job.tally.report()}
     return conversion_report.summary(report)
 
