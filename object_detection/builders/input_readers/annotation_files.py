@@ -310,7 +310,8 @@ def _check_contents(
     if provided.clips:
         raise UserError(
             f'{where}.annotation_input_reader: {records.path} has clips, which are read from '
-            'records only; option `examples` reads their frames.'
+            'records only; option `examples` of ava, or no option `clips` of cvat, reads their '
+            'frames.'
         )
     if reader.load_instance_masks and not provided.masks:
         raise expected(f'{where}.load_instance_masks', f'false, as {records.path} has none', 'true')

@@ -4,19 +4,28 @@ import base64
 import dataclasses
 import io
 import json
+import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from google.protobuf import text_format
 from PIL import Image
 
+from object_detection.builders import dataset_builder
 from object_detection.core import tf_example_keys as keys
+from object_detection.core.fields import InputFields as F
+from object_detection.data import sequence_examples
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats, source
 from object_detection.data.formats.csv_boxes import CsvSource
 from object_detection.data.formats.tools.cvat import CvatSource
 from object_detection.data.formats.tools.label_studio import LabelStudioSource
 from object_detection.data.formats.tools.labelme import LabelMeSource
+from object_detection.dataset_tools.converters import conversion
 from object_detection.errors import UnusableError, UserError
+from object_detection.protos import pipeline_pb2
+from tests.dataset_tools import records
 
 FILES = LocalFiles()
 # Of an image 40 wide and 20 high.
@@ -297,7 +306,7 @@ def _video(folder, png: bytes, tracks: str, names=tuple(f'frame_{i:06d}.PNG' for
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(png)
     size = '<original_size><width>40</width><height>20</height></original_size>'
-    labels = _LABELS.replace('<labels>', f'{size}<labels>')
+    labels = _LABELS.replace('<labels>', f'{size}<source>cat.mp4</source><labels>')
     (folder / 'annotations.xml').write_text(
         f'<annotations><version>1.1</version>{labels}</labels></task></meta>{tracks}</annotations>'
     )
@@ -331,6 +340,95 @@ def test_tracks_of_a_video_move_evenly_between_their_shapes(tmp_path, png):
     found = _detected(tmp_path, 'cvat')
     assert found.masks
     assert [len(result.image.masks) for result in _read(found)] == [0, 1, 2, 2, 0, 0, 1, 1]
+
+
+def test_clips_of_a_video_are_written_and_trained_on(tmp_path, png):
+    data = dataclasses.replace(
+        _video(tmp_path, png(40, 20), _TRACKS),
+        clips=True,
+        seconds_per_sequence=3,
+        hop_between_sequences=2,
+    )
+    prefix = tmp_path / 'records'
+    report = conversion.convert(data, str(prefix), 1)
+    # Frames 0 to 2, 2 to 4, 4 to 6, 6 and 7.
+    assert (report['examples'], report['images'], report['objects']) == (4, 11, 10)
+    assert report['notes'] == {'not_converted: id of a track': 2, 'not_converted: occlusion': 1}
+    assert not report['unlisted_images']
+    path = f'{prefix}-00000-of-00001'
+    clips = [*tf.data.TFRecordDataset(path).as_numpy_iterator()]
+    context = tf.train.SequenceExample.FromString(clips[1]).context.feature
+    assert context[keys.DATASET_NAME].bytes_list.value == [b'CVAT']
+    assert context[keys.MEDIA_ID].bytes_list.value == [b'cat.mp4']
+    assert [context[key].int64_list.value for key in (keys.CLIP_START, keys.CLIP_END)] == [[2], [5]]
+    frames = [records.parse(frame) for frame in sequence_examples.frames(clips[1])]
+    assert [frame['image/object/class/text'] for frame in frames] == [[b'cat', b'dog']] * 2 + [[]]
+    sides = [np.transpose([frame[side] for side in keys.BOX_SIDES]) for frame in frames[:2]]
+    sizes = [20, 40, 20, 40]
+    np.testing.assert_allclose(sides[0] * sizes, [[2, 6, 6, 14], [2, 4, 6, 12]], rtol=1e-6)
+    np.testing.assert_allclose(sides[1] * sizes, [[2, 8, 6, 16], [3, 6, 7, 14]], rtol=1e-6)
+
+    reader = f"""
+        input_type: TF_SEQUENCE_EXAMPLE label_map_path: '{prefix}_label_map.pbtxt' shuffle: false
+        tf_record_input_reader {{ input_path: '{path}' }}"""
+    resizer = 'image_resizer { fixed_shape_resizer { height: 8 width: 8 } }'
+    config = text_format.Parse(
+        f'model {{ ssd {{ num_classes: 2 {resizer} }} }} train_config {{ batch_size: 4 }} '
+        f'eval_config {{ batch_size: 1 }} train_input_reader {{ {reader} }} '
+        f'eval_input_reader {{ {reader} }}',
+        pipeline_pb2.TrainEvalPipelineConfig(),
+    )
+
+    def numbers(batch) -> list[int]:
+        return [int(re.search(rb'\d+', name)[0]) for name in batch[F.SOURCE_ID].numpy()]
+
+    batches = dataset_builder.build_eval(config)
+    assert [number for batch in batches for number in numbers(batch)] == [
+        0,
+        1,
+        2,
+        2,
+        3,
+        4,
+        4,
+        5,
+        6,
+        6,
+        7,
+    ]
+    [batch] = dataset_builder.build_train(config, seed=1).take(1)
+    found = [bool(boxes.any()) for boxes in batch[F.GROUNDTRUTH_BOXES].numpy()]
+    assert found == [number in (1, 2, 3, 6, 7) for number in numbers(batch)]
+
+
+def test_clips_have_the_first_frame_of_each_second(tmp_path, png):
+    data = dataclasses.replace(
+        _video(tmp_path, png(40, 20), _TRACKS), clips=True, frames_per_second=3
+    )
+    assert data.open(FILES, None).num_images == 1
+    [clip] = data.entries(FILES)
+    frames = [frame.image for frame in source.frames_of(clip)]
+    assert [(frame['frame'], frame['second']) for frame in frames] == [(0, 0), (3, 1), (6, 2)]
+
+
+@pytest.mark.parametrize(
+    ('options', 'match'),
+    [
+        ({'clips': True, 'masks': True}, r'annotations\.xml: expected either clips or masks'),
+        ({'clips': True, 'frames_per_second': 0}, 'frames_per_second must be at least 1'),
+        ({'hop_between_sequences': 5}, 'hop_between_sequences: expected clips'),
+    ],
+)
+def test_options_of_clips(tmp_path, png, options, match):
+    data = dataclasses.replace(_video(tmp_path, png(40, 20), _TRACKS), **options)
+    with pytest.raises(UserError, match=match):
+        data.open(FILES, None)
+
+
+def test_images_are_no_clips(tmp_path, png):
+    data = dataclasses.replace(_cvat(tmp_path, png(40, 20), _CVAT_BOX.format(more='')), clips=True)
+    with pytest.raises(UserError, match=r'annotations\.xml: expected a video, which has <track>'):
+        data.open(FILES, None)
 
 
 def test_boxes_of_tracks_turn_the_shorter_way(tmp_path, png):

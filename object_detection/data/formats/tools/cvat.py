@@ -4,6 +4,8 @@ Frames of a video are image files, as CVAT exports them; `cvat_tracks` says how 
 """
 
 import dataclasses
+import itertools
+import os
 from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
@@ -19,6 +21,7 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
+from object_detection.data.formats import clips as format_clips
 from object_detection.data.formats import csv_files, shapes
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats.source import (
@@ -32,7 +35,7 @@ from object_detection.data.formats.source import (
 from object_detection.data.formats.tools import cvat_tracks
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, expected
 
 _MAX_BYTES = 1 << 30
 _HEAD = 1 << 10
@@ -43,6 +46,7 @@ _POINTS = 'points'
 _PARENTS = ('image', 'track')
 # Elements of an image that are no shapes.
 _OTHERS = ('tag', 'attribute')
+_CLIP_OPTIONS = ('seconds_per_sequence', 'hop_between_sequences', 'frames_per_second')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +59,27 @@ class CvatSource(FileSource):
       split: only the images of this subset of a project; '' reads all.
       masks: whether shapes are written as masks.
       groups: which shapes of one label and `group_id` are one object, see `shapes.groups_option`.
+      clips: whether frames of a video are written together, see `clips`, instead of each alone.
+      seconds_per_sequence: length of a clip.
+      hop_between_sequences: seconds between the beginnings of two clips.
+      frames_per_second: frames of the video in a second.
     """
 
     split: str = option('', 'Only the images of this subset of a project.', flag='set')
     masks: bool = option(False, 'Write the shapes as masks.')
     groups: str = shapes.groups_option()
+    clips: bool = option(False, 'Write clips of a video as tf.SequenceExamples, without masks.')
+    seconds_per_sequence: int = format_clips.length_option()
+    hop_between_sequences: int = format_clips.hop_option()
+    frames_per_second: int = option(
+        1, 'Frames of the video in a second, of which a clip has the first; 1 takes all frames.'
+    )
 
     def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
         shapes.check_groups(self.groups)
         root = self._root(files)
         is_video = cvat_tracks.is_video(root)
+        self._check_clips(is_video=is_video)
         images = [image.get('name', '') for image in self._images(root)]
         if is_video and not self.split:
             images = [entry.image['file_name'] for entry in self._frames(root, files)]
@@ -81,18 +96,36 @@ class CvatSource(FileSource):
         labels = formats_source.number_classes(names, label_map)
         reader = CvatReader(self, labels, file_access.are_alone(images), is_video=is_video)
         of_all = images if is_video else (item.get('name', '') for item in root.iterfind('image'))
+        left_out = [item.tag for item in root.iterfind('track/*/attribute')]
+        if self.clips:
+            left_out += ['id of a track' for item in root.iterfind('track')]
+            hidden = root.iterfind('track/*[@occluded="1"]')
+            left_out += ['occlusion' for item in hidden if item.get('outside') != '1']
         return DataSet(
             reader,
-            len(images),
+            sum(1 for _ in self._clips(root, files)) if self.clips else len(images),
             labels,
             unlisted=file_access.unlisted(self.folder, of_all, files),
-            notes=not_converted(item.tag for item in root.iterfind('track/*/attribute')),
+            notes=not_converted(left_out),
         )
+
+    def _check_clips(self, *, is_video: bool) -> None:
+        given = {name: getattr(self, name) for name in _CLIP_OPTIONS}
+        format_clips.check(**given)
+        if self.clips and not is_video:
+            what = 'a video, which has <track> elements and no <image> elements, for clips'
+            raise expected(self.annotations_file, what, 'no video')
+        if self.clips and self.masks:
+            what = 'either clips or masks, as tf.SequenceExamples hold boxes only'
+            raise expected(self.annotations_file, what, 'both')
+        unread = [name for name in given if given[name] != getattr(type(self), name)]
+        if unread and not self.clips:
+            raise expected(', '.join(unread), 'clips, of which alone this is an option', 'no clips')
 
     def entries(self, files: Files) -> Iterator[ImageEntry]:
         root = self._root(files)
         if cvat_tracks.is_video(root):
-            yield from self._frames(root, files)
+            yield from (self._clips if self.clips else self._frames)(root, files)
         for image in self._images(root):
             keep = {key: image.get(key) for key in ('height', 'width', 'subset')}
             annotations = [
@@ -164,8 +197,22 @@ class CvatSource(FileSource):
             size = {side: csv_files.text(stated[0], side) for side in ('height', 'width')}
         for frame, items in cvat_tracks.at_frames(parts, frames):
             name = images.get(frame, f'images/frame_{frame:06d}')
-            keep = {'subset': None, 'others': [], **size}
+            keep = {'subset': None, 'others': [], 'frame': frame, **size}
             yield ImageEntry({'id': name, 'file_name': name, **keep}, items)
+
+    def _clips(self, root: etree._Element, files: Files) -> Iterator[ImageEntry]:
+        """Yields the clips of a video; its frame 0 begins second 0."""
+        by_second = itertools.groupby(
+            self._frames(root, files), lambda entry: entry.image['frame'] // self.frames_per_second
+        )
+        frames = (
+            first._replace(image={**first.image, 'second': second, 'is_annotated': 1})
+            for second, (first, *_) in by_second
+        )
+        name = os.path.splitext(os.path.basename(self.annotations_file))[0]
+        video = csv_files.text(root, 'meta//source', name)
+        length, hop = self.seconds_per_sequence, self.hop_between_sequences
+        return format_clips.entries('CVAT', video, frames, 0, length, hop)
 
     def _images(self, root: etree._Element) -> Iterator[etree._Element]:
         for image in root.iterfind('image'):
@@ -186,7 +233,7 @@ class CvatReader(SourceReader[CvatSource]):
     @property
     def provided(self) -> Provided:
         details = {keys.OCCLUDED: int, **({keys.TRACK_ID: int} if self.is_video else {})}
-        return Provided(masks=self.source.masks, details=details)
+        return Provided(masks=self.source.masks, details=details, clips=self.source.clips)
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files
