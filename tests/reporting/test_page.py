@@ -178,6 +178,12 @@ def test_config_and_its_difference(whole):
     assert 'num_classes: 3 # of &lt;b&gt;these&lt;/b&gt;' in text
 
 
+def test_the_page_fits_a_narrow_screen(whole, open_page):
+    shown = open_page(whole[0])
+    shown.set_viewport_size({'width': 390, 'height': 800})
+    assert shown.evaluate('document.documentElement.scrollWidth') <= 390
+
+
 def test_the_page_works_in_a_browser(whole, open_page):
     shown = open_page(whole[0])
     assert broken_images(shown) == []
