@@ -215,18 +215,18 @@ def _images(checked: CheckedSet) -> str:
 def _duplicates(checked: CheckedSet) -> str:
     own, training = checked.records, checked.training
     compared = [
-        ('records repeat the source id of an earlier one', checked.same_id, own),
-        ('records repeat the image file of an earlier one', checked.same_content, own),
-        ('images are almost the same as an earlier one', checked.similar, own),
-        ('images are in the training data too', checked.in_training, training),
+        ('Records with the source id of an earlier one', checked.same_id, own),
+        ('Records with the image file of an earlier one', checked.same_content, own),
+        ('Images almost the same as an earlier one', checked.similar, own),
+        ('Images that are in the training data too', checked.in_training, training),
         (
-            'images are almost the same as one of the training data',
+            'Images almost the same as one of the training data',
             checked.similar_in_training,
             training,
         ),
     ]
     return ''.join(
-        f'<p>{found.num_records:,} {text}.</p>{_pairs(found, own, others)}'
+        f'<p>{text}: {found.num_records:,}.</p>{_pairs(found, own, others)}'
         for text, found, others in compared
         if found is not None and found.num_records
     )

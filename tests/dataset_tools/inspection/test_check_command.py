@@ -217,6 +217,7 @@ def test_images_that_are_almost_the_same(tmp_path, label_map):
     text = (tmp_path / 'page.html').read_text()
     assert 'b.jpg and a.jpg' in text
     assert 'c.jpg and ' in text
+    assert 'Images almost the same as one of the training data: 1.' in text
     # Headers alone show nothing.
     headers = check_command.check([train], decodes=False)
     assert headers.sets[0].similar.num_records == 0
