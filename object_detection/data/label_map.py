@@ -37,7 +37,8 @@ class LabelMap(NamedTuple):
     Attributes:
       categories: {'id': int, 'name': str} for each class, in the file's order, with the displayed
         name: `display_name` if there is one, with `name` in brackets if it means another item or
-        several; with 'keypoints', name -> position, 'skeleton', pairs of positions, 'frequency'
+        several; with 'keypoints', name -> position, 'mirrored', pairs of the position of a keypoint
+        and of the one in its place in a mirrored image, 'skeleton', pairs of positions, 'frequency'
         ('r', 'c' or 'f', as in LVIS) and 'instance_count' where the item has them. The background
         item is left out.
       name_to_id: `name` -> id; `display_name` -> id for items without a name.
@@ -187,24 +188,26 @@ def keypoint_names(labels: LabelMap) -> dict[int, str]:
 
 
 def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
-    """Returns which keypoint takes the place of each one in a mirrored image, by their names.
+    """Returns which keypoint takes the place of each one in a mirrored image.
 
-    'left_eye' and 'right_eye' take each other's place; names without a side keep theirs.
+    Where the label map does not say so, names do: 'left_eye' and 'right_eye' take each other's
+    place; those without a side keep theirs.
 
     Args:
       labels: the label map.
       count: P, the number of keypoints of an object.
 
     Returns:
-      A permutation of 0 to P - 1. None if no name has a side, or if one lacks its counterpart or a
-      position has no name, so that names do not tell.
+      A permutation of 0 to P - 1. None if nothing is said and no name has a side, or if one lacks
+      its counterpart or a position has no name, so that names do not tell.
     """
     classes = [
         {name.lower(): place for name, place in category.get('keypoints', {}).items()}
         for category in labels.categories
     ]
     everywhere = {name: place for ids in reversed(classes) for name, place in ids.items()}
-    permutation, has_sides = [-1] * count, False
+    stated = {pair for category in labels.categories for pair in category.get('mirrored', ())}
+    permutation, has_sides = [-1] * count, bool(stated)
     for ids in classes:
         for name, place in ids.items():
             other = _SIDE.sub(lambda side: _OTHER_SIDE[side[0]], name)
@@ -212,7 +215,11 @@ def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
             if place < count:
                 # A class may lack the counterpart of a keypoint that it shares with another one.
                 permutation[place] = ids.get(other, everywhere.get(other, -1))
-    is_whole = sorted(permutation) == list(range(count))
+    for place, other in stated:
+        if place < count:
+            permutation[place] = other
+    # Classes may say different things of a keypoint that they share.
+    is_whole = len(dict(stated)) == len(stated) and sorted(permutation) == list(range(count))
     return tuple(permutation) if has_sides and is_whole else None
 
 
@@ -287,6 +294,11 @@ def _category(item: string_int_label_map_pb2.StringIntLabelMapItem) -> dict:
     category = {'id': item.id, 'name': item.display_name or item.name}
     if item.keypoints:
         category['keypoints'] = {point.label: point.id for point in item.keypoints}
+    mirrored = [
+        (point.id, point.mirrored) for point in item.keypoints if point.HasField('mirrored')
+    ]
+    if mirrored:
+        category['mirrored'] = mirrored
     if item.skeleton:
         category['skeleton'] = [(edge.start, edge.end) for edge in item.skeleton]
     if item.frequency:

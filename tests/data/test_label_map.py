@@ -215,6 +215,30 @@ def test_classes_have_sides_of_their_own():
     assert label_map.mirrored_keypoints(labels, 23) == (*sides[0], *sides[1])
 
 
+@pytest.mark.parametrize(
+    ('others', 'expected'),
+    [
+        ([(2, 1, 0, 3)], (2, 1, 0, 3)),
+        # Names tell of keypoints of which nothing is said.
+        ([(0, None, None, 3)], (0, 2, 1, 3)),
+        # No permutation, and two classes that contradict each other.
+        ([(1, None, None, 3)], None),
+        ([(0, 2, 1, 3), (3, 2, 1, 0)], None),
+    ],
+)
+def test_label_maps_say_what_takes_a_keypoint_s_place_in_the_mirror(load, others, expected):
+    names = ('nose', 'left_eye', 'right_eye', 'tail')
+    items = []
+    for number, of_class in enumerate(others, start=1):
+        points = ''.join(
+            f"keypoints {{ id: {place} label: '{names[place]}' "
+            + ('}' if other is None else f'mirrored: {other} }}')
+            for place, other in enumerate(of_class)
+        )
+        items.append(f"item {{ name: 'class {number}' id: {number} {points} }}")
+    assert label_map.mirrored_keypoints(load(''.join(items)), 4) == expected
+
+
 def test_a_byte_order_mark_is_no_part_of_a_label_map(tmp_path):
     path = tmp_path / 'l.pbtxt'
     path.write_bytes("\ufeffitem {\n id: 1\n name: 'cat'\n}\n".encode())

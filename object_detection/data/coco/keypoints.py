@@ -31,11 +31,14 @@ class KeypointLayout(NamedTuple):
       slots: category id -> positions of the category's keypoints in `names`; a category without an
         entry has all keypoints.
       skeletons: category id -> lines of its `skeleton`, as pairs of positions in `names`.
+      mirrored: category id -> for each of its `slots`, the position of the keypoint that takes its
+        place in a mirrored image.
     """
 
     names: tuple[str, ...]
     slots: dict[Any, list[int]]
     skeletons: Mapping[Any, list[tuple[int, int]]] = MappingProxyType({})
+    mirrored: Mapping[Any, list[int]] = MappingProxyType({})
 
 
 def keypoint_layout(categories: Sequence[Mapping[str, Any]]) -> KeypointLayout:

@@ -104,8 +104,9 @@ class YoloSource(Source):
             classes.labels,
             is_renumbered=not label_map,
             keypoints=pose.layout if pose else None,
+            # The label map of the conversion holds it.
             notes=not_converted([f'flip_idx, as keypoint_flip_permutation: {pose.flip}'])
-            if pose and pose.flip
+            if pose and pose.flip and label_map
             else {},
         )
 
@@ -370,6 +371,9 @@ def _pose(content: dict[str, Any], names: Mapping[int, str], path: str) -> _Pose
             raise expected(f'{path}: kpt_names', what, str(of_class)[:100])
     categories = [{'id': i, 'name': names[i], 'keypoints': of_classes[i]} for i in names]
     layout = coco_keypoints.keypoint_layout(categories)
+    if numbers:
+        mirrored = {key: [slots[i] for i in numbers] for key, slots in layout.slots.items()}
+        layout = layout._replace(mirrored=mirrored)
     return _Pose((count, shape[1]), layout, numbers)
 
 

@@ -13,6 +13,7 @@ replaced; files that a killed job left behind are removed.
 import contextlib
 import dataclasses
 import errno
+import itertools
 import marshal
 import math
 import os
@@ -79,8 +80,11 @@ def add_keypoints(
         slots = {key: every for key, label in labels.items() if label.text == 'person'}
     for category_id in slots.keys() & labels.keys():
         item = items[labels[category_id].label]
-        for slot in slots[category_id]:
-            item.keypoints.add(id=slot, label=layout.names[slot])
+        unknown = itertools.repeat(None)
+        for slot, mirrored in zip(
+            slots[category_id], layout.mirrored.get(category_id, unknown), strict=False
+        ):
+            item.keypoints.add(id=slot, label=layout.names[slot], mirrored=mirrored)
         for start, end in layout.skeletons.get(category_id, ()):
             item.skeleton.add(start=start, end=end)
 

@@ -170,7 +170,11 @@ def test_keypoints(tmp_path, png, dims, line, visible):
     opened = data.open(FILES, None)
     assert opened.keypoints.names == ('a', 'b', 'c', 'x', 'y')
     assert opened.keypoints.slots == {0: [0, 1, 2], 1: [0, 3, 4]}
-    [note] = opened.notes
+    assert opened.keypoints.mirrored == {0: [0, 2, 1], 1: [0, 4, 3]}
+    assert not opened.notes
+    # A given label map is published as it is.
+    given = label_map.parse(b"item { id: 1 name: 'cat' }", '')
+    [note] = data.open(FILES, label_map.classes(given, '')).notes
     assert note.endswith('flip_idx, as keypoint_flip_permutation: [0, 2, 1]')
     [result] = _read(data)
     image = result.image
