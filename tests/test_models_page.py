@@ -1,4 +1,4 @@
-"""docs/models.md lists the backbones of today, with what its generator counts."""
+"""Tables of docs/models.md and docs/migrating.md are what their generators write today."""
 
 import importlib
 import pathlib
@@ -24,3 +24,11 @@ def test_every_backbone_has_a_line(table):
 @rows.parametrize('name', ['mobilenet_v2', 'keras:MobileNetV2'])
 def test_a_line_is_up_to_date(table, name):
     assert table.rows(table.PAGE.read_text())[name] == table.line(name), AGAIN
+
+
+@rows.parametrize('name', ['detectors', 'extractors'])
+def test_a_table_of_a_registry_is_up_to_date(monkeypatch, name):
+    monkeypatch.syspath_prepend(FOLDER)
+    tables = importlib.import_module('registry_tables')
+    path, text = tables.written(name)
+    assert path.read_text() == text, 'run: python docs/generator/registry_tables.py'
