@@ -1,5 +1,6 @@
 """TIFF files of every kind are plain files for TensorFlow; parts of large ones are read alone."""
 
+import contextlib
 import io
 
 import numpy as np
@@ -246,6 +247,30 @@ def test_parts_of_large_images_are_those_of_the_decoded_image(dtype, channels, t
     if channels == 5:
         five = image_decoding.decode_image(encoded, 5)
         np.testing.assert_array_equal(LargeImage(path, channels=5)[5:9, 3:9], five[5:9, 3:9])
+
+
+def test_the_strips_that_a_part_meets_are_remembered(tmp_path, monkeypatch):
+    rasterio = pytest.importorskip('rasterio', reason='needs the extra tiff: rasterio')
+    path, caches = tmp_path / 'a.tif', []
+    monkeypatch.setattr(tiff_files, '_CACHE', 2**12)
+    monkeypatch.setattr(tiff_files, '_MAX_CACHE', 2**13)
+
+    def environment(**options):
+        caches.append(options['GDAL_CACHEMAX'])
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(rasterio, 'Env', environment)
+    tiff(values(3, 'uint8'), path, tiled=True, blockxsize=16, blockysize=16)
+    assert LargeImage(path)[:20, :16].shape == (20, 16, 3)
+    # The first opens the file.
+    assert caches[1:] == [2**12]
+    caches.clear()
+    tiff(values(3, 'uint8'), path, blockysize=4)
+    large = LargeImage(path)
+    assert (large[:20, :16].shape, large[:1, :16].shape) == ((20, 16, 3), (1, 16, 3))
+    assert large[:, :16].shape == (HEIGHT, 16, 3)
+    # Of 20 rows, one and all; strips are four rows high.
+    assert caches[1:] == [28 * WIDTH * 3 * 5 // 4, 2**12, 2**13]
 
 
 def test_large_images_that_cannot_be_read_in_parts_are_refused(tmp_path):

@@ -25,8 +25,9 @@ from object_detection.system import extras
 
 # Bytes of an image's values, at most: those of a record.
 _MAX_BYTES = 2**31 - 2**20
-# Bytes of a tile or strip of an image that is read in parts, and of all that GDAL remembers.
-_MAX_BLOCK, _CACHE = 2**28, 2**28
+# Bytes of a tile or strip of an image that is read in parts; of the tiles that GDAL remembers, and
+# of the strips, of which parts side by side need the same ones.
+_MAX_BLOCK, _CACHE, _MAX_CACHE = 2**28, 2**26, 2**28
 # Pixels of an image that is read in parts, at most.
 _MAX_PARTED_PIXELS = 2**35
 _ORIENTATION = 0x0112
@@ -195,15 +196,23 @@ class LargeImage:
     def __getitem__(self, place: tuple[slice, slice]) -> np.ndarray:
         rows, columns = (each.indices(side) for each, side in zip(place, self.shape, strict=False))
         window = ((rows[0], rows[1]), (columns[0], columns[1]))
-        return self._read(window=window)
+        return self._read(self._strips(rows[1] - rows[0]), window=window)
 
     def reduced(self, longest_side: int) -> np.ndarray:
         """Returns the whole image, its longest side reduced to a number of pixels, by averages."""
         scale = min(1.0, longest_side / max(self.shape[:2]))
         return self._read(shape=[max(1, round(side * scale)) for side in self.shape[:2]])
 
-    def _read(self, **part: Any) -> np.ndarray:
-        with _as_user_error(self._path), _gdal():
+    def _strips(self, height: int) -> int:
+        """Returns the bytes of the strips that rows of the image meet; 0 for a file in tiles."""
+        block, width = self._file.block_shapes[0]
+        met = (height + 2 * block) * self._file.width * _bytes_of_pixel(self._file)
+        # GDAL counts what it notes of each, too.
+        return met * 5 // 4 if width == self._file.width else 0
+
+    def _read(self, remembered: int = 0, **part: Any) -> np.ndarray:
+        cache = min(max(remembered, _CACHE), _MAX_CACHE)
+        with _as_user_error(self._path), _gdal(cache):
             channels = self.shape[-1]
             values, _ = _values(self._file, channels=channels, **part)
             return to_channels(values, channels, self.value_range)
@@ -218,8 +227,8 @@ def _as_user_error(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _gdal() -> Iterator[Any]:
-    """Yields the module rasterio; errors of it are `UnusableError`s."""
+def _gdal(cache: int = _CACHE) -> Iterator[Any]:
+    """Yields the module rasterio, with bytes to remember; errors of it are `UnusableError`s."""
     try:
         extras.check_packages('it is a TIFF file', ['rasterio'], 'tiff')
     except UserError as error:
@@ -230,7 +239,7 @@ def _gdal() -> Iterator[Any]:
     # No files beside it are looked for.
     options = {'GDAL_DISABLE_READDIR_ON_OPEN': 'EMPTY_DIR', 'GDAL_PAM_ENABLED': False}
     try:
-        with rasterio.Env(GDAL_CACHEMAX=_CACHE, **options):
+        with rasterio.Env(GDAL_CACHEMAX=cache, **options):
             yield rasterio
     except rasterio.errors.RasterioError as error:
         # Its message begins with the name of the file, which is a random one in memory.
