@@ -106,6 +106,10 @@ class FrozenStatistics(Scope):
     """
 
 
+class Recomputed(Scope):
+    """Within it networks keep few maps for the gradients, and compute the others again."""
+
+
 class BasicOperations(Scope):
     """Within it graphs hold only operations that converters for phones and boards know.
 

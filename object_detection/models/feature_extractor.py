@@ -11,6 +11,7 @@ import tensorflow as tf
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions, round_up
 from object_detection.errors import UserError, expected, format_list, raise_if_any
+from object_detection.models import recomputation
 from object_detection.models.backbones.table import Backbone, BackboneOptions, find
 from object_detection.models.extractors import Extractor, part_problems
 from object_detection.models.hyperparams import LayerHyperparams
@@ -100,9 +101,9 @@ class FeatureExtractor(keras.layers.Layer):
           aligned backbone these are [B, ceil(H' / stride), ceil(W' / stride), C], where (H', W') is
           `padded_size(H, W)`.
         """
-        maps = self.backbone(self.pad(images), training=training)
+        maps = recomputation.call(self.backbone, self.pad(images), training)
         if self.pyramid is not None:
-            maps = self.pyramid(maps, training=training)
+            maps = recomputation.call(self.pyramid, maps, training)
         maps = tf.nest.flatten(maps)  # Keras unpacks lists of one output
         levels = self.num_levels
         return [maps[first : first + levels] for first in range(0, len(maps), levels)]

@@ -6,6 +6,7 @@ Also their reduction over replicas, and the scaling of the loss for gradients in
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -38,11 +39,14 @@ class Execution:
         other; their gradients are summed.
       bucket_sizes: (height, width) of all batches; there is a program of static shapes for each. If
         empty, there is one program with the shapes of the data.
+      recomputes: whether networks keep few of their maps for the gradients, and compute the others
+        again; see `models.recomputation`.
     """
 
     jit_compile: bool = False
     accumulation_steps: int = 1
     bucket_sizes: tuple[tuple[int, int], ...] = ()
+    recomputes: bool = False
 
     def __post_init__(self):
         if self.accumulation_steps < 1:
@@ -54,7 +58,7 @@ class Execution:
     @property
     def is_plain(self) -> bool:
         """Whether the computation is part of the step's own graph."""
-        return self == Execution()
+        return self == Execution(recomputes=self.recomputes)
 
 
 class LossGradients:
@@ -126,8 +130,10 @@ class LossGradients:
     ) -> tuple[Tensors, Tensors]:
         """Returns losses and gradients; without `totals`, replicas exchange the normalizers."""
         self.num_traces += 1
+        recomputed = tracing.Recomputed() if self._execution.recomputes else nullcontext()
         with tf.GradientTape() as tape:
-            sums = self._losses(batch, seeds)
+            with recomputed:
+                sums = self._losses(batch, seeds)
             totals = totals or loss_sum.over_replicas(loss_sum.divisors(sums))
             losses = with_total(loss_sum.divide(sums, totals))
             objective = self._scaled(losses[TOTAL_LOSS])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, context
@@ -37,6 +38,11 @@ _OF_ANY_SHAPE = (
 def is_compiled_by_xla(graph: tf.Graph) -> bool:
     """Whether XLA compiles `graph` or a graph around it."""
     return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def behind_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the tensors; XLA computes what follows from them only when all of them are there."""
+    return list(xla.optimization_barrier(*tensors))
 
 
 def add_gradients_by(add: Callable[[Sequence[Any]], Any]) -> None:
@@ -111,6 +117,27 @@ def _shape_of(initial_value: Any) -> Sequence[int] | None:
     if any(isinstance(each, _OF_ANY_SHAPE) for each in held):
         return next((each.shape for each in held if isinstance(each, keras.Variable)), None)
     return None
+
+
+class Node(NamedTuple):
+    """A call of a layer in a functional Keras model: its symbolic tensors."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+def nodes(network: keras.Model) -> list[Node]:
+    """Returns the calls of layers, each after those whose outputs it takes.
+
+    It is empty for other than functional models.
+    """
+    by_depth = getattr(network, '_nodes_by_depth', {})
+    return [
+        Node(node.input_tensors, node.output_tensors)
+        for depth in sorted(by_depth, reverse=True)
+        for node in by_depth[depth]
+        if not node.is_input
+    ]
 
 
 def function_graph(graph: tf.Graph, name: str) -> tf.Graph:

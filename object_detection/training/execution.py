@@ -60,7 +60,7 @@ def of_training(
     # Replicas can synchronize in a step for all sizes, but not within the graph of one size.
     if strategy.num_replicas_in_sync > 1 and not (compiles or is_tpu or parts > 1):
         sizes = ()
-    execution = Execution(compiles, max(parts, 1), sizes)
+    execution = Execution(compiles, max(parts, 1), sizes, config.recompute_activations)
     if not execution.is_plain:
         _logger.info(
             'a step: %s, %s%s',
