@@ -201,9 +201,9 @@ WAYS = {
     'whole': Execution(),
     'parts': Execution(accumulation_steps=4),
     'compiled': Execution(jit_compile=True),
-    'recomputed': Execution(recomputes=True),
     'compiled parts': Execution(jit_compile=True, accumulation_steps=2),
     'two replicas': Execution(),
+    'two recomputed replicas': Execution(recomputes=True),
     'two replicas of parts': Execution(accumulation_steps=2),
     'two compiled replicas': Execution(jit_compile=True),
 }
