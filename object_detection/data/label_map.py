@@ -198,8 +198,9 @@ def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
       count: P, the number of keypoints of an object.
 
     Returns:
-      A permutation of 0 to P - 1. None if nothing is said and no name has a side, or if one lacks
-      its counterpart or a position has no name, so that names do not tell.
+      A permutation of 0 to P - 1. None if nothing is said and no name has a side, if one lacks its
+      counterpart or a position has no name, or if what is said is no permutation or differs between
+      classes.
     """
     classes = [
         {name.lower(): place for name, place in category.get('keypoints', {}).items()}

@@ -8,14 +8,35 @@ the same random numbers, and moving statistics are updated once.
 
 import contextvars
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.system import private_names
+
+
+class Segment(NamedTuple):
+    """Calls of layers that follow each other.
+
+    Attributes:
+      nodes: the calls, each after those that make its inputs.
+      inputs: the symbolic tensors that it takes from before.
+      outputs: those that it makes for others.
+    """
+
+    nodes: list[private_names.Node]
+    inputs: list[Any]
+    outputs: list[Any]
+
+    def __call__(self, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the values of `outputs` in training, given those of `inputs`."""
+        values = dict(zip(map(id, self.inputs), inputs, strict=True))
+        for node in self.nodes:
+            values |= zip(map(id, node.outputs), node.run(values, training=True), strict=True)
+        return [values[id(each)] for each in self.outputs]
 
 
 def call(network: keras.Model, inputs: Any, training: bool) -> Any:
@@ -34,45 +55,53 @@ def call(network: keras.Model, inputs: Any, training: bool) -> Any:
     inputs = tf.nest.flatten(inputs)
     nodes = private_names.nodes(network)
     if not nodes:
-        return _recomputed(network, inputs)
+        return _recomputed(lambda given: _run_whole(network, given), inputs)
+    # As functional models convert them.
+    inputs = [tf.cast(each, own.dtype) for each, own in zip(inputs, network.inputs, strict=True)]
     values = dict(zip(map(id, network.inputs), inputs, strict=True))
-    for taken, made in _segments(nodes, network.outputs):
-        found = _recomputed(keras.Model(taken, made), [values[id(each)] for each in taken])
-        values |= zip(map(id, made), found, strict=True)
+    with tf.name_scope(network.name):
+        for segment in segments(nodes, network.outputs):
+            found = _recomputed(segment, [values[id(each)] for each in segment.inputs])
+            values |= zip(map(id, segment.outputs), found, strict=True)
     return [values[id(each)] for each in network.outputs]
 
 
-def _segments(nodes: list[private_names.Node], outputs: list[Any]) -> Iterator[tuple[list, list]]:
+def _run_whole(network: keras.Model, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    outputs = network(inputs[0] if len(inputs) == 1 else list(inputs), training=True)
+    return tf.nest.flatten(outputs)
+
+
+def segments(nodes: list[private_names.Node], outputs: list[Any]) -> Iterator[Segment]:
     """Divides a network at places where a single map is all that later layers need.
 
     Args:
       nodes: calls of the layers, each after those that make its inputs.
       outputs: of the network, which are kept in any case.
-
-    Yields:
-      For each segment the symbolic tensors that it takes, and those that it makes for others.
     """
     last_uses = {id(each): at for at, node in enumerate(nodes) for each in node.inputs}
     kept = {id(each) for each in outputs}
     # As many calls in a segment as there are segments: about the least memory for all of them.
-    fewest, first, pending = math.isqrt(len(nodes)), 0, set()
+    min_calls, first, pending = math.isqrt(len(nodes)), 0, set()
     for at, node in enumerate(nodes):
         pending |= {id(each) for each in node.outputs}
         pending = {each for each in pending if last_uses.get(each, at) > at}
-        if at + 1 < len(nodes) and (at + 1 - first < fewest or len(pending) > 1):
+        if at + 1 < len(nodes) and (at + 1 - first < min_calls or len(pending) > 1):
             continue
-        segment, first = nodes[first : at + 1], at + 1
-        made = {id(each): each for node in segment for each in node.outputs}
-        taken = {id(each): each for node in segment for each in node.inputs}
-        yield (
+        part, first = nodes[first : at + 1], at + 1
+        made = {id(each): each for node in part for each in node.outputs}
+        taken = {id(each): each for node in part for each in node.inputs}
+        yield Segment(
+            part,
             [each for key, each in taken.items() if key not in made],
             [each for key, each in made.items() if key in pending | kept],
         )
 
 
-def _recomputed(network: keras.Model, inputs: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Runs a network now, and once more when its gradients are computed."""
-    # The seeds of this pass, for one thing.
+def _recomputed(
+    function: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]], inputs: list[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Runs a function now, and once more when its gradients are computed."""
+    # The second pass sees the context variables of the first, such as the seeds.
     context = contextvars.copy_context()
 
     @tf.custom_gradient
@@ -81,18 +110,20 @@ def _recomputed(network: keras.Model, inputs: list[tf.Tensor]) -> list[tf.Tensor
             with tracing.FrozenStatistics(), tf.GradientTape() as tape:
                 again = _after(upstream, inputs)
                 tape.watch(again)
-                outputs = context.run(network, again, training=True)
-                outputs = tf.nest.flatten(outputs)
-            variables = list(variables)
-            return tape.gradient(outputs, (again, variables), output_gradients=upstream)
+                outputs = context.run(function, again)
+            sources = (again, list(variables))
+            return tape.gradient(outputs, sources, output_gradients=upstream)
 
-        return tf.nest.flatten(network(list(inputs), training=True)), gradient
+        return function(inputs), gradient
 
     return tf.nest.flatten(run(*inputs))
 
 
 def _after(upstream: tuple[tf.Tensor, ...], inputs: tuple[tf.Tensor, ...]) -> list[tf.Tensor]:
-    """Returns the inputs, as soon as the gradients are there; compilers do not see the equality."""
+    """Returns the inputs, but not before the gradients are there.
+
+    So compilers cannot make one of both passes.
+    """
     if tracing.is_compiled():
         return private_names.behind_barrier([*inputs, *upstream])[: len(inputs)]
     with tf.control_dependencies(upstream):

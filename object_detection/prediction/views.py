@@ -148,8 +148,8 @@ def _unmirrored(objects: Detections, width: int, labels: LabelMap) -> Detections
     if order is None or (named < count and (scores is None or scores[:, named:].any())):
         raise UserError(
             f'tta: {FLIP!r} exchanges left and right keypoints, and which ones these are is not '
-            f'known. Expected a label map (--label_map) with names such as left_eye and right_eye '
-            f'for all {count} keypoints, or scales alone.'
+            'known. Expected a label map (--label_map) with keypoints.mirrored, or names such as '
+            f'left_eye and right_eye, for all {count} keypoints, or scales alone.'
         )
     order = [*order, *range(named, count)]
     points = objects.keypoints[:, order]

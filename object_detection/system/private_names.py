@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
+from keras.src.models import functional
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python import pywrap_tfe
@@ -120,10 +121,27 @@ def _shape_of(initial_value: Any) -> Sequence[int] | None:
 
 
 class Node(NamedTuple):
-    """A call of a layer in a functional Keras model: its symbolic tensors."""
+    """A call of a layer in a functional Keras model.
 
+    Attributes:
+      call: Keras's description of it.
+      inputs, outputs: its symbolic tensors.
+    """
+
+    call: Any
     inputs: list[Any]
     outputs: list[Any]
+
+    def run(self, values: dict[int, tf.Tensor], training: bool) -> list[tf.Tensor]:
+        """Calls the layer.
+
+        Args:
+          values: the ids of symbolic tensors, those of `inputs` among them -> their values.
+          training: the mode of the layer.
+        """
+        arguments, options = self.call.arguments.fill_in(values)
+        layer = functional.operation_fn(self.call.operation, training=training)
+        return keras.tree.flatten(layer(*arguments, **options))
 
 
 def nodes(network: keras.Model) -> list[Node]:
@@ -133,7 +151,7 @@ def nodes(network: keras.Model) -> list[Node]:
     """
     by_depth = getattr(network, '_nodes_by_depth', {})
     return [
-        Node(node.input_tensors, node.output_tensors)
+        Node(node, node.input_tensors, node.output_tensors)
         for depth in sorted(by_depth, reverse=True)
         for node in by_depth[depth]
         if not node.is_input

@@ -20,6 +20,7 @@ _logger = logging.getLogger(__name__)
 
 _COMPILE = 'train_config.jit_compile'
 _ACCUMULATE = 'train_config.gradient_accumulation_steps'
+_RECOMPUTE = 'train_config.recompute_activations'
 _SIZES_VARY = (
     'images have no fixed size, and each size is compiled for itself; set pad_height and pad_width '
     'of keep_aspect_ratio_resizer, or aspect_ratio_buckets of the reader'
@@ -61,12 +62,15 @@ def of_training(
     if strategy.num_replicas_in_sync > 1 and not (compiles or is_tpu or parts > 1):
         sizes = ()
     execution = Execution(compiles, max(parts, 1), sizes, config.recompute_activations)
-    if not execution.is_plain:
+    if config.recompute_activations and tf.config.functions_run_eagerly():
+        report.current().warn(f'{_RECOMPUTE}: it saves no memory with --run_eagerly.')
+    if execution != Execution():
         _logger.info(
-            'a step: %s, %s%s',
+            'a step: %s, %s%s%s',
             'compiled by XLA' if compiles else 'not compiled',
             f'{execution.accumulation_steps} parts' if parts > 1 else 'the whole batch at once',
             ', a graph for each of ' + ', '.join(f'{h}x{w}' for h, w in sizes) if sizes else '',
+            ', activations are computed again' if execution.recomputes else '',
         )
     return execution
 

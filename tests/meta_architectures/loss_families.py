@@ -203,6 +203,7 @@ WAYS = {
     'compiled': Execution(jit_compile=True),
     'compiled parts': Execution(jit_compile=True, accumulation_steps=2),
     'two replicas': Execution(),
+    'recomputed compiled parts': Execution(jit_compile=True, accumulation_steps=2, recomputes=True),
     'two recomputed replicas': Execution(recomputes=True),
     'two replicas of parts': Execution(accumulation_steps=2),
     'two compiled replicas': Execution(jit_compile=True),

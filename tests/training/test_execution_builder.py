@@ -72,6 +72,7 @@ def test_eager_steps_are_not_compiled(caplog):
 
 def test_parts_divide_the_batch():
     assert _of(gradient_accumulation_steps=2) == Execution(accumulation_steps=2)
+    assert _of(recompute_activations=True) == Execution(recomputes=True)
     with pytest.raises(ConfigError, match=r'accumulation_steps: .*divides.*Received: 3'):
         _of(gradient_accumulation_steps=3)
     with pytest.raises(ConfigError, match='drop_remainder: true'):

@@ -310,8 +310,8 @@ def _check_contents(
     if provided.clips:
         raise UserError(
             f'{where}.annotation_input_reader: {records.path} has clips, which are read from '
-            'records only; option `examples` of ava, or no option `clips` of cvat, reads their '
-            'frames.'
+            'records only; without option `clips` of cvat, or with option `examples` of ava, their '
+            'frames are read.'
         )
     if reader.load_instance_masks and not provided.masks:
         raise expected(f'{where}.load_instance_masks', f'false, as {records.path} has none', 'true')
