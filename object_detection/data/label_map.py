@@ -198,8 +198,8 @@ def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
       count: P, the number of keypoints of an object.
 
     Returns:
-      A permutation of 0 to P - 1. None if nothing is said and no name has a side, if one lacks its
-      counterpart or a position has no name, or if what is said is no permutation or differs between
+      A permutation of 0 to P - 1. None without `mirrored` and sides in names, if a side lacks its
+      counterpart or a position has no name, or if `mirrored` is no mirror or differs between
       classes.
     """
     classes = [
@@ -221,7 +221,9 @@ def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
             permutation[place] = other
     # Classes may say different things of a keypoint that they share.
     is_whole = len(dict(stated)) == len(stated) and sorted(permutation) == list(range(count))
-    return tuple(permutation) if has_sides and is_whole else None
+    # What mirrors twice changes nothing.
+    is_mirror = is_whole and all(permutation[permutation[at]] == at for at in range(count))
+    return tuple(permutation) if has_sides and is_mirror else None
 
 
 def check_hierarchy(labels: LabelMap, path: str) -> None:

@@ -223,6 +223,8 @@ def test_classes_have_sides_of_their_own():
         ([(0, None, None, 3)], (0, 2, 1, 3)),
         # No permutation, and two classes that contradict each other.
         ([(1, None, None, 3)], None),
+        # A cycle is no mirror.
+        ([(1, 2, 0, 3)], None),
         ([(0, 2, 1, 3), (3, 2, 1, 0)], None),
     ],
 )
